@@ -57,13 +57,13 @@ if TYPE_CHECKING:
     from groupwise.trainers.base import Recipe as Recipe
     from groupwise.trainers.compare import ComparisonTable as ComparisonTable
     from groupwise.trainers.compare import compare_variants
-    from groupwise.trainers.curriculum import problem_order as problem_order
     from groupwise.trainers.grpo import GrpoRecipe as GrpoRecipe
     from groupwise.trainers.grpo import advantaged
     from groupwise.trainers.replay import Replay as Replay
     from groupwise.trainers.replay import replay as replay
     from groupwise.trainers.report import DevReport as DevReport
     from groupwise.trainers.report import StepReport as StepReport
+    from groupwise.trainers.rl_run import problem_order as problem_order
     from groupwise.training.optimizer import Optimizer as Optimizer
     from groupwise.training.update import Updater as Updater
     from groupwise.training.update import update_policy
@@ -126,7 +126,7 @@ _PLACES = {
     "load_policy": "groupwise.models.policy:load_policy",
     "Policy": "groupwise.models.policy:Policy",
     "Actors": "groupwise.rollout.sample_and_score:Actors",
-    "problem_order": "groupwise.trainers.curriculum:problem_order",
+    "problem_order": "groupwise.trainers.rl_run:problem_order",
     "Draws": "groupwise.randomness:Draws",
     "Purpose": "groupwise.randomness:Purpose",
     "sample_and_score": "groupwise.rollout.sample_and_score:sample_and_score",

@@ -14,7 +14,7 @@ _RL = _RUN | {
     "grpo": {"prompts_per_step": 4, "group_size": 4},
     "evaluation": {"every": 2, "num_problems": 2, "num_samples": 2, "test_problems": 0},
 }
-_PAIRS = _RUN | {"reward_model": {"pairs_per_step": 4, "evaluate_pairs": 4}, "data": {"num_pairs": 16}}
+_PAIRS = _RUN | {"reward_model": {"pairs_per_step": 4}, "data": {"num_pairs": 16}}
 _SFT = _RUN | {"sft": {"sequences_per_step": 4}}
 SMALL: dict[str, Any] = {
     "model": {"num_threads": 1, "device": "cpu"},

@@ -49,8 +49,8 @@ def recipe(source: str, model: Path, pairs: Path, directory: Path, **sections: A
         "run": {"directory": str(directory), "num_steps": 4, "checkpoint_every": 2, "seed": 1},
         "model": {"path": str(model), "device": "cpu", "num_threads": 1},
         "teacher": {"device": "cpu"},
-        "data": {"source": source, **({"path": str(pairs)} if source == "jsonl" else SAMPLED)},
-        "distill": {"tokens_per_micro_batch": 256, **({"sequences_per_step": 8} if source == "jsonl" else {})},
+        "data": {"source": source, **({"path": str(pairs), "sequences_per_step": 8} if source == "jsonl" else SAMPLED)},
+        "distill": {"tokens_per_micro_batch": 256},
         "optimizer": {"lr": 1e-2, "schedule": "cosine"},
     }
     return parse(DistillRecipe, {**values, **sections})

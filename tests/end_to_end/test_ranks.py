@@ -50,7 +50,7 @@ RL = {
 }
 BATCH = {"prompts_per_step": 5, "group_size": 12}
 KL = {"kl_coef": 0.05, "tokens_per_micro_batch": 60}
-PAIRS = {"pairs_per_step": 5, "evaluate_every": 2, "evaluate_pairs": 5, "tokens_per_micro_batch": 60}
+PAIRS = {"pairs_per_step": 5, "evaluate_every": 2, "tokens_per_micro_batch": 60}
 RL_LOSS = {**KL, "mini_batches": 2}
 ALGORITHMS: dict[str, dict[str, Any]] = {
     "grpo": {**RL, "grpo": BATCH, "loss": RL_LOSS, "record": {"after_every": 1}},

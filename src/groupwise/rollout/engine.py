@@ -4,9 +4,9 @@ All callers go through `sample_and_score`, which talks to an engine by this prot
 a file with a class, and a line in `ENGINES`. A recipe may name your own: `engine.kind = "file.py:name"`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Protocol
+from typing import Annotated, Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -153,6 +153,21 @@ class Engine(Protocol):
     def publish(self, policy: Policy, version: int) -> None:
         """From now on, sample from these weights."""
         ...
+
+
+@runtime_checkable
+class Reporting(Protocol):
+    """An engine that reports on itself."""
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """States and proofs of its servers, for a step's metrics."""
+        ...
+
+
+def facts_of(engine: Engine) -> Mapping[str, Any] | None:
+    """Return what an engine reports on itself; None for one that reports nothing."""
+    return engine.facts if isinstance(engine, Reporting) else None
 
 
 class EngineConfig(KindSection):

@@ -56,12 +56,8 @@ def train(recipe: Recipe, restart: bool = False, on_report: OnReport = lambda re
         RankError: another rank was lost.
     """
     with RANKS.joined(recipe.ranks):
-        tell = on_report if RANKS.is_first else _silent
+        tell: OnReport = on_report if RANKS.is_first else lambda report: None
         return Run(trainer_of(recipe).run(recipe, restart, tell).directory)
-
-
-def _silent(report: object) -> None:
-    """What the other ranks do with reports."""
 
 
 def load_recipe(source: Source, changes: Changes = (), extends: Sequence[str] = ()) -> Recipe:

@@ -1,11 +1,25 @@
-"""A trainer: a recipe, a function that runs it, and what the rest of the package must know of it."""
+"""Shared by all trainers: their description, fields of their recipes, and the frozen model that a run starts from."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from groupwise.config import Section
 from groupwise.config.schema import Makes
+from groupwise.errors import ConfigError
+from groupwise.models.config import LoraConfig, ModelConfig
+from groupwise.models.located import is_adapter_directory
+from groupwise.models.packed import micro_batch_tokens, micro_batches
+from groupwise.models.policy import Policy, start_policy
+from groupwise.models.sharded import sharded
+from groupwise.ranks.group import RANKS
 from groupwise.training.config import Recipe
+from groupwise.training.gradient import accumulate
+from groupwise.training.optimizer import OptimizerConfig
 from groupwise.training.session import Session
 
 __all__ = ["OnReport", "Recipe", "Trainer", "data_line"]
@@ -14,17 +28,99 @@ OnReport = Callable[[Any], None]
 """Called with every report of a run: its steps, and what was measured on the way."""
 
 
+class ModelRecipe(Recipe):
+    """Base of all recipes that train a model."""
+
+    model: ModelConfig = ModelConfig()
+    """The model to start from; also the reference of a KL term or a preference loss."""
+    lora: LoraConfig | None = None
+    """Adapters to train beside the model's weights (LoRA); without the section all weights are trained."""
+
+
+class FineTuningConfig(OptimizerConfig):
+    """AdamW with the rate of fine-tuning."""
+
+    lr: float = Field(1e-5, ge=0)
+    """Peak learning rate (InstructGPT's reward model: 9e-6; DPO: 1e-6); pretraining from random weights wants some
+    1e-3."""
+
+
+class FineTuningRecipe(ModelRecipe):
+    """Base of all recipes that learn from data with AdamW."""
+
+    optimizer: FineTuningConfig = FineTuningConfig()
+    """AdamW."""
+
+
+class MicroBatchConfig(Section):
+    """The memory of a step."""
+
+    tokens_per_micro_batch: int = Field(0, ge=0)
+    """Most tokens in one forward and backward, 0 for what suits the device; a longer sequence stands alone."""
+
+
+class HeldOutConfig(MicroBatchConfig):
+    """The measurement on held-out data."""
+
+    evaluate_every: int = Field(20, ge=1)
+    """Steps between two measurements on the first 256 held-out pairs or rows; the last step is followed by one too."""
+
+
+class Trainable(Protocol):
+    """A model with weights to train."""
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def trainable(self) -> list[tuple[str, nn.Parameter]]: ...
+
+
+R, M = TypeVar("R"), TypeVar("M")
+
+NUM_HELD_OUT = 256
+"""Most held-out pairs or rows that are measured."""
+
+
+def accumulate_rows(
+    loss_of: Callable[[list[R]], tuple[Tensor, M]],
+    rows: Sequence[R],
+    num_tokens: Callable[[R], int],
+    model: Trainable,
+    tokens_per_micro_batch: int,
+) -> list[M]:
+    """Accumulate the gradient of a step's loss over micro-batches of rows of similar length, on all ranks.
+
+    Args:
+        loss_of: the part of some rows in the step's loss, and what else is measured of them. Its denominator is that of
+            the whole step, so the cut into micro-batches does not matter.
+        rows: of the step.
+        num_tokens: tokens of a row.
+        model: what is trained.
+        tokens_per_micro_batch: most tokens of a micro-batch, 0 for what suits the device.
+
+    Returns:
+        The measurements, by length of the rows.
+    """
+    ordered = sorted(rows, key=num_tokens)
+    sizes = [num_tokens(row) for row in ordered]
+    budget = RANKS.portion(micro_batch_tokens(tokens_per_micro_batch, model.device), sum(sizes))
+    chunks = list(micro_batches(sizes, budget))
+    weights, costs = [weight for _, weight in model.trainable()], [sum(sizes[i] for i in chunk) for chunk in chunks]
+    parts = [[ordered[i] for i in chunk] for chunk in chunks]
+    return list(accumulate(loss_of, parts, weights, model.device, costs))
+
+
 def data_line(report: Any) -> str:
-    """One step of training on data as a line; what an algorithm measures of its own stands at the end."""
+    """Format one step of training on data; an algorithm's own measurements stand at the end of the line."""
     values = report._asdict()
     head = f"step {values.pop('step'):5d}  loss {values.pop('loss'):.4f}  lr {values.pop('lr'):.1e}"
     rate = values.pop("num_tokens") / values.pop("seconds")
-    own = [f"  {name} {_number(value)}" for name, value in values.items() if name != "grad_norm" and value is not None]
-    return f"{head}  {rate:,.0f} tokens/s{''.join(own)}"
-
-
-def _number(value: float) -> str:
-    return f"{value:,}" if isinstance(value, int) else f"{value:.3f}"
+    values.pop("grad_norm", None)
+    line = f"{head}  {rate:,.0f} tokens/s"
+    for name, value in values.items():
+        if value is not None:
+            line += f"  {name} {value:,}" if isinstance(value, int) else f"  {name} {value:.3f}"
+    return line
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +132,33 @@ class Trainer:
     run: Callable[[Any, bool, OnReport], Session]
     """(recipe, restart, called with every report): runs it, or resumes an interrupted run."""
     makes: Makes = "model"
-    """What a run leaves: a policy, or a reward model."""
+    """The result of a run: a policy, or a reward model."""
     line: Callable[[Any], str] = data_line
-    """What the display shows of a step's report, which has `step`."""
+    """The display of a step's report, which has `step`."""
     epochs: Callable[[Any], int] = lambda recipe: 1
-    """(recipe): how often it learns from what it sampled."""
+    """(recipe): number of passes over the completions that it sampled."""
     trained_beside: Callable[[Any], tuple[str, ...]] = lambda recipe: ()
     """(recipe): models of the policy's size that a step trains beside it, by name; for the prediction of memory."""
+
+
+def load_reference(model: ModelConfig, lora: LoraConfig | None, policy: Policy) -> Policy:
+    """Load the frozen model that a run starts from: a second one, or the policy without its adapters.
+
+    Args:
+        model: where the run starts.
+        lora: the adapters that it trains, if any.
+        policy: the one that is trained, new or resumed.
+
+    Raises:
+        ConfigError: the run trains adapters that were trained before, so leaving them out gives another model than the
+            one it starts from.
+    """
+    if lora is None:
+        return sharded(start_policy(model, None, seed=0, in_rows=True).freeze())
+    if is_adapter_directory(model.path):
+        raise ConfigError(
+            f"model.path = {model.path!r} holds adapters that go on learning, so without them the reference would "
+            "be the model they stand on, not the one this run starts from. Export that run (`groupwise export RUN "
+            "DIRECTORY`) and start from the directory with new adapters, or train without a reference"
+        )
+    return policy.base()

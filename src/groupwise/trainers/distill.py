@@ -6,8 +6,6 @@ knowledge distillation (GKD, Agarwal et al., arXiv:2306.13649); with `student` a
 distillation (Thinking Machines Lab 2025). No gradient flows through sampling.
 """
 
-import hashlib
-import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -17,28 +15,33 @@ from pydantic import Field, field_validator, model_validator
 from torch import Tensor
 
 from groupwise.algorithms.distillation import DIVERGENCES, Comparison
-from groupwise.config import Section
+from groupwise.config import ReadIf, Section
 from groupwise.errors import ConfigError, DataError, ModelError
-from groupwise.models.config import LoraConfig, ModelConfig
-from groupwise.models.packed import Pack, Sequences, micro_batch_tokens, micro_batches, pack
+from groupwise.models.config import ModelConfig
+from groupwise.models.packed import Pack, Sequences, pack
 from groupwise.models.policy import Policy, load_policy_in_rows, start_policy
 from groupwise.models.sharded import sharded
 from groupwise.randomness import Draws, Purpose
-from groupwise.ranks.group import RANKS
 from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.tasks import TaskOptions, make_task
 from groupwise.tasks.base import split_problems
-from groupwise.trainers.base import Recipe, Trainer
-from groupwise.trainers.curriculum import problem_order
+from groupwise.trainers.base import FineTuningRecipe, MicroBatchConfig, Trainer, accumulate_rows
 from groupwise.trainers.preferences import pairs_of_step
-from groupwise.trainers.sft import PairsData, SftOptimizerConfig, encode, read_pairs
+from groupwise.trainers.report import hash_tokens
+from groupwise.trainers.rl_run import problem_order
+from groupwise.trainers.sft import PairsData, encode, read_pairs
 from groupwise.training.forward import sequences_of
-from groupwise.training.gradient import accumulate
 from groupwise.training.optimizer import Optimizer
 from groupwise.training.session import Session, Start
-from groupwise.types import Group
 from groupwise.verifiers.unjudged import Unjudged
+
+
+class DistilledPairs(PairsData):
+    """Completions from a file."""
+
+    sequences_per_step: int = Field(64, ge=1)
+    """Pairs per step."""
 
 
 class SampledData(Section):
@@ -51,7 +54,7 @@ class SampledData(Section):
     group_size: int = Field(8, ge=1)
     """Completions per problem."""
     sampling: SamplingConfig = SamplingConfig()
-    """How completions are drawn."""
+    """The draws of completions."""
 
     @model_validator(mode="after")
     def _differ(self) -> Self:
@@ -77,23 +80,21 @@ class StudentData(SampledData):
     """The student samples (on-policy): it learns where its own mistakes lead it."""
 
 
-class DistillConfig(Section):
+class DistillConfig(MicroBatchConfig):
     """The loss and its batches."""
 
     divergence: str = "forward_kl"
     """`forward_kl` (teacher ‖ student, covers all that the teacher may say), `reverse_kl` (student ‖ teacher, seeks its
     modes; on-policy distillation) or `jsd` (between the two)."""
-    beta: float = Field(0.5, gt=0, lt=1)
-    """β of `jsd`: near 0 it is like `forward_kl`, near 1 like `reverse_kl`; of `jsd` alone."""
+    beta: Annotated[float, ReadIf(lambda distill: distill.divergence == "jsd", "divergence = 'jsd'")] = Field(
+        0.5, gt=0, lt=1
+    )
+    """β of `jsd`: near 0 it is like `forward_kl`, near 1 like `reverse_kl`."""
     top_k: int = Field(0, ge=0)
     """Compare the teacher's k likeliest tokens and, as one class, all others: never more than the divergence over all
     tokens, which 0 compares."""
     temperature: float = Field(1.0, gt=0, allow_inf_nan=False)
     """Divides both models' logits before they are compared (Hinton et al., arXiv:1503.02531, without the factor T²)."""
-    sequences_per_step: int = Field(64, ge=1)
-    """Pairs per step; of `data.source = "jsonl"` alone."""
-    tokens_per_micro_batch: int = Field(0, ge=0)
-    """Most tokens in one forward and backward, 0 for what suits the device; a larger group stands alone."""
 
     @field_validator("divergence")
     @classmethod
@@ -102,38 +103,24 @@ class DistillConfig(Section):
             raise ValueError(f"allowed are {', '.join(DIVERGENCES)}")
         return name
 
-    @model_validator(mode="after")
-    def _fits(self) -> Self:
-        default = type(self).model_fields["beta"].default
-        if self.beta != default and self.divergence != "jsd":
-            raise ValueError(
-                f"beta = {self.beta:g} is read by jsd only; with divergence = '{self.divergence}' {default} is allowed"
-            )
-        return self
-
     @property
     def comparison(self) -> Comparison:
-        """The numbers of the loss."""
         return Comparison(self.divergence, self.beta, self.top_k, self.temperature)
 
 
-class DistillRecipe(Recipe):
+class DistillRecipe(FineTuningRecipe):
     """A whole distillation run."""
 
     algorithm: Literal["distill"] = "distill"
-    """Which trainer runs this recipe."""
+    """The trainer of this recipe."""
     model: ModelConfig
     """The student to start from."""
-    lora: LoraConfig | None = None
-    """Adapters to train beside the model's weights (LoRA); without the section all weights are trained."""
     teacher: ModelConfig = ModelConfig()
     """The model to learn from; never trained. Its vocabulary must be the student's."""
-    data: Annotated[PairsData | TeacherData | StudentData, Field(discriminator="source")]
-    """Where completions come from."""
+    data: Annotated[DistilledPairs | TeacherData | StudentData, Field(discriminator="source")]
+    """The source of completions."""
     distill: DistillConfig = DistillConfig()
     """The loss."""
-    optimizer: SftOptimizerConfig = SftOptimizerConfig()
-    """AdamW."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -141,17 +128,11 @@ class DistillRecipe(Recipe):
             raise ValueError(
                 f"model.path and teacher.path are both '{self.teacher.path}': a model has nothing to learn from itself"
             )
-        size, default = self.distill.sequences_per_step, DistillConfig.model_fields["sequences_per_step"].default
-        if size != default and not isinstance(self.data, PairsData):
-            raise ValueError(
-                f"distill.sequences_per_step = {size} is read with data.source = 'jsonl' only; with "
-                f"'{self.data.source}' a step has data.prompts_per_step × data.group_size completions"
-            )
         return self
 
 
 class DistillStep(NamedTuple):
-    """What one distillation step reports; measured before the update."""
+    """The report of one step, measured before the update."""
 
     step: int
     loss: float
@@ -168,12 +149,12 @@ class DistillStep(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """The completions of a step."""
+    """Completions of a step."""
 
     sequences: list[Sequences]
     sampled_tokens: int | None
     facts: dict[str, Any]
-    """What the ledger keeps of them."""
+    """Facts of them for the ledger."""
 
 
 DrawBatch = Callable[[int, Policy, Policy], Batch]
@@ -210,7 +191,7 @@ def train_distill(
 
 
 def as_teacher_of(student: Policy, teacher: Policy, top_k: int = 0) -> Policy:
-    """The teacher, reading prompts as the student's tokenizer writes them and stopping where the student stops.
+    """Let the teacher read prompts as the student's tokenizer writes them and stop where the student stops.
 
     Raises:
         ModelError: their tokens mean different things, or the student would not stop where the teacher does.
@@ -248,26 +229,21 @@ def _check_vocabulary(student: dict[str, int], teacher: dict[str, int]) -> None:
 
 
 def shared_vocabulary(student: Policy, teacher: Policy) -> int:
-    """Rows that both heads have. Models of one family pad the same vocabulary to different sizes."""
+    """Count the rows that both heads have. Models of one family pad the same vocabulary to different sizes."""
     return min(student.vocabulary, teacher.vocabulary)
 
 
 def batches(recipe: DistillRecipe) -> DrawBatch:
-    """Where a recipe's completions come from.
+    """Open the source of a recipe's completions: pairs or problems in shuffled epochs.
 
     Raises:
         DataError: the file cannot be used.
         ConfigError: the task has too few problems.
     """
     data, seed = recipe.data, recipe.run.seed
-    if isinstance(data, PairsData):
-        return _from_file(data, recipe.distill.sequences_per_step, seed)
-    return _sampled(data, seed)
-
-
-def _from_file(data: PairsData, size: int, seed: int) -> DrawBatch:
-    """Pairs of a file, in shuffled epochs."""
-    pairs = read_pairs(data)
+    if isinstance(data, TeacherData | StudentData):
+        return _sampled(data, seed)
+    pairs, size = read_pairs(data), data.sequences_per_step
 
     def draw_batch(step: int, student: Policy, teacher: Policy) -> Batch:
         chosen = pairs_of_step(len(pairs), size, seed, step)
@@ -278,7 +254,6 @@ def _from_file(data: PairsData, size: int, seed: int) -> DrawBatch:
 
 
 def _sampled(data: TeacherData | StudentData, seed: int) -> DrawBatch:
-    """Completions of a task's problems, which come in shuffled epochs."""
     task, size = make_task(data.task), data.prompts_per_step
     problems = split_problems(task, "train", None)
     if size > len(problems):
@@ -287,20 +262,13 @@ def _sampled(data: TeacherData | StudentData, seed: int) -> DrawBatch:
     def draw_batch(step: int, student: Policy, teacher: Policy) -> Batch:
         chosen = [problems[i] for i in problem_order(len(problems), size, seed, step)[:size]]
         actors = Actors.of(student if data.source == "student" else teacher, task.template, Unjudged())
-        scored = sample_and_score(actors, chosen, data.group_size, data.sampling, Draws(seed, Purpose.DISTILL, step))
-        return _batch([group.group for group in scored])
+        draws = Draws(seed, Purpose.DISTILL, step)
+        scored = sample_and_score(actors, chosen, data.group_size, data.sampling, draws)
+        sequences = [sequences_of(group.group) for group in scored]
+        facts = {"problems": [group.group.prompt.problem.id for group in scored], "tokens": hash_tokens(scored)}
+        return Batch(sequences, sum(sequence.num_predicted for sequence in sequences), facts)
 
     return draw_batch
-
-
-def _batch(groups: Sequence[Group]) -> Batch:
-    sequences = [sequences_of(group) for group in groups]
-    tokens = json.dumps([ids.tolist() for sequence in sequences for ids in sequence.completions])  # type: ignore[union-attr]
-    facts = {
-        "problems": [group.prompt.problem.id for group in groups],
-        "tokens": hashlib.sha256(tokens.encode()).hexdigest()[:16],
-    }
-    return Batch(sequences, sum(sequence.num_predicted for sequence in sequences), facts)
 
 
 class Gradient(NamedTuple):
@@ -319,31 +287,26 @@ def distill_gradient(
 ) -> Gradient:
     """Accumulate the gradient of the mean divergence over all completion tokens.
 
-    The denominator is that of the whole step, so the cut into micro-batches does not matter.
+    Raises:
+        DataError: a sequence is longer than the context of one of the models, or has a token that one of them lacks.
     """
-    ordered = sorted(sequences, key=lambda sequence: sequence.num_read)
-    num_tokens = sum(sequence.num_predicted for sequence in ordered)
-    sizes = [sequence.num_read for sequence in ordered]
-    budget = RANKS.portion(micro_batch_tokens(config.tokens_per_micro_batch, student.device), sum(sizes))
-    chunks = list(micro_batches(sizes, budget))
+    num_tokens = sum(sequence.num_predicted for sequence in sequences)
 
-    def loss_of(chunk: range) -> tuple[Tensor, tuple[float, int]]:
-        packed = pack([ordered[i] for i in chunk], student.device)
+    def loss_of(chunk: list[Sequences]) -> tuple[Tensor, tuple[float, int]]:
+        packed = pack(chunk, student.device)
         _check_readable(student, teacher, packed)
         compared = student.divergence(packed, teacher, config.comparison)
         loss = compared.divergence / num_tokens
         return loss, (loss.item(), int(compared.agreements.item()))
 
-    total, agreements = 0.0, 0
-    weights, costs = [weight for _, weight in student.trainable()], [sum(sizes[i] for i in chunk) for chunk in chunks]
-    for loss, agreed in accumulate(loss_of, chunks, weights, student.device, costs):
-        total += loss
-        agreements += agreed
-    return Gradient(total, agreements / num_tokens, num_tokens)
+    size = config.tokens_per_micro_batch
+    measured = accumulate_rows(loss_of, sequences, lambda sequence: sequence.num_read, student, size)
+    losses, agreements = zip(*measured, strict=True)
+    return Gradient(sum(losses), sum(agreements) / num_tokens, num_tokens)
 
 
 def _check_readable(student: Policy, teacher: Policy, packed: Pack) -> None:
-    """Check that student and teacher can both read what one of them wrote."""
+    """Refuse sequences that student or teacher cannot read."""
     context = min(student.context_length, teacher.context_length)
     if (longest := int(packed.position_ids.max()) + 1) > context:
         raise DataError(

@@ -41,6 +41,10 @@ class Example(NamedTuple):
         """(T,) which tokens of the completion are trained."""
         return np.ones(len(self.completion), np.bool_) if self.trained is None else np.array(self.trained)
 
+    @property
+    def num_tokens(self) -> int:
+        return len(self.prompt) + len(self.completion)
+
 
 class GeneratedData(Section):
     """Prompt/completion pairs without end, written by a Python file of yours."""

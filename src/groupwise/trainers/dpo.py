@@ -6,7 +6,7 @@ the other's. The reference is the starting model; it is asked once, before the f
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import torch
 from pydantic import Field, field_validator, model_validator
@@ -19,13 +19,13 @@ from groupwise.algorithms.preferences import (
     Strength,
     preferred,
 )
+from groupwise.config import ReadIf
 from groupwise.models.cores import shared_out
 from groupwise.models.packed import micro_batch_tokens, pack
 from groupwise.models.policy import Policy, start_policy
 from groupwise.models.sharded import sharded
-from groupwise.ranks.group import RANKS
 from groupwise.tasks.preferences import PairsFile, load_pairs
-from groupwise.trainers.base import Trainer, data_line
+from groupwise.trainers.base import NUM_HELD_OUT, Trainer, accumulate_rows, data_line, load_reference
 from groupwise.trainers.preferences import (
     EncodedPair,
     PairsConfig,
@@ -35,8 +35,6 @@ from groupwise.trainers.preferences import (
     pairs_of_step,
     train_on_pairs,
 )
-from groupwise.trainers.reference import load_reference
-from groupwise.training.gradient import accumulate
 from groupwise.training.optimizer import Optimizer
 from groupwise.training.session import Session, Start
 
@@ -48,10 +46,12 @@ class DpoConfig(PairsConfig):
     """`dpo`, `ipo`, or `simpo`, which has no reference."""
     beta: float = Field(0.1, gt=0)
     """β (DPO: 0.1; IPO's τ; SimPO: 2 to 10). Larger stays nearer to the reference."""
-    gamma: float = Field(0.0, ge=0)
-    """γ, the reward margin that `simpo` aims at (SimPO: 0.3 to 1.6); of `simpo` alone."""
-    label_smoothing: float = Field(0.0, ge=0, lt=0.5)
-    """Share of pairs that are believed to be the wrong way round (conservative DPO); of `dpo` and `simpo`."""
+    gamma: Annotated[float, ReadIf(lambda dpo: dpo.loss == "simpo", "loss = 'simpo'")] = Field(0.0, ge=0)
+    """γ, the reward margin that `simpo` aims at (SimPO: 0.3 to 1.6)."""
+    label_smoothing: Annotated[float, ReadIf(lambda dpo: dpo.loss != "ipo", "loss = 'dpo' or 'simpo'")] = Field(
+        0.0, ge=0, lt=0.5
+    )
+    """Share of pairs that are believed to be the wrong way round (conservative DPO)."""
 
     @field_validator("loss")
     @classmethod
@@ -60,17 +60,8 @@ class DpoConfig(PairsConfig):
             raise ValueError(f"allowed are {', '.join(PREFERENCE_LOSSES)}")
         return name
 
-    @model_validator(mode="after")
-    def _fits(self) -> Self:
-        if self.gamma and self.loss != "simpo":
-            raise ValueError(f"gamma = {self.gamma:g} is read by simpo only; with loss = '{self.loss}' 0 is allowed")
-        if self.label_smoothing and self.loss == "ipo":
-            raise ValueError(f"label_smoothing = {self.label_smoothing:g} is not read by ipo; 0 is allowed")
-        return self
-
     @property
     def strength(self) -> Strength:
-        """The numbers of the loss."""
         return Strength(self.beta, self.gamma, self.label_smoothing)
 
 
@@ -78,7 +69,7 @@ class DpoRecipe(PairsRecipe):
     """A whole DPO run."""
 
     algorithm: Literal["dpo"] = "dpo"
-    """Which trainer runs this recipe."""
+    """The trainer of this recipe."""
     dpo: DpoConfig = DpoConfig()
     """The loss."""
 
@@ -94,7 +85,7 @@ class DpoRecipe(PairsRecipe):
 
 
 class DpoStep(NamedTuple):
-    """What one step reports; everything is measured before the update, log-probabilities in nats per completion."""
+    """The report of one step, measured before the update; log-probabilities in nats per completion."""
 
     step: int
     loss: float
@@ -140,9 +131,9 @@ def train_dpo(
 def _with_reference(
     recipe: DpoRecipe, policy: Policy, train: list[EncodedPair], held_out: list[EncodedPair]
 ) -> tuple[list[EncodedPair], list[EncodedPair]]:
-    """The pairs that the run will draw or measure, with the reference's log-probabilities.
+    """Ask the reference about the pairs that the run will draw or measure.
 
-    Always in the same micro-batches, so that an interrupted run finds the same numbers to the bit.
+    Always in the same micro-batches, so that a resumed run gets the same numbers to the bit.
     """
     reference = load_reference(recipe.model, recipe.lora, policy)
     steps = range(recipe.run.num_steps)
@@ -150,13 +141,13 @@ def _with_reference(
     by_index = dict(
         zip(sorted(indices), referred(reference, [train[i] for i in sorted(indices)], recipe.dpo), strict=True)
     )
-    measured = held_out[: recipe.dpo.evaluate_pairs]
+    measured = held_out[:NUM_HELD_OUT]
     return [by_index.get(i, pair) for i, pair in enumerate(train)], referred(reference, measured, recipe.dpo)
 
 
 @torch.no_grad()
 def referred(reference: Policy, pairs: Sequence[EncodedPair], config: PairsConfig) -> list[EncodedPair]:
-    """The pairs, in order, with the reference's log-probabilities."""
+    """Return the pairs, in order, with the reference's log-probabilities."""
     order = sorted(range(len(pairs)), key=lambda i: pairs[i].num_tokens)
     by_index: dict[int, EncodedPair] = {}
     budget = micro_batch_tokens(config.tokens_per_micro_batch, reference.device)
@@ -171,7 +162,7 @@ def referred(reference: Policy, pairs: Sequence[EncodedPair], config: PairsConfi
 def dpo_step(
     step: int, pairs: Sequence[EncodedPair], policy: Policy, optimizer: Optimizer, config: DpoConfig
 ) -> DpoStep:
-    """One step: the implicit rewards of both completions of every pair, compare, update."""
+    """Do one step: the implicit rewards of both completions of every pair, compare, update."""
     began = time.perf_counter()
     loss, logprobs = dpo_gradient(policy, pairs, config)
     lr, grad_norm = optimizer.lr(step), optimizer.update(step)
@@ -193,28 +184,21 @@ def dpo_step(
 
 
 def dpo_gradient(policy: Policy, pairs: Sequence[EncodedPair], config: DpoConfig) -> tuple[float, PairLogprobs]:
-    """Accumulate the gradient of the mean loss; returns that mean and detached log-probabilities, by length.
+    """Accumulate the gradient of the mean loss; returns that mean and detached log-probabilities, by length."""
+    num_pairs = len(pairs)
 
-    The denominator is that of the whole step, so the cut into micro-batches does not matter.
-    """
-    total, measured, num_pairs = 0.0, [], len(pairs)
-
-    def loss_of(chunk: Sequence[EncodedPair]) -> tuple[Tensor, tuple[float, list[Tensor]]]:
+    def loss_of(chunk: list[EncodedPair]) -> tuple[Tensor, tuple[float, list[Tensor]]]:
         logprobs = pair_logprobs(policy, chunk)
         loss = PREFERENCE_LOSSES[config.loss](logprobs, config.strength).loss.sum() / num_pairs
         return loss, (loss.item(), [tensor.detach().cpu() for tensor in logprobs])
 
-    budget = micro_batch_tokens(config.tokens_per_micro_batch, policy.device)
-    micro = list(chunks(pairs, RANKS.portion(budget, sum(pair.num_tokens for pair in pairs))))
-    weights, costs = [weight for _, weight in policy.trainable()], [sum(pair.num_tokens for pair in c) for c in micro]
-    for loss, logprobs in accumulate(loss_of, micro, weights, policy.device, costs):
-        total += loss
-        measured.append(logprobs)
-    return total, PairLogprobs(*(torch.cat(pieces) for pieces in zip(*measured, strict=True)))
+    measured = accumulate_rows(loss_of, pairs, lambda pair: pair.num_tokens, policy, config.tokens_per_micro_batch)
+    losses, logprobs = zip(*measured, strict=True)
+    return sum(losses), PairLogprobs(*(torch.cat(pieces) for pieces in zip(*logprobs, strict=True)))
 
 
 def pair_logprobs(policy: Policy, pairs: Sequence[EncodedPair]) -> PairLogprobs:
-    """Log-probabilities of whole completions, with gradient, beside the reference's."""
+    """Compute log-probabilities of whole completions, with gradient, beside the reference's."""
     packed = pack([pair.sequences for pair in pairs], policy.device)
     lengths = [(len(pair.chosen), len(pair.rejected)) for pair in pairs]
     pieces = policy.token_logprobs(packed).logprobs.split([length for pair in lengths for length in pair])
@@ -225,7 +209,7 @@ def pair_logprobs(policy: Policy, pairs: Sequence[EncodedPair]) -> PairLogprobs:
 
 
 def dpo_line(report: DpoStep) -> str:
-    """A step as a line; it says so where most chosen completions became less likely."""
+    """Format a step as a line, with a warning where most chosen completions became less likely."""
     fell = "  ! most chosen completions fell" if (report.chosen_fell or 0) > 0.5 else ""
     return f"{data_line(report)}{fell}"
 

@@ -4,9 +4,9 @@
 kind in `[advantage]` or `[loss.policy]`, a name in `loss.aggregation` each (docs/algorithms.md).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -43,7 +43,7 @@ class GrpoRecipe(RlRecipe):
     """A whole GRPO run."""
 
     algorithm: Literal["grpo"] = "grpo"
-    """Which trainer runs this recipe."""
+    """The trainer of this recipe."""
     grpo: GrpoConfig = GrpoConfig()
     """The batch."""
     advantage: Annotated[AdvantageEstimator, ADVANTAGES] = GroupMean(kind="group_mean")
@@ -88,7 +88,7 @@ class GrpoRecipe(RlRecipe):
 
 @dataclass(frozen=True, slots=True)
 class GrpoLearner(Learner):
-    """What a GRPO run works with."""
+    """The parts of a GRPO run."""
 
     recipe: GrpoRecipe
     step_judge: StepJudge | None = None
@@ -113,11 +113,13 @@ def grpo_step(
     """One step of GRPO: sample groups, judge, compare within the group, update."""
     recipe, clock = learner.recipe, Clock()
     draws = Draws(recipe.run.seed, Purpose.TRAIN, step)
-    rounds = Rounds(problems, spare, recipe.grpo.refill_rounds)
-    for chosen in rounds:  # once, unless groups without signal are replaced
+
+    def sample(chosen: Sequence[Problem]) -> list[ScoredGroup]:
         scored = sample_and_score(learner.actors, chosen, recipe.grpo.group_size, recipe.sampling, draws, clock)
         with clock("verify"):
-            rounds.add(learner.rewarded(scored, step))
+            return learner.rewarded(scored, step)
+
+    rounds = refilled(sample, problems, spare, recipe.grpo.refill_rounds)
     with clock("train"):
         scored = with_kl_part(rounds.kept, learner.reference, recipe.loss, recipe.sampling.temperature)
         groups = advantaged(scored, recipe.advantage, learner.policy)
@@ -127,81 +129,78 @@ def grpo_step(
     return StepResult(groups, update, clock.seconds(), rounds.problems, rounds.sampled, trace=trace)
 
 
-class Rounds:
-    """The rounds of sampling of one step: its problems, then others in place of groups without signal.
+class Refilled(NamedTuple):
+    """The groups of one step's rounds of sampling."""
+
+    kept: list[ScoredGroup]
+    """As many as the step has problems; without signal only where the bound on refills was reached."""
+    sampled: list[ScoredGroup]
+    """Everything sampled, in order."""
+    problems: list[list[str]]
+    """Problem ids of each round."""
+
+
+def refilled(
+    sample: Callable[[Sequence[Problem]], list[ScoredGroup]],
+    problems: Sequence[Problem],
+    spare: Sequence[Problem],
+    max_refills: int,
+) -> Refilled:
+    """Sample a step's problems, then spare ones in place of groups without signal.
 
     Dynamic sampling (DAPO, Yu et al. 2025, arXiv:2503.14476, §3.2). What it costs and bends is logged with every step:
     how many groups were sampled, and the pass rate of all of them beside that of those kept. The kept ones are no fair
     sample of the task: problems near pass rates 0 and 1 are under-weighted.
-
-    rounds = Rounds(problems, spare, max_refills)
-    for chosen in rounds:
-        rounds.add(sample_and_score(chosen, ...))
-    rounds.kept
     """
-
-    def __init__(self, problems: Sequence[Problem], spare: Sequence[Problem], max_refills: int) -> None:
-        self._wanted, self._left, self._max_refills = list(problems), list(spare), max_refills
-        self.sampled: list[ScoredGroup] = []
-        """Everything sampled, in order."""
-        self.problems: list[list[str]] = []
-        """Problem ids of each round."""
-
-    def __iter__(self) -> Iterator[list[Problem]]:
-        chosen = self._wanted
-        while chosen:
-            self.problems.append([problem.id for problem in chosen])
-            yield chosen
-            missing = len(self._wanted) - sum(group.has_signal for group in self.sampled)
-            may_refill = len(self.problems) <= self._max_refills
-            chosen = self._left[: max(missing, 0)] if may_refill else []
-            self._left = self._left[len(chosen) :]
-
-    def add(self, scored: Sequence[ScoredGroup]) -> None:
-        """Add what a round sampled."""
-        self.sampled += scored
-
-    @property
-    def kept(self) -> list[ScoredGroup]:
-        """The step's groups; without signal only where the bound was reached."""
-        by_signal = sorted(self.sampled, key=lambda group: not group.has_signal)  # stable: keeps the order of sampling
-        return (by_signal if len(self.problems) > 1 else self.sampled)[: len(self._wanted)]
+    sampled: list[ScoredGroup] = []
+    rounds: list[list[str]] = []
+    chosen = list(problems)
+    while chosen:
+        rounds.append([problem.id for problem in chosen])
+        sampled += sample(chosen)
+        missing = len(problems) - sum(group.has_signal for group in sampled)
+        count = max(missing, 0) if len(rounds) <= max_refills else 0
+        chosen, spare = list(spare[:count]), spare[count:]
+    if len(rounds) == 1:
+        return Refilled(sampled, sampled, rounds)
+    by_signal = sorted(sampled, key=lambda group: not group.has_signal)  # stable: keeps the order of sampling
+    return Refilled(by_signal[: len(problems)], sampled, rounds)
 
 
 def advantaged(scored: Sequence[ScoredGroup], estimator: AdvantageEstimator, policy: Policy) -> list[AdvantagedGroup]:
-    """Advantages of a step's groups; the policy's tokenizer says where steps end."""
+    """Compute the advantages of a step's groups; the policy's tokenizer says where steps end.
+
+    Raises:
+        VerifierError: the estimator needs rewards of steps that the verdicts do not have.
+        InvariantError: advantages are not in the order of the rewards.
+    """
     if estimator.reads == "steps":
         return [_by_steps(group, estimator, policy) for group in scored]
     if estimator.reads == "tokens":
         return [_by_tokens(group, estimator) for group in scored]
-    rewards = [group.rewards for group in scored]
-    values = step_advantages(rewards, [_parts(group) for group in scored], estimator)
-    groups = [_broadcast(group, advantages) for group, advantages in zip(scored, values, strict=True)]
+    parts = []
+    for group in scored:  # a table, completions by names; a part that a verdict does not have is 0
+        names = sorted({name for verdict in group.verdicts for name in verdict.parts})
+        parts.append([[verdict.parts.get(name, 0.0) for name in names] for verdict in group.verdicts])
+    values = step_advantages([group.rewards for group in scored], parts, estimator)
+    groups = []
+    for group, advantages in zip(scored, values, strict=True):
+        pairs = zip(group.group.completions, advantages, strict=True)
+        arrays = [None if value is None else np.where(completion.sampled, value, 0.0) for completion, value in pairs]
+        groups.append(AdvantagedGroup(group, tuple(arrays)))
     if estimator.reads == "reward":  # parts get new weights, so their order is the estimator's own
-        for group in groups:
-            _check_order(group)
+        for advantaged_group in groups:
+            _check_order(advantaged_group)
     return groups
 
 
-def _broadcast(scored: ScoredGroup, advantages: Sequence[float | None]) -> AdvantagedGroup:
-    """A completion's advantage at every token that was sampled."""
-    pairs = zip(scored.group.completions, advantages, strict=True)
-    arrays = [None if value is None else np.where(completion.sampled, value, 0.0) for completion, value in pairs]
-    return AdvantagedGroup(scored, tuple(arrays))
-
-
 def _check_order(group: AdvantagedGroup) -> None:
-    """Within a group nothing that earned more has the smaller advantage.
-
-    Raises:
-        InvariantError: names the problem where something has.
-    """
+    """Refuse a group in which something that earned more has the smaller advantage."""
     rewards = group.scored.rewards
-    completions = group.scored.group.completions
-    values = zip(group.advantages, completions, strict=True)
-    first = [None if array is None else float(array[completion.sampled][0]) for array, completion in values]
-    pairs = zip(rewards, first, strict=True)
-    by_reward = [a for _, a in sorted((r, a) for r, a in pairs if r is not None and a is not None)]
+    pairs = zip(group.advantages, group.scored.group.completions, strict=True)
+    first = [None if array is None else float(array[completion.sampled][0]) for array, completion in pairs]
+    known = [(r, a) for r, a in zip(rewards, first, strict=True) if r is not None and a is not None]
+    by_reward = [advantage for _, advantage in sorted(known)]
     if by_reward != sorted(by_reward):
         raise InvariantError(
             f"the rewards {rewards} of problem {group.scored.group.prompt.problem.id} became the advantages "
@@ -209,49 +208,30 @@ def _check_order(group: AdvantagedGroup) -> None:
         )
 
 
-def _parts(scored: ScoredGroup) -> list[list[float]]:
-    """Reward parts as a table, completions by names; a part that a verdict does not have is 0."""
-    names = sorted({name for verdict in scored.verdicts for name in verdict.parts})
-    return [[verdict.parts.get(name, 0.0) for name in names] for verdict in scored.verdicts]
-
-
 def _by_steps(scored: ScoredGroup, estimator: AdvantageEstimator, policy: Policy) -> AdvantagedGroup:
     judged = [i for i, verdict in enumerate(scored.verdicts) if verdict.outcome.judged]
+    problem = scored.group.prompt.problem.id
     if judged and not any(scored.verdicts[i].steps for i in judged):
         raise VerifierError(
-            f"advantage.kind = '{estimator.kind}' needs the rewards of steps, but no verdict of problem "
-            f"{scored.group.prompt.problem.id} has any: set step_rewards.path, verifier.steps = 'equations', or "
-            "another advantage"
+            f"advantage.kind = '{estimator.kind}' needs the rewards of steps, but no verdict of problem {problem} has "
+            "any: set step_rewards.path, verifier.steps = 'equations', or another advantage"
         )
-    completions = [scored.group.completions[i] for i in judged]
-    steps = [scored.verdicts[i].steps for i in judged]
-    ends = [
-        step_ends(policy, scored.group.prompt, completion, [step.end for step in rewarded])
-        for completion, rewarded in zip(completions, steps, strict=True)
-    ]
-    if estimator.needs_decided_ends:
-        for i, completion, of_one in zip(judged, completions, ends, strict=True):
-            _check_covered(scored, i, of_one, completion.num_read)
-    estimates = estimator.of_steps(
-        [torch.tensor([step.reward for step in rewarded], dtype=torch.float64) for rewarded in steps],
-        [torch.tensor(positions) for positions in ends],
-        [completion.num_read for completion in completions],
-    )
-    return _at_sampled(scored, judged, estimates)
-
-
-def _check_covered(scored: ScoredGroup, index: int, ends: Sequence[int], length: int) -> None:
-    """Steps that a baseline is read at follow each other to the completion's end.
-
-    Raises:
-        VerifierError: names the completion whose steps do not.
-    """
-    if list(ends) != sorted(ends) or ends[-1:] != [length]:
-        raise VerifierError(
-            f"the steps of completion {index} of problem {scored.group.prompt.problem.id} end at the tokens "
-            f"{list(ends)} of {length}: they must follow each other to its end, or what is left out would have no "
-            "baseline and bias the gradient"
-        )
+    rewards, ends, lengths = [], [], []
+    for i in judged:
+        completion, steps = scored.group.completions[i], scored.verdicts[i].steps
+        positions = step_ends(policy, scored.group.prompt, completion, [step.end for step in steps])
+        if estimator.needs_decided_ends and (
+            list(positions) != sorted(positions) or positions[-1:] != [completion.num_read]
+        ):
+            raise VerifierError(
+                f"the steps of completion {i} of problem {problem} end at the tokens {list(positions)} of "
+                f"{completion.num_read}: they must follow each other to its end, or what is left out would have no "
+                "baseline and bias the gradient"
+            )
+        rewards.append(torch.tensor([step.reward for step in steps], dtype=torch.float64))
+        ends.append(torch.tensor(positions))
+        lengths.append(completion.num_read)
+    return _at_sampled(scored, judged, estimator.of_steps(rewards, ends, lengths))
 
 
 def _by_tokens(scored: ScoredGroup, estimator: AdvantageEstimator) -> AdvantagedGroup:
@@ -269,7 +249,7 @@ def _at_sampled(scored: ScoredGroup, judged: Sequence[int], estimates: Sequence[
 
 
 def grpo_learner(recipe: GrpoRecipe, policy: Policy, verifier: Verifier) -> GrpoLearner:
-    """What a GRPO run works with."""
+    """Build the parts of a GRPO run."""
     return GrpoLearner(
         actors=Actors.of(policy, recipe.task.template, verifier, recipe.engine),
         reference=reference_of(recipe, policy),

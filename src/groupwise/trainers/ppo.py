@@ -6,11 +6,10 @@ place of the group's mean. A token's reward is minus the KL penalty; the last to
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal, NamedTuple, Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from groupwise.algorithms.advantages import STD_EPS, gae
@@ -31,7 +30,7 @@ from groupwise.training.forward import Arrays, per_token, token_penalties
 from groupwise.training.optimizer import Optimizer
 from groupwise.training.trace import UpdateTrace
 from groupwise.training.update import CriticLoss, update_policy
-from groupwise.types import AdvantagedGroup, CriticView, Problem, ScoredGroup, TokenValues
+from groupwise.types import AdvantagedGroup, Completion, CriticView, Problem, ScoredGroup, TokenValues
 from groupwise.verifiers import Verifier
 
 
@@ -46,7 +45,7 @@ class CriticConfig(Section):
     coef: float = Field(0.1, ge=0)
     """Weight of the value loss (InstructGPT: 0.1). With a backbone of its own only clipping sees it."""
     clip: float = Field(0.2, ge=0)
-    """How far a value may move from the one at sampling, in units of the reward; 0: any distance."""
+    """Largest move of a value from the one at sampling, in units of the reward; 0: any distance."""
 
 
 class PpoConfig(BatchConfig):
@@ -66,7 +65,7 @@ class PpoLossConfig(LossConfig):
     """The policy loss, with the defaults of PPO."""
 
     aggregation: str = "token"
-    """How tokens are averaged: `constant`, `token` (PPO) or `sequence`."""
+    """Average over tokens: `constant`, `token` (PPO) or `sequence`."""
     kl_in: Annotated[Literal["loss", "reward"], WITH_KL] = "reward"
     """`reward`: taken off each token's reward (InstructGPT). `loss`: a term of every token."""
     kl_estimator: Annotated[str, WITH_KL] = "k1"
@@ -81,7 +80,7 @@ class PpoRecipe(RlRecipe):
     """A whole PPO run."""
 
     algorithm: Literal["ppo"] = "ppo"
-    """Which trainer runs this recipe."""
+    """The trainer of this recipe."""
     ppo: PpoConfig = PpoConfig()
     """The batch and the advantages."""
     critic: CriticConfig = CriticConfig()
@@ -101,7 +100,7 @@ class PpoRecipe(RlRecipe):
 
 @dataclass(frozen=True, slots=True)
 class PpoLearner(Learner):
-    """What a PPO run works with."""
+    """The parts of a PPO run."""
 
     recipe: PpoRecipe
     critic: Critic
@@ -115,30 +114,23 @@ class PpoLearner(Learner):
 
 
 def ppo_step(learner: PpoLearner, step: int, problems: Sequence[Problem]) -> StepResult:
-    """One step of PPO: sample, judge, ask the critic, update policy and critic."""
+    """Do one step of PPO: sample, judge, ask the critic, update policy and critic."""
     recipe, clock = learner.recipe, Clock()
     draws = Draws(recipe.run.seed, Purpose.TRAIN, step)
     scored = sample_and_score(learner.actors, problems, recipe.ppo.group_size, recipe.sampling, draws, clock)
     with clock("verify"):
         scored = learner.rewarded(scored, step)
     with clock("train"):
-        judged = with_critic(learner, scored)
+        groups, variance = with_critic(learner, scored)
         trace = UpdateTrace()
-        update = update_policy(learner.updater, judged.groups, step, trace)
+        update = update_policy(learner.updater, groups, step, trace)
         learner.publish()
     ids = [[problem.id for problem in problems]]
-    return StepResult(judged.groups, update, clock.seconds(), ids, scored, judged.explained_variance, trace)
+    return StepResult(groups, update, clock.seconds(), ids, scored, variance, trace)
 
 
-class Judged(NamedTuple):
-    """Groups with advantages, and how well the critic predicted their returns."""
-
-    groups: list[AdvantagedGroup]
-    explained_variance: float | None
-
-
-def with_critic(learner: PpoLearner, scored: Sequence[ScoredGroup]) -> Judged:
-    """Token rewards, values, generalised advantages and returns of a step."""
+def with_critic(learner: PpoLearner, scored: Sequence[ScoredGroup]) -> tuple[list[AdvantagedGroup], float | None]:
+    """Compute values, advantages and returns, and the share of the variance of the returns that the values explain."""
     recipe, policy, critic = learner.recipe, learner.policy, learner.critic
     groups = [group.group for group in scored]
     values = per_token(
@@ -153,25 +145,21 @@ def with_critic(learner: PpoLearner, scored: Sequence[ScoredGroup]) -> Judged:
     advantaged = [
         _advantages(group, values[i], penalties[i] if penalties else None, recipe.ppo) for i, group in enumerate(scored)
     ]
-    variance = explained_variance(*(torch.from_numpy(array) for array in _values_and_returns(advantaged)))
-    return Judged(_whitened(advantaged) if recipe.ppo.whiten else advantaged, variance)
-
-
-def _values_and_returns(groups: Sequence[AdvantagedGroup]) -> tuple[TokenValues, TokenValues]:
-    """Of all sampled tokens, one after another."""
     views = [
         (view, completion.sampled)
-        for group in groups
+        for group in advantaged
         for view, completion in zip(group.critic, group.scored.group.completions, strict=True)
         if view is not None
     ]
-    none = [np.zeros(0, np.float32)]
-    values = np.concatenate([view.values[sampled] for view, sampled in views] or none)
-    return values, np.concatenate([view.returns[sampled] for view, sampled in views] or none)
+    nothing = [np.zeros(0, np.float32)]
+    all_values = np.concatenate([view.values[sampled] for view, sampled in views] or nothing)
+    all_returns = np.concatenate([view.returns[sampled] for view, sampled in views] or nothing)
+    variance = explained_variance(torch.from_numpy(all_values), torch.from_numpy(all_returns))
+    return _whitened(advantaged) if recipe.ppo.whiten else advantaged, variance
 
 
 def _advantages(scored: ScoredGroup, values: Arrays, penalties: Arrays | None, config: PpoConfig) -> AdvantagedGroup:
-    """GAE over the tokens that were sampled: what was put in is no action."""
+    """Compute GAE over the sampled tokens alone: a forced one is no action."""
     advantages: list[TokenValues | None] = []
     views: list[CriticView | None] = []
     for i, (completion, reward) in enumerate(zip(scored.group.completions, scored.rewards, strict=True)):
@@ -190,30 +178,40 @@ def _advantages(scored: ScoredGroup, values: Arrays, penalties: Arrays | None, c
 
 
 def _whitened(groups: Sequence[AdvantagedGroup]) -> list[AdvantagedGroup]:
-    """Over all sampled tokens of the step."""
-    masks = [[completion.sampled for completion in group.scored.group.completions] for group in groups]
+    """Subtract the mean over all sampled tokens of the step and divide by their standard deviation."""
+
+    def whitened(values: TokenValues | None, completion: Completion) -> TokenValues | None:
+        return None if values is None else np.where(completion.sampled, (values - mean) / std, 0).astype(np.float32)
+
     pooled = np.concatenate(
         [
-            values[mask]
-            for group, own in zip(groups, masks, strict=True)
-            for values, mask in zip(group.advantages, own, strict=True)
+            values[completion.sampled]
+            for group in groups
+            for values, completion in zip(group.advantages, group.scored.group.completions, strict=True)
             if values is not None
         ]
     )
     mean, std = pooled.mean(), pooled.std() + STD_EPS
-
-    def whitened(values: TokenValues | None, mask: NDArray[np.bool_]) -> TokenValues | None:
-        return None if values is None else np.where(mask, (values - mean) / std, 0).astype(np.float32)
-
     return [
-        replace(group, advantages=tuple(map(whitened, group.advantages, own)))
-        for group, own in zip(groups, masks, strict=True)
+        replace(group, advantages=tuple(map(whitened, group.advantages, group.scored.group.completions)))
+        for group in groups
     ]
 
 
 def ppo_learner(recipe: PpoRecipe, policy: Policy, verifier: Verifier) -> PpoLearner:
-    """What a PPO run works with."""
-    backbone = _backbone(recipe, policy)
+    """Build the parts of a PPO run.
+
+    Raises:
+        ConfigError: the critic's own backbone would be adapters on several ranks.
+    """
+    backbone = None
+    if recipe.critic.backbone == "own":  # it starts as the policy did; weights in a checkpoint are loaded later
+        if recipe.lora and RANKS.size > 1:
+            raise ConfigError(
+                "critic.backbone = 'own' with [lora] is for one process, where both read the same weights; allowed on "
+                "several ranks is 'shared'"
+            )
+        backbone = policy.twin() if recipe.lora else start_policy(recipe.model, None, recipe.run.seed, in_rows=True)
     critic = Critic(policy, backbone)
     shard_critic(critic, backbone)
     return PpoLearner(
@@ -226,18 +224,6 @@ def ppo_learner(recipe: PpoRecipe, policy: Policy, verifier: Verifier) -> PpoLea
         recipe=recipe,
         critic=critic,
     )
-
-
-def _backbone(recipe: PpoRecipe, policy: Policy) -> Policy | None:
-    """The critic's own, which starts as the policy did; its weights in a checkpoint are loaded later."""
-    if recipe.critic.backbone == "shared":
-        return None
-    if recipe.lora and RANKS.size > 1:
-        raise ConfigError(
-            "critic.backbone = 'own' with [lora] is for one process, where both read the same weights; allowed on "
-            "several ranks is 'shared'"
-        )
-    return policy.twin() if recipe.lora else start_policy(recipe.model, None, recipe.run.seed, in_rows=True)
 
 
 TRAINER = rl_trainer(

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from pydantic import Field
@@ -10,51 +10,29 @@ from torch import Tensor
 
 from groupwise.algorithms.preferences import calibration_error, preferred, reliability
 from groupwise.algorithms.statistics import Estimate, mean_share
-from groupwise.config import Section
 from groupwise.errors import DataError
 from groupwise.models.backbone import Backbone
-from groupwise.models.config import LoraConfig, ModelConfig
 from groupwise.models.cores import shared_out
 from groupwise.models.packed import Sequences, micro_batch_tokens, micro_batches
 from groupwise.models.steps import has_unknown
 from groupwise.randomness import shuffled_epochs
-from groupwise.tasks.preferences import Message, Pair, PairsData
-from groupwise.trainers.base import Recipe
-from groupwise.training.optimizer import OptimizerConfig
+from groupwise.tasks.preferences import Pair, PairsData
+from groupwise.trainers.base import NUM_HELD_OUT, FineTuningRecipe, HeldOutConfig
 from groupwise.training.session import Session
 
 
-class PairsConfig(Section):
-    """Numbers of pairs that a step learns from, and that are measured."""
+class PairsConfig(HeldOutConfig):
+    """The batches of pairs."""
 
     pairs_per_step: int = Field(64, ge=1)
     """Pairs per step (InstructGPT's reward model and DPO: 64)."""
-    tokens_per_micro_batch: int = Field(0, ge=0)
-    """Most tokens in one forward and backward; 0: what suits the device."""
-    evaluate_every: int = Field(20, ge=1)
-    """Steps between two measurements on held-out pairs; the last step is followed by one anyway."""
-    evaluate_pairs: int = Field(256, ge=1)
-    """Held-out pairs to measure on (the first ones)."""
 
 
-class PairsOptimizerConfig(OptimizerConfig):
-    """AdamW with the rate of fine-tuning."""
-
-    lr: float = Field(1e-5, ge=0)
-    """Peak learning rate (InstructGPT's reward model: 9e-6; DPO: 1e-6)."""
-
-
-class PairsRecipe(Recipe):
+class PairsRecipe(FineTuningRecipe):
     """Base of all recipes that learn from pairs."""
 
-    model: ModelConfig = ModelConfig()
-    """The model to start from."""
-    lora: LoraConfig | None = None
-    """Adapters to train beside the model's weights (LoRA); without the section all weights are trained."""
     data: PairsData
     """The pairs."""
-    optimizer: PairsOptimizerConfig = PairsOptimizerConfig()
-    """AdamW."""
 
     @property
     def pairs(self) -> PairsConfig:
@@ -98,34 +76,16 @@ class HeldOut(NamedTuple):
     """Mean over all completions; only differences are learnt, so a mean near 0 is centring's doing."""
 
 
-class StepReport(Protocol):
-    """Fields of every step's report."""
-
-    @property
-    def step(self) -> int: ...
-
-    @property
-    def loss(self) -> float: ...
-
-    @property
-    def grad_norm(self) -> float: ...
-
-    @property
-    def num_tokens(self) -> int: ...
-
-    def _asdict(self) -> dict[str, Any]: ...
-
-
 def encode(model: Backbone, pairs: Sequence[Pair]) -> list[EncodedPair]:
-    """Token ids of pairs, the end token added.
+    """Write pairs as token ids, the end token added.
 
     Raises:
         DataError: a pair is too long, cannot be written by the tokenizer, or is a conversation without chat template.
     """
-    return [_encoded(model, pair) for pair in pairs]
+    return [_encode(model, pair) for pair in pairs]
 
 
-def _encoded(model: Backbone, pair: Pair) -> EncodedPair:
+def _encode(model: Backbone, pair: Pair) -> EncodedPair:
     tokenizer, is_chat = model.tokenizer, isinstance(pair.prompt, list)
     prompt, *completions = _rendered(tokenizer, pair) if is_chat else (pair.prompt, pair.chosen, pair.rejected)
     # a chat template writes its own special tokens
@@ -145,31 +105,29 @@ def _encoded(model: Backbone, pair: Pair) -> EncodedPair:
 
 
 def _rendered(tokenizer: Any, pair: Pair) -> list[str]:
-    """Prompt and completions as the chat template writes them, without the end token."""
     if not tokenizer.chat_template:
         raise DataError("the pairs are conversations, but the tokenizer has no chat template: give them as plain text")
     prompt: str = tokenizer.apply_chat_template(pair.prompt, tokenize=False, add_generation_prompt=True)
-    return [prompt, *(_completion(tokenizer, prompt, [*pair.prompt, *said]) for said in (pair.chosen, pair.rejected))]
-
-
-def _completion(tokenizer: Any, prompt: str, conversation: list[Message]) -> str:
-    whole: str = tokenizer.apply_chat_template(conversation, tokenize=False)
-    if not whole.startswith(prompt):
-        raise DataError(
-            f"the chat template writes a conversation that does not begin with its prompt {prompt[-60:]!r}: give the "
-            "pairs as plain text"
-        )
-    text, end, rest = whole[len(prompt) :].rpartition(tokenizer.eos_token)
-    return text if end and not rest.strip() else whole[len(prompt) :]
+    texts = [prompt]
+    for messages in (pair.chosen, pair.rejected):
+        whole: str = tokenizer.apply_chat_template([*pair.prompt, *messages], tokenize=False)
+        if not whole.startswith(prompt):
+            raise DataError(
+                f"the chat template writes a conversation that does not begin with its prompt {prompt[-60:]!r}: give "
+                "the pairs as plain text"
+            )
+        text, end, rest = whole[len(prompt) :].rpartition(tokenizer.eos_token)
+        texts.append(text if end and not rest.strip() else whole[len(prompt) :])  # without the end token
+    return texts
 
 
 def pairs_of_step(num_pairs: int, size: int, seed: int, step: int) -> list[int]:
-    """The pairs that a step learns from."""
+    """Choose the pairs of a step, in shuffled epochs."""
     return shuffled_epochs(num_pairs, size, step, seed, "pair order")
 
 
 def chunks(pairs: Sequence[EncodedPair], budget: int) -> Iterator[list[EncodedPair]]:
-    """The pairs by length, in micro-batches."""
+    """Cut pairs, sorted by length, into micro-batches."""
     by_length = sorted(pairs, key=lambda pair: pair.num_tokens)
     for chunk in micro_batches([pair.num_tokens for pair in by_length], budget):
         yield [by_length[i] for i in chunk]
@@ -190,7 +148,7 @@ def train_on_pairs(
     scores: Scores,
     on_report: Callable[[Any], None],
 ) -> Session:
-    """The loop: draw pairs, do the step, record, measure on held-out pairs."""
+    """Run the loop: draw pairs, do the step, record, measure on held-out pairs."""
     config, run = recipe.pairs, recipe.run
     for number in session.steps():
         indices = pairs_of_step(len(train), config.pairs_per_step, run.seed, number)
@@ -202,18 +160,13 @@ def train_on_pairs(
         on_report(report)
         done = number + 1
         if held_out and (done % config.evaluate_every == 0 or done == run.num_steps):
-            measured = held_out[: config.evaluate_pairs]
-            measurement = measure(done, measured, scores, config.tokens_per_micro_batch, session.policy.device)
-            session.record(
-                {"evaluation": "held_out", **_plain(measurement)}, {"kind": "held_out", **_plain(measurement)}
-            )
-            on_report(measurement)
+            first = held_out[:NUM_HELD_OUT]
+            measured = measure(done, first, scores, config.tokens_per_micro_batch, session.policy.device)
+            values = {**measured._asdict(), "accuracy": list(measured.accuracy)}
+            session.record({"evaluation": "held_out", **values}, {"kind": "held_out", **values})
+            on_report(measured)
     session.finish()
     return session
-
-
-def _plain(report: HeldOut) -> dict[str, Any]:
-    return {**report._asdict(), "accuracy": list(report.accuracy)}
 
 
 @torch.no_grad()

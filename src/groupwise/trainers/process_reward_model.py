@@ -7,7 +7,7 @@ model that learns outcomes and whose log-ratio to its start scores steps (`model
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, Protocol
 
 import torch
@@ -20,23 +20,29 @@ from groupwise.config import ReadIf, Section
 from groupwise.config.schema import DataRef
 from groupwise.errors import DataError
 from groupwise.models.backbone import Backbone
-from groupwise.models.config import LoraConfig, ModelConfig
-from groupwise.models.packed import micro_batch_tokens, micro_batches
+from groupwise.models.config import ModelConfig
 from groupwise.models.policy import start_policy
 from groupwise.models.reward_model import start_reward_model
 from groupwise.models.sharded import sharded
 from groupwise.models.steps import EncodedSteps, ImplicitRewardModel, ScoresSteps, encode_steps, score_rows
 from groupwise.randomness import shuffled_epochs
-from groupwise.ranks.group import RANKS
-from groupwise.tasks.step_rows import StepRow, check_training_rows, first_wrong, read_step_rows
-from groupwise.trainers.base import Recipe, Trainer
-from groupwise.trainers.preferences import PairsOptimizerConfig
-from groupwise.trainers.reference import load_reference
-from groupwise.training.gradient import accumulate
+from groupwise.tasks.step_rows import check_training_rows, first_wrong, read_step_rows
+from groupwise.trainers.base import (
+    NUM_HELD_OUT,
+    FineTuningRecipe,
+    HeldOutConfig,
+    Trainer,
+    accumulate_rows,
+    load_reference,
+)
 from groupwise.training.optimizer import Optimizer
 from groupwise.training.session import Session, Start
 
 _IMPLICIT = ReadIf(lambda config: config.supervision == "implicit", 'supervision = "implicit"')
+
+
+REPLAY_SHARE = 0.1
+"""Share of a step's rows that are from before (DeepSeekMath, arXiv:2402.03300, algorithm 1)."""
 
 
 class StepsData(Section):
@@ -47,52 +53,35 @@ class StepsData(Section):
     held_out: DataRef = ""
     """Such a file of other problems, to measure on; empty: nothing is measured."""
     replay: DataRef = ""
-    """Such a file from before, for example labels of an earlier policy's workings; empty: none."""
-    replay_share: Annotated[float, Field(gt=0, lt=1), ReadIf(lambda data: bool(data.replay), "data.replay")] = 0.1
-    """Share of a step's rows that are from before (DeepSeekMath, arXiv:2402.03300, algorithm 1: 10 %)."""
+    """Such a file from before, for example labels of an earlier policy's workings: a tenth of a step's rows; empty:
+    none."""
 
 
-class ProcessRewardModelConfig(Section):
+class ProcessRewardModelConfig(HeldOutConfig):
     """The loss and its batches."""
 
     supervision: Literal["process", "outcome", "implicit"] = "process"
     """`process`: every step's label; `outcome`: the last step's alone, whose score is then that of the completion;
     `implicit`: the last step's alone, by a language model's log-ratio to `model.path`, which scores every step."""
-    beta: Annotated[
-        float,
-        Field(gt=0, allow_inf_nan=False),
-        ReadIf(lambda c: c.supervision == "implicit", 'supervision = "implicit"'),
-    ] = 0.05
+    beta: Annotated[float, Field(gt=0, allow_inf_nan=False), _IMPLICIT] = 0.05
     """β of the log-ratio (PRIME, arXiv:2502.01456: 0.05)."""
     rows_per_step: int = Field(64, ge=1)
     """Completions per step."""
-    tokens_per_micro_batch: int = Field(0, ge=0)
-    """Most tokens in one forward and backward; 0: what suits the device."""
-    evaluate_every: int = Field(20, ge=1)
-    """Steps between two measurements on held-out rows; the last step is followed by one anyway."""
-    evaluate_rows: int = Field(256, ge=1)
-    """Held-out rows to measure on (the first ones)."""
 
 
-class ProcessRewardModelRecipe(Recipe):
+class ProcessRewardModelRecipe(FineTuningRecipe):
     """A whole run."""
 
     algorithm: Literal["process_reward_model"] = "process_reward_model"
-    """Which trainer runs this recipe."""
-    model: ModelConfig = ModelConfig()
-    """The model to start from."""
-    lora: LoraConfig | None = None
-    """Adapters to train beside the model's weights (LoRA); without the section all weights are trained."""
+    """The trainer of this recipe."""
     data: StepsData
     """The labelled steps."""
     process_reward_model: ProcessRewardModelConfig = ProcessRewardModelConfig()
     """The loss."""
-    optimizer: PairsOptimizerConfig = PairsOptimizerConfig()
-    """AdamW."""
 
 
 class ProcessRewardModelStep(NamedTuple):
-    """What one step reports."""
+    """The report of one step."""
 
     step: int
     loss: float
@@ -129,26 +118,35 @@ def train_process_reward_model(
         DataError: a row cannot be used, or is of a held-out problem.
     """
     config, data = recipe.process_reward_model, recipe.data
-    sources = {path: _training_rows(path) for path in (data.path, data.replay) if path}
-    measured = read_step_rows(data.held_out)[: config.evaluate_rows] if data.held_out else []
+    sources = {path: read_step_rows(path) for path in (data.path, data.replay) if path}
+    for path, rows in sources.items():
+        check_training_rows(rows, path)
+    measured = read_step_rows(data.held_out)[:NUM_HELD_OUT] if data.held_out else []
     start = Start(recipe, recipe.run, restart)
-    model, saved = _started(recipe, start.model_to_load(recipe.model))
-    encoded = {path: [encode_steps(model, row, config.supervision) for row in rows] for path, rows in sources.items()}
-    learnt = {path: _learnt_from(rows, path) for path, rows in encoded.items()}
-    of_held_out = "outcome" if config.supervision == "outcome" else "process"
-    held_out = [encode_steps(model, row, of_held_out) for row in measured]
+    model, saved = _start(recipe, start.model_to_load(recipe.model))
+    train: dict[str, list[EncodedSteps]] = {}
+    for path, rows in sources.items():
+        encoded = [encode_steps(model, row, config.supervision) for row in rows]
+        train[path] = [row for row in encoded if any(label is not None for label in row.labels)]
+        if not train[path]:
+            raise DataError(f"{path}: no last step has a label, which outcomes are learnt from")
+    held_out_labels = "outcome" if config.supervision == "outcome" else "process"
+    held_out = [encode_steps(model, row, held_out_labels) for row in measured]
     optimizer = Optimizer(model.trainable(), recipe.optimizer, recipe.run.num_steps)
     session = start.begin(saved, optimizer)
     for number in session.steps():
-        chosen = step_rows(learnt[data.path], learnt.get(data.replay, []), recipe, number)
+        chosen = step_rows(train[data.path], train.get(data.replay, []), recipe, number)
         report = process_reward_model_step(number, chosen, model, optimizer, config.tokens_per_micro_batch)
-        _record(session, report)
+        session.progress.tokens += report.num_tokens
+        facts = {"step": number, "loss": report.loss, "grad_norm": report.grad_norm}
+        session.record({**facts, "weights": session.policy.fingerprint()}, report._asdict())
         on_report(report)
         done = number + 1
         if held_out and (done % config.evaluate_every == 0 or done == recipe.run.num_steps):
-            found = measure_steps(done, model, held_out, config.tokens_per_micro_batch)._asdict()
-            session.record({"evaluation": "held_out_steps", **found}, {"kind": "held_out_steps", **found})
-            on_report(HeldOutSteps(**found))
+            figures = measure_steps(done, model, held_out, config.tokens_per_micro_batch)
+            values = figures._asdict()
+            session.record({"evaluation": "held_out_steps", **values}, {"kind": "held_out_steps", **values})
+            on_report(figures)
     session.finish()
     return session
 
@@ -156,9 +154,9 @@ def train_process_reward_model(
 def step_rows(
     train: Sequence[EncodedSteps], earlier: Sequence[EncodedSteps], recipe: ProcessRewardModelRecipe, number: int
 ) -> list[EncodedSteps]:
-    """The rows of a step, those from before last; each kind goes through epochs of its own."""
+    """Choose the rows of a step, those from before last; each kind goes through its own epochs."""
     size, seed = recipe.process_reward_model.rows_per_step, recipe.run.seed
-    num_earlier = round(size * recipe.data.replay_share) if earlier else 0
+    num_earlier = round(size * REPLAY_SHARE) if earlier else 0
     new = [train[i] for i in shuffled_epochs(len(train), size - num_earlier, number, seed, "step order")]
     if not num_earlier:
         return new
@@ -166,46 +164,26 @@ def step_rows(
 
 
 class Learns(ScoresSteps, Protocol):
-    """What scores steps and can be trained to."""
+    """A model that scores steps and can be trained to."""
 
     def trainable(self) -> list[tuple[str, nn.Parameter]]:
         """Its weights."""
 
 
-def _started(recipe: ProcessRewardModelRecipe, model: ModelConfig) -> tuple[Learns, Backbone]:
-    """What is trained, and what a checkpoint holds of it."""
+def _start(recipe: ProcessRewardModelRecipe, model: ModelConfig) -> tuple[Learns, Backbone]:
+    """Load the model to train, and the part of it that a checkpoint holds."""
     if recipe.process_reward_model.supervision != "implicit":
-        made = sharded(start_reward_model(model, recipe.lora, recipe.run.seed, in_rows=True))
-        return made, made
+        reward_model = sharded(start_reward_model(model, recipe.lora, recipe.run.seed, in_rows=True))
+        return reward_model, reward_model
     policy = sharded(start_policy(model, recipe.lora, recipe.run.seed, in_rows=True))
     reference = load_reference(recipe.model, recipe.lora, policy)
     return ImplicitRewardModel(policy, reference, recipe.process_reward_model.beta), policy
 
 
-def _training_rows(path: str) -> list[StepRow]:
-    rows = read_step_rows(path)
-    check_training_rows(rows, path)
-    return rows
-
-
-def _learnt_from(encoded: Sequence[EncodedSteps], path: str) -> list[EncodedSteps]:
-    """Rows with a label; the others teach nothing."""
-    kept = [row for row in encoded if any(label is not None for label in row.labels)]
-    if not kept:
-        raise DataError(f"{path}: no last step has a label, which outcomes are learnt from")
-    return kept
-
-
-def _record(session: Session, report: ProcessRewardModelStep) -> None:
-    session.progress.tokens += report.num_tokens
-    facts = {"step": report.step, "loss": report.loss, "grad_norm": report.grad_norm}
-    session.record({**facts, "weights": session.policy.fingerprint()}, report._asdict())
-
-
 def process_reward_model_step(
     step: int, rows: Sequence[EncodedSteps], model: Learns, optimizer: Optimizer, tokens_per_micro_batch: int
 ) -> ProcessRewardModelStep:
-    """One step: score every step of the rows, compare with the labels, update."""
+    """Do one step: score every step of the rows, compare with the labels, update."""
     began = time.perf_counter()
     loss, scores, labels = process_reward_model_gradient(model, rows, tokens_per_micro_batch)
     lr, grad_norm = optimizer.lr(step), optimizer.update(step)
@@ -220,44 +198,34 @@ def process_reward_model_gradient(
 ) -> tuple[float, Tensor, Tensor]:
     """Accumulate the gradient of the mean of -y log σ(s) - (1 - y) log(1 - σ(s)) over the labelled steps.
 
-    The denominator is the number of labelled steps of the whole step, on all ranks, so the cut into micro-batches does
-    not matter. Returns the loss, and (N,) scores and labels of the labelled steps, detached.
+    Returns the loss, and (N,) scores and labels of the labelled steps, detached.
     """
     denominator = sum(label is not None for row in rows for label in row.labels)
-    budget = micro_batch_tokens(tokens_per_micro_batch, model.device)
-    chunks = list(_chunks(rows, RANKS.portion(budget, sum(row.num_tokens for row in rows))))
-    weights, costs = [weight for _, weight in model.trainable()], [sum(row.num_tokens for row in c) for c in chunks]
 
-    def loss_of(chunk: Sequence[EncodedSteps]) -> tuple[Tensor, tuple[float, Tensor, Tensor]]:
+    def loss_of(chunk: list[EncodedSteps]) -> tuple[Tensor, tuple[float, Tensor, Tensor]]:
         scores, labels = labelled_scores(model, chunk)
         loss = binary_cross_entropy_with_logits(scores, labels, reduction="sum") / denominator
         return loss, (loss.item(), scores.detach().cpu(), labels.cpu())
 
-    found = list(accumulate(loss_of, chunks, weights, model.device, costs))
-    losses, scores, labels = zip(*found, strict=True)
+    measured = accumulate_rows(loss_of, rows, lambda row: row.num_tokens, model, tokens_per_micro_batch)
+    losses, scores, labels = zip(*measured, strict=True)
     return sum(losses), torch.cat(scores), torch.cat(labels)
 
 
 def labelled_scores(model: Learns, rows: Sequence[EncodedSteps]) -> tuple[Tensor, Tensor]:
-    """(N,) scores with gradient and labels of the steps that have one."""
-    ends = [[end for end, label in zip(row.ends, row.labels, strict=True) if label is not None] for row in rows]
-    scores = model.step_scores([row.sequences for row in rows], [[of_one] for of_one in ends])
+    """Return (N,) scores with gradient and labels of the steps that have one."""
+    ends = [[[end for end, label in zip(row.ends, row.labels, strict=True) if label is not None]] for row in rows]
+    scores = model.step_scores([row.sequences for row in rows], ends)
     return scores, scores.new_tensor([label for row in rows for label in row.labels if label is not None])
 
 
-def _chunks(rows: Sequence[EncodedSteps], budget: int) -> Iterator[list[EncodedSteps]]:
-    by_length = sorted(rows, key=lambda row: row.num_tokens)
-    for chunk in micro_batches([row.num_tokens for row in by_length], budget):
-        yield [by_length[i] for i in chunk]
-
-
 def measure_steps(step: int, model: Learns, rows: Sequence[EncodedSteps], tokens_per_micro_batch: int) -> HeldOutSteps:
-    """Loss, area under the curve and F1 on some rows."""
+    """Measure loss, area under the curve and F1 on some rows."""
     scores = score_rows(model, rows, tokens_per_micro_batch)
     pairs = [
         (score, label)
-        for row, of_row in zip(rows, scores, strict=True)
-        for score, label in zip(of_row, row.labels, strict=True)
+        for row, row_scores in zip(rows, scores, strict=True)
+        for score, label in zip(row_scores, row.labels, strict=True)
         if label is not None
     ]
     given, truth = (torch.tensor(column, dtype=torch.float64) for column in zip(*pairs, strict=True))

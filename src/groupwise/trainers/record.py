@@ -1,4 +1,4 @@
-"""What a run of reinforcement learning records of its completions, and how much of it."""
+"""The record of completions in a run of reinforcement learning."""
 
 import hashlib
 from collections.abc import Sequence
@@ -17,17 +17,16 @@ from groupwise.runs.index import Index, flat_because
 from groupwise.runs.rollouts import Detailed, TokenColumns, measured, write_rollouts
 from groupwise.trainers.report import StepResult
 from groupwise.training.forward import Arrays, per_token
-from groupwise.types import AdvantagedGroup, Completion, Group, ScoredGroup
+from groupwise.types import AdvantagedGroup, Completion, ScoredGroup
 
 _WITH_STEPS = ReadIf(lambda record: record.every > 0, "record.every above 0")
 _WITH_TOKENS = ReadIf(
     lambda record: record.every > 0 and record.tokens == "all", "record.every above 0 and record.tokens = 'all'"
 )
-_WITH_AFTER = ReadIf(lambda record: record.after_every > 0, "record.after_every above 0")
 
 
 class RecordConfig(Section):
-    """How much is recorded of the completions that are trained on; evaluations are always recorded whole."""
+    """The record of the completions that are trained on; evaluations are always recorded whole."""
 
     every: int = Field(1, ge=0)
     """Steps from one whose completions are recorded to the next, from the first; 0: none. Facts and statistics of every
@@ -35,13 +34,11 @@ class RecordConfig(Section):
     groups: Annotated[int, _WITH_STEPS] = Field(0, ge=0)
     """Most groups of a step: the one with the largest advantage, then by a hash of the problem; 0: all."""
     tokens: Annotated[TokenColumns, _WITH_STEPS] = "all"
-    """What is recorded of every token: `all`, `sampled` (what the sampler knew), `none`
+    """Values recorded of every token: `all`, `sampled` (what the sampler knew), `none`
     (the text alone: such completions cannot be replayed)."""
     after_every: Annotated[int, _WITH_TOKENS] = Field(0, ge=0)
     """Steps from one after whose update the log-probabilities of the recorded tokens are measured again to the next; 0:
     never. It costs one forward of those tokens."""
-    after_groups: Annotated[int, _WITH_AFTER] = Field(0, ge=0)
-    """Most recorded groups for which that is done; 0: all."""
 
     @model_validator(mode="after")
     def _meets(self) -> Self:
@@ -74,48 +71,46 @@ class Recorder:
         """Record a step; returns the log-probabilities after its updates, by group, where they were measured."""
         if not self._config.every or step % self._config.every:
             return {}
-        chosen = self._chosen(step, result.groups)
-        after = self._after(step, [result.groups[i].scored.group for i in chosen], chosen, budget)
+        chosen, after = self._chosen(step, result.groups), dict[int, Arrays]()
+        if self._config.after_every and step % self._config.after_every == 0:
+            values = per_token(
+                [result.groups[i].scored.group for i in chosen],
+                lambda packed: self._policy.token_logprobs(packed, self._temperature).logprobs,
+                budget,
+                self._policy.device,
+            )
+            after = dict(zip(chosen, values, strict=True))
         if self._index is None:
             return after
-        kept = [self._kept(result, i, after.get(i)) for i in chosen]
+        detailed = []
+        for i in chosen:
+            completions, measured_after = result.groups[i].scored.group.completions, after.get(i)
+            columns = [
+                _columns(result, i, place, completion, None if measured_after is None else measured_after[place])
+                for place, completion in enumerate(completions)
+            ]
+            detailed.append(self._detailed(result.groups[i], None, columns))
         left_out = () if self._config.groups else discarded(result)
-        detailed = [self._detailed(group, why, [{} for _ in group.verdicts]) for group, why in left_out]
+        detailed += [self._detailed(group, why, [{} for _ in group.verdicts]) for group, why in left_out]
         path = self._run.rollouts(step)
-        self._index.add(path.stem, write_rollouts(path, [*kept, *detailed], self._config.tokens))
+        self._index.add(path.stem, write_rollouts(path, detailed, self._config.tokens))
         return after
 
     def _chosen(self, step: int, groups: Sequence[AdvantagedGroup]) -> list[int]:
-        """Places of the groups that are recorded."""
+        """Choose the groups that are recorded, by place."""
         if not self._config.groups or len(groups) <= self._config.groups:
             return list(range(len(groups)))
 
         def key(index: int) -> bytes:
             return hashlib.sha256(f"{step}/{groups[index].scored.group.prompt.problem.id}".encode()).digest()
 
-        first = max(range(len(groups)), key=lambda i: (_largest(groups[i]), key(i)))
+        def largest(index: int) -> float:
+            arrays = groups[index].advantages
+            return max((float(np.abs(values).max()) for values in arrays if values is not None), default=0.0)
+
+        first = max(range(len(groups)), key=lambda i: (largest(i), key(i)))
         others = sorted((i for i in range(len(groups)) if i != first), key=key)
         return sorted([first, *others[: self._config.groups - 1]])
-
-    def _after(self, step: int, groups: Sequence[Group], chosen: Sequence[int], budget: int) -> dict[int, Arrays]:
-        if not self._config.after_every or step % self._config.after_every:
-            return {}
-        places = chosen[: self._config.after_groups or None]
-        values = per_token(
-            groups[: len(places)],
-            lambda packed: self._policy.token_logprobs(packed, self._temperature).logprobs,
-            budget,
-            self._policy.device,
-        )
-        return dict(zip(places, values, strict=True))
-
-    def _kept(self, result: StepResult, index: int, after: Arrays | None) -> Detailed:
-        group = result.groups[index]
-        columns = [
-            _columns(result, index, i, completion, None if after is None else after[i])
-            for i, completion in enumerate(group.scored.group.completions)
-        ]
-        return self._detailed(group, None, columns)
 
     def _detailed(
         self, group: ScoredGroup | AdvantagedGroup, why: str | None, columns: list[dict[str, Any]]
@@ -123,17 +118,13 @@ class Recorder:
         sampled = (group.scored if isinstance(group, AdvantagedGroup) else group).group
         if self._config.tokens != "all":
             return Detailed(group, why, None, columns)
-        for own, completion in zip(columns, sampled.completions, strict=True):
-            own["token_ends"] = self._ends(completion.token_ids.tolist(), completion.text)
+        for row, completion in zip(columns, sampled.completions, strict=True):
+            row["token_ends"] = self._ends(completion.token_ids.tolist(), completion.text)
         return Detailed(group, why, self._ends(sampled.prompt.token_ids, sampled.prompt.text), columns)
 
 
-def _largest(group: AdvantagedGroup) -> float:
-    return max((float(np.abs(values).max()) for values in group.advantages if values is not None), default=0.0)
-
-
 def discarded(result: StepResult) -> list[tuple[ScoredGroup, str]]:
-    """The groups that were sampled and not kept, and why: without signal as `Flat` says, or `surplus`."""
+    """Return the groups that were sampled and not kept, and why: without signal as `Flat` says, or `surplus`."""
     kept = {group.scored.group.prompt.problem.id for group in result.groups}
     return [
         (group, flat_because([verdict.outcome for verdict in group.verdicts], group.rewards) or "surplus")
@@ -145,19 +136,19 @@ def discarded(result: StepResult) -> list[tuple[ScoredGroup, str]]:
 def _columns(
     result: StepResult, group: int, index: int, completion: Completion, after: np.ndarray[Any, Any] | None
 ) -> dict[str, Any]:
-    """What the step's updates and its critic said of a completion."""
-    found: dict[str, Any] = {}
+    """Values of the step's updates and its critic for a completion."""
+    columns: dict[str, Any] = {}
     if after is not None:
-        found["after_logprobs"] = measured(completion, after)
+        columns["after_logprobs"] = measured(completion, after)
     if (critic := result.groups[group].critic) and (view := critic[index]) is not None:
-        found |= {"values": measured(completion, view.values), "returns": measured(completion, view.returns)}
+        columns |= {"values": measured(completion, view.values), "returns": measured(completion, view.returns)}
     if result.trace is None:
-        return found
+        return columns
     trace = result.trace.completions.get((group, index))
-    found["trained"] = trace is not None
+    columns["trained"] = trace is not None
     if trace is None:
-        return found
+        return columns
     names = ("trainer_logprobs", "ref_logprobs", "ratio", "importance", "kl")
     values = {name: value for name in names if (value := getattr(trace, name)) is not None}
-    found |= {name: measured(completion, value) for name, value in values.items()}
-    return found | {"bound": completion.spread(trace.bound), "old": trace.old, "loss_weight": trace.loss_weight}
+    columns |= {name: measured(completion, value) for name, value in values.items()}
+    return columns | {"bound": completion.spread(trace.bound), "old": trace.old, "loss_weight": trace.loss_weight}

@@ -22,9 +22,8 @@ from groupwise.runs.rollouts import measured
 from groupwise.runs.row import Row
 from groupwise.tasks import make_task
 from groupwise.trainers import recorded_recipe, trainer_of
-from groupwise.trainers.rl import RlTrainer
+from groupwise.trainers.rl import RlTrainer, recorded_results
 from groupwise.trainers.rl_recipe import RlRecipe
-from groupwise.trainers.tool_results import recorded_results, with_results
 from groupwise.training.session import restore
 from groupwise.types import Problem
 from groupwise.verifiers import make_verifier
@@ -81,17 +80,16 @@ def replay(
         raise ConfigError(f"{run.path} recorded no tokens to compare with (its recipe: record.tokens = 'none')")
     # it says in which shares problems are sampled, and in which order sums are made
     with RANKS.joined(recipe.ranks.model_copy(update={"offload": False})):
-        return _replayed(run, recipe, recorded, on_step)
+        return _replay(run, recipe, recorded, on_step)
 
 
-def _replayed(run: RunDirectory, recipe: RlRecipe, recorded: Row, on_step: Callable[[int], None]) -> Replay:
+def _replay(run: RunDirectory, recipe: RlRecipe, recorded: Row, on_step: Callable[[int], None]) -> Replay:
     step, problem_id, sample = recorded.step, recorded.problem, recorded.sample
     start = max((done for done in run.steps() if done <= step), default=None)
     path = recipe.model.path if start is None else str(run.checkpoint(start))
     policy = start_policy(recipe.model.at(path), recipe.lora, recipe.run.seed)
-    problems = _Problems(run, recipe)
-    _repeat_steps(run, recipe, policy, problems, start, step, on_step)
-    chosen = next(batch for batch in problems.rounds(step) if problem_id in [problem.id for problem in batch])
+    _repeat_steps(run, recipe, policy, start, step, on_step)
+    chosen = next(batch for batch in _rounds(run, recipe)[step] if problem_id in [problem.id for problem in batch])
     actors, draws = Actors.of(policy, recipe.task.template, Unjudged()), Draws(recipe.run.seed, Purpose.TRAIN, step)
     if recipe.sampling.tools:
         actors = replace(actors, recorded=recorded_results(run.rollouts(step)))
@@ -106,25 +104,23 @@ def _replayed(run: RunDirectory, recipe: RlRecipe, recorded: Row, on_step: Calla
     return Replay(recorded, completion.text, tokens, difference, path, step - (start or 0))
 
 
-class _Problems:
-    """The problems of each step, as the ledger names them."""
-
-    def __init__(self, run: RunDirectory, recipe: RlRecipe) -> None:
-        self._ids = {line["step"]: line["problems"] for line in run.ledger.lines() if "problems" in line}
-        self._problems = {problem.id: problem for problem in make_task(recipe.task).problems("train")}
-
-    def rounds(self, step: int) -> list[list[Problem]]:
-        """The problems of each round of sampling: the first, then the refills."""
-        return [[self._problems[name] for name in names] for names in self._ids[step]]
+def _rounds(run: RunDirectory, recipe: RlRecipe) -> dict[int, list[list[Problem]]]:
+    """Return the problems of every step's rounds of sampling, as the ledger names them: the first, then the refills."""
+    problems = {problem.id: problem for problem in make_task(recipe.task).problems("train")}
+    return {
+        line["step"]: [[problems[name] for name in names] for names in line["problems"]]
+        for line in run.ledger.lines()
+        if "problems" in line
+    }
 
 
 def _repeat_steps(
-    run: RunDirectory, recipe: RlRecipe, policy: Policy, problems: _Problems, start: int | None, end: int,
-    on_step: Callable[[int], None],
-) -> None:  # fmt: skip
+    run: RunDirectory, recipe: RlRecipe, policy: Policy, start: int | None, end: int, on_step: Callable[[int], None]
+) -> None:
     trainer = trainer_of(recipe)
     assert isinstance(trainer, RlTrainer), trainer  # its recipe is one
     weights = {line["step"]: line["weights"] for line in run.ledger.lines() if "weights" in line}
+    rounds = _rounds(run, recipe)
     with make_verifier(recipe.verifier) as verifier:
         verifier.check(make_task(recipe.task).problems("train"), recipe.task.template)
         learner = trainer.learner(recipe, policy, verifier)
@@ -135,8 +131,8 @@ def _repeat_steps(
             on_step(step)
             if step not in weights:
                 raise CheckpointError(f"the ledger of {run.path} has no step {step} to check repeated weights against")
-            first, *refills = problems.rounds(step)
-            with_results(learner, run, step).step(step, first, [problem for batch in refills for problem in batch])
+            first, *refills = rounds[step]
+            learner.with_results(run, step).step(step, first, [problem for batch in refills for problem in batch])
             if policy.fingerprint() != weights[step]:
                 raise InvariantError(
                     f"repeating step {step} gives other weights than the ledger of {run.path} says: this machine, "

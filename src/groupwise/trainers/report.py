@@ -14,12 +14,12 @@ from groupwise.evaluation.held_out import HeldOutCheck
 from groupwise.rollout.sample_and_score import Seconds
 from groupwise.training.trace import UpdateTrace
 from groupwise.training.update import UpdateMetrics
-from groupwise.types import AdvantagedGroup, Completion, FinishReason, Outcome, ScoredGroup, TokenValues, Verdict
+from groupwise.types import AdvantagedGroup, FinishReason, Outcome, ScoredGroup, TokenValues
 from groupwise.verifiers.scoring import part_statistics
 
 
 class StepResult(NamedTuple):
-    """What one step did."""
+    """The result of one step."""
 
     groups: list[AdvantagedGroup]
     update: UpdateMetrics
@@ -31,16 +31,16 @@ class StepResult(NamedTuple):
     explained_variance: float | None = None
     """Of the critic's values, before the update; None without one, and where all returns are equal."""
     trace: UpdateTrace | None = None
-    """What the updates computed for every token; None where nobody asked."""
+    """Values that the updates computed for every token; None where they are not recorded."""
 
 
 class StepReport(NamedTuple):
-    """What a person sees of a step. Shares are in [0, 1], lengths in tokens, times in seconds."""
+    """The figures of a step for people. Shares are in [0, 1], lengths in tokens, times in seconds."""
 
     step: int
     num_steps: int
     reward: float
-    """Mean reward of judged completions."""
+    """Mean of judged completions."""
     correct: float
     """Share of judged completions that are correct."""
     signal: float
@@ -136,6 +136,7 @@ def step_report(step: int, num_steps: int, result: StepResult, lr: float, ages: 
     right = [completion.num_tokens for completion, verdict in judged if verdict.outcome is Outcome.CORRECT]
     wrong = [completion.num_tokens for completion, verdict in judged if verdict.outcome is not Outcome.CORRECT]
     lengths = [completion.num_tokens for completion, _ in rows]
+    entropies = [completion.entropy[completion.sampled] for completion, _ in rows if completion.entropy is not None]
     seconds = result.seconds
     sampled_tokens = sum(completion.num_tokens for group in result.sampled for completion in group.group.completions)
     all_judged = [verdict for group in result.sampled for verdict in group.verdicts if verdict.outcome.judged]
@@ -146,7 +147,7 @@ def step_report(step: int, num_steps: int, result: StepResult, lr: float, ages: 
         reward=float(np.mean([verdict.reward for _, verdict in judged])) if judged else 0.0,
         correct=len(right) / len(judged) if judged else 0.0,
         signal=float(np.mean([group.scored.has_signal for group in result.groups])),
-        entropy=_mean_entropy([completion for completion, _ in rows]),
+        entropy=float(np.concatenate(entropies).mean()) if entropies else None,
         length_correct=float(np.mean(right)) if right else None,
         length_wrong=float(np.mean(wrong)) if wrong else None,
         length=float(np.mean(lengths)),
@@ -179,46 +180,37 @@ def step_report(step: int, num_steps: int, result: StepResult, lr: float, ages: 
     )
 
 
-def _mean_entropy(completions: Sequence[Completion]) -> float | None:
-    measured = [completion.entropy[completion.sampled] for completion in completions if completion.entropy is not None]
-    return float(np.concatenate(measured).mean()) if measured else None
-
-
 def ledger_group(group: AdvantagedGroup) -> dict[str, Any]:
-    """A group's facts, compact: one letter per outcome (`!` where the verifier failed), one hash for all tokens."""
-    steps = {"steps": [_steps_fact(one) for one in group.scored.verdicts]} if _has_steps(group.scored) else {}
-    return {
+    """Return a group's facts for the ledger.
+
+    Outcomes are letters (`!` where the verifier failed). Tokens, steps, and advantages that differ from token to token
+    are 16 hex digits of their hash.
+    """
+    verdicts = group.scored.verdicts
+    facts = {
         "problem": group.scored.group.prompt.problem.id,
         "tokens": hash_tokens([group.scored]),
-        "outcomes": "".join(
-            "!" if verdict.outcome.failed else verdict.outcome.value[0] for verdict in group.scored.verdicts
-        ),
+        "outcomes": "".join("!" if verdict.outcome.failed else verdict.outcome.value[0] for verdict in verdicts),
         "rewards": list(group.scored.rewards),
         "advantages": [
             None if values is None else _fact(values[completion.sampled])
             for values, completion in zip(group.advantages, group.scored.group.completions, strict=True)
         ],
-        **steps,
     }
-
-
-def _has_steps(scored: ScoredGroup) -> bool:
-    return any(verdict.steps for verdict in scored.verdicts)
-
-
-def _steps_fact(verdict: Verdict) -> str | None:
-    """16 hex digits of the ends and rewards of a completion's steps; None where it has none."""
-    return hashlib.sha256(json.dumps(verdict.steps).encode()).hexdigest()[:16] if verdict.steps else None
+    if any(verdict.steps for verdict in verdicts):
+        facts["steps"] = [_hash(json.dumps(verdict.steps).encode()) if verdict.steps else None for verdict in verdicts]
+    return facts
 
 
 def _fact(values: TokenValues) -> float | str:
-    """The advantage of all of a completion's tokens; a hash where they differ."""
-    if (values == values[0]).all():
-        return float(values[0])
-    return hashlib.sha256(values.astype("<f4").tobytes()).hexdigest()[:16]
+    return float(values[0]) if (values == values[0]).all() else _hash(values.astype("<f4").tobytes())
 
 
 def hash_tokens(scored: Sequence[ScoredGroup]) -> str:
-    """16 hex digits of all tokens of the groups, in order."""
+    """Return 16 hex digits of the hash of all tokens of the groups, in order."""
     tokens = [completion.token_ids.tolist() for group in scored for completion in group.group.completions]
-    return hashlib.sha256(json.dumps(tokens).encode()).hexdigest()[:16]
+    return _hash(json.dumps(tokens).encode())
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]

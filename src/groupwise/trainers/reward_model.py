@@ -5,6 +5,7 @@ One step: draw pairs, pack each prompt once with both completions, and raise the
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -12,14 +13,11 @@ from pydantic import Field
 from torch import Tensor
 
 from groupwise.algorithms.preferences import bradley_terry, centring, preferred
-from groupwise.models.packed import micro_batch_tokens
 from groupwise.models.reward_model import RewardModel, start_reward_model
 from groupwise.models.sharded import sharded
-from groupwise.ranks.group import RANKS
 from groupwise.tasks.preferences import load_pairs
-from groupwise.trainers.base import Trainer
-from groupwise.trainers.preferences import EncodedPair, PairsConfig, PairsRecipe, chunks, encode, train_on_pairs
-from groupwise.training.gradient import accumulate
+from groupwise.trainers.base import Trainer, accumulate_rows
+from groupwise.trainers.preferences import EncodedPair, PairsConfig, PairsRecipe, encode, train_on_pairs
 from groupwise.training.optimizer import Optimizer
 from groupwise.training.session import Session, Start
 
@@ -35,7 +33,7 @@ class RewardModelRecipe(PairsRecipe):
     """A whole reward model run."""
 
     algorithm: Literal["reward_model"] = "reward_model"
-    """Which trainer runs this recipe."""
+    """The trainer of this recipe."""
     reward_model: RewardModelConfig = RewardModelConfig()
     """The loss."""
 
@@ -45,7 +43,7 @@ class RewardModelRecipe(PairsRecipe):
 
 
 class RewardModelStep(NamedTuple):
-    """What one step reports."""
+    """The report of one step."""
 
     step: int
     loss: float
@@ -75,36 +73,30 @@ def train_reward_model(
     def step(number: int, chosen: Sequence[EncodedPair]) -> RewardModelStep:
         return reward_model_step(number, chosen, model, optimizer, recipe.reward_model)
 
-    def scores(chunk: Sequence[EncodedPair]) -> Tensor:
-        return pair_scores(model, chunk)
-
-    return train_on_pairs(recipe, session, train, held_out, step, scores, on_report)
+    return train_on_pairs(recipe, session, train, held_out, step, partial(pair_scores, model), on_report)
 
 
 def reward_model_step(
     step: int, pairs: Sequence[EncodedPair], model: RewardModel, optimizer: Optimizer, config: RewardModelConfig
 ) -> RewardModelStep:
-    """One step: score both completions of every pair, compare, update."""
+    """Do one step: score both completions of every pair, compare, update."""
     began = time.perf_counter()
     loss, scores = reward_model_gradient(model, pairs, config)
     lr, grad_norm = optimizer.lr(step), optimizer.update(step)
     chosen, rejected = scores.unbind(1)
     accuracy = sum(preferred(chosen, rejected)) / len(pairs)
-    num_tokens = sum(pair.num_tokens for pair in pairs)
     margin, mean, seconds = (chosen - rejected).mean().item(), scores.mean().item(), time.perf_counter() - began
-    return RewardModelStep(step, loss, accuracy, margin, mean, grad_norm, lr, num_tokens, seconds)
+    tokens = sum(pair.num_tokens for pair in pairs)
+    return RewardModelStep(step, loss, accuracy, margin, mean, grad_norm, lr, tokens, seconds)
 
 
 def reward_model_gradient(
     model: RewardModel, pairs: Sequence[EncodedPair], config: RewardModelConfig
 ) -> tuple[float, Tensor]:
-    """Accumulate the gradient of the mean loss; returns that mean and the (B, 2) scores, detached, by length.
+    """Accumulate the gradient of the mean loss; returns that mean and the (B, 2) scores, detached, by length."""
+    num_pairs = len(pairs)
 
-    The denominator is that of the whole step, so the cut into micro-batches does not matter.
-    """
-    total, pieces, num_pairs = 0.0, [], len(pairs)
-
-    def loss_of(chunk: Sequence[EncodedPair]) -> tuple[Tensor, tuple[float, Tensor]]:
+    def loss_of(chunk: list[EncodedPair]) -> tuple[Tensor, tuple[float, Tensor]]:
         scores = pair_scores(model, chunk)
         chosen, rejected = scores.unbind(1)
         margins = scores.new_tensor([pair.margin for pair in chunk])
@@ -112,17 +104,13 @@ def reward_model_gradient(
         loss = losses.sum() / num_pairs
         return loss, (loss.item(), scores.detach().cpu())
 
-    budget = micro_batch_tokens(config.tokens_per_micro_batch, model.device)
-    micro = list(chunks(pairs, RANKS.portion(budget, sum(pair.num_tokens for pair in pairs))))
-    weights, costs = [weight for _, weight in model.trainable()], [sum(pair.num_tokens for pair in c) for c in micro]
-    for loss, scores in accumulate(loss_of, micro, weights, model.device, costs):
-        total += loss
-        pieces.append(scores)
-    return total, torch.cat(pieces)
+    measured = accumulate_rows(loss_of, pairs, lambda pair: pair.num_tokens, model, config.tokens_per_micro_batch)
+    losses, scores = zip(*measured, strict=True)
+    return sum(losses), torch.cat(scores)
 
 
 def pair_scores(model: RewardModel, pairs: Sequence[EncodedPair]) -> Tensor:
-    """(B, 2) scores of chosen and rejected completions, with gradient."""
+    """Return (B, 2) scores of chosen and rejected completions, with gradient."""
     return model.scores([pair.sequences for pair in pairs]).view(-1, 2)
 
 

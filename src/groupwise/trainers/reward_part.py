@@ -17,7 +17,7 @@ from groupwise.models.packed import Sequences, micro_batch_tokens, micro_batches
 from groupwise.models.reward_model import RewardModel, load_reward_model
 from groupwise.rollout.sample_and_score import encode_prompt
 from groupwise.tasks.base import Template
-from groupwise.types import FinishReason, Group, Outcome, Problem, ScoredGroup, Verdict
+from groupwise.types import FinishReason, Group, Outcome, Problem, ScoredGroup
 from groupwise.verifiers.base import RESERVED, VerifierConfig
 from groupwise.verifiers.extraction import after_thinking
 
@@ -28,7 +28,7 @@ class RewardModelPartConfig(Section):
     path: RewardModelRef
     """Directory of a reward model (a run of `algorithm = "reward_model"`), or a hub name."""
     weight: float = Field(1.0, ge=0, allow_inf_nan=False)
-    """What a score of 1 earns. 0: measured, not paid."""
+    """Reward of a score of 1. 0: measured, not paid."""
     clip: float = Field(5.0, gt=0, allow_inf_nan=False)
     """Scores are cut to -clip .. clip before they earn. What has no answer to see, or ran into the token limit, counts
     as -clip: a score is read at the end token, and behind a text that was cut off it would pay for rambling on. Scores
@@ -44,8 +44,6 @@ class RewardModelPartConfig(Section):
     must be below what that earns, or a correct answer with a low score would earn less than a wrong one."""
     first_step: int = Field(0, ge=0)
     """It counts from this step on (DeepSeek-R1: in the last 400 of 1,700 steps, because policies learn to fool it)."""
-    tokens_per_micro_batch: int = Field(0, ge=0)
-    """Most tokens in one forward; 0: what suits the device."""
 
 
 RewardModelConfigs = Mapping[str, RewardModelPartConfig]
@@ -95,7 +93,7 @@ def check_problems(configs: RewardModelConfigs, problems: Sequence[Problem]) -> 
 
 
 def load_reward_models(configs: RewardModelConfigs, model: ModelConfig) -> dict[str, RewardModel]:
-    """The frozen reward models of a recipe; they compute as the policy does."""
+    """Load the frozen reward models of a recipe; they compute as the policy does."""
     return {name: load_reward_model(model.at(config.path)).freeze() for name, config in configs.items()}
 
 
@@ -117,29 +115,25 @@ def with_reward_model_parts(
 def _with_part(
     scored: Sequence[ScoredGroup], name: str, model: RewardModel, config: RewardModelPartConfig, template: Template
 ) -> list[ScoredGroup]:
-    indices = [[i for i, verdict in enumerate(group.verdicts) if _counts(config, group, verdict)] for group in scored]
-    texts = [[_seen(group.group, i, config.see) for i in where] for group, where in zip(scored, indices, strict=True)]
+    indices = []
+    for group in scored:
+        is_meant = config.problems == "all" or group.group.prompt.problem.open_ended
+        outcomes = [verdict.outcome for verdict in group.verdicts]
+        paid = [o.judged if config.gate == "always" else o is Outcome.CORRECT for o in outcomes]
+        indices.append([i for i, is_paid in enumerate(paid) if is_meant and is_paid])
+    texts = [[_visible(group.group, i, config.see) for i in at] for group, at in zip(scored, indices, strict=True)]
     scores = _scores([group.group for group in scored], texts, model, config, template)
     rescored = []
-    for group, where, of_group in zip(scored, indices, scores, strict=True):
+    for group, at, group_scores in zip(scored, indices, scores, strict=True):
         verdicts = list(group.verdicts)
-        for i, score in zip(where, of_group, strict=True):
-            verdicts[i] = _earned(verdicts[i], name, score, config)
+        for i, score in zip(at, group_scores, strict=True):
+            # scores beyond the bound all count the same, so their share is reported
+            measures = {} if score is None else {name: score, f"cut/{name}": float(abs(score) > config.clip)}
+            part = config.weight * (-config.clip if score is None else min(max(score, -config.clip), config.clip))
+            parts = {**verdicts[i].parts, name: part}
+            verdicts[i] = replace(verdicts[i], parts=parts, measures={**verdicts[i].measures, **measures})
         rescored.append(replace(group, verdicts=tuple(verdicts)))
     return rescored
-
-
-def _counts(config: RewardModelPartConfig, scored: ScoredGroup, verdict: Verdict) -> bool:
-    is_meant = config.problems == "all" or scored.group.prompt.problem.open_ended
-    is_open = config.gate == "always" or verdict.outcome is Outcome.CORRECT
-    return verdict.outcome.judged and is_meant and is_open
-
-
-def _earned(verdict: Verdict, name: str, score: float | None, config: RewardModelPartConfig) -> Verdict:
-    # scores beyond the bound all count the same, so their share is reported
-    measures = {} if score is None else {name: score, f"cut/{name}": float(abs(score) > config.clip)}
-    part = config.weight * (-config.clip if score is None else min(max(score, -config.clip), config.clip))
-    return replace(verdict, parts={**verdict.parts, name: part}, measures={**verdict.measures, **measures})
 
 
 @torch.no_grad()
@@ -150,18 +144,18 @@ def _scores(
     config: RewardModelPartConfig,
     template: Template,
 ) -> list[list[float | None]]:
-    """Score of every text of the groups; None where there is nothing to see."""
+    """Score every text of the groups; None where there is no text."""
     visible = [[text for text in group_texts if text is not None] for group_texts in texts]
     pairs = zip(groups, visible, strict=True)
     sequences = [_sequences(group, seen, model, config, template) for group, seen in pairs if seen]
     sizes = [len(sequence.prompt) + sum(map(len, sequence.completions)) for sequence in sequences]
-    chunks = list(micro_batches(sizes, micro_batch_tokens(config.tokens_per_micro_batch, model.device)))
+    chunks = list(micro_batches(sizes, micro_batch_tokens(0, model.device)))
     scored = shared_out(lambda chunk: model.scores([sequences[i] for i in chunk]).tolist(), chunks, model.device)
     scores = chain.from_iterable(scored)
     return [[None if text is None else next(scores) for text in group_texts] for group_texts in texts]
 
 
-def _seen(group: Group, index: int, see: Literal["completion", "answer"]) -> str | None:
+def _visible(group: Group, index: int, see: Literal["completion", "answer"]) -> str | None:
     completion = group.completions[index]
     if completion.finish_reason is FinishReason.LENGTH:  # its end, where the score is read, was never sampled
         return None
@@ -172,7 +166,7 @@ def _seen(group: Group, index: int, see: Literal["completion", "answer"]) -> str
 def _sequences(
     group: Group, texts: Sequence[str], model: RewardModel, config: RewardModelPartConfig, template: Template
 ) -> Sequences:
-    """Prompt and texts as the reward model's own tokenizer writes them; what the answer follows is not shown."""
+    """Tokenise prompt and texts for the reward model; with `see = "answer"` the prefill is not shown."""
     visible_template = template if config.see == "completion" else template.model_copy(update={"prefill": ""})
     prompt = encode_prompt(model, visible_template, group.prompt.problem).token_ids
     encoded = [model.tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]

@@ -1,9 +1,13 @@
 """Training by reinforcement: what an algorithm brings, its step, and the loop around it."""
 
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
 
 from groupwise.checks.audit.quick import quick_audit
 from groupwise.errors import ConfigError
@@ -12,16 +16,17 @@ from groupwise.models.policy import Policy, start_policy
 from groupwise.models.reward_model import RewardModel
 from groupwise.models.sharded import sharded
 from groupwise.ranks.group import RANKS
+from groupwise.rollout.engine import Recorded
 from groupwise.rollout.sample_and_score import Actors
+from groupwise.runs.directory import RunDirectory
+from groupwise.runs.rollouts import read_columns
 from groupwise.tasks import make_task
 from groupwise.tasks.base import split_problems
-from groupwise.trainers.base import OnReport, Trainer
-from groupwise.trainers.reference import load_reference
+from groupwise.trainers.base import OnReport, Trainer, load_reference
 from groupwise.trainers.report import SILENT, Observer, StepResult
 from groupwise.trainers.reward_part import check_problems, with_reward_model_parts
 from groupwise.trainers.rl_recipe import RlRecipe
 from groupwise.trainers.rl_run import RlRun
-from groupwise.trainers.tool_results import with_results
 from groupwise.training.optimizer import Optimizer
 from groupwise.training.session import Beside, Session, Start
 from groupwise.training.update import CriticLoss, Updater
@@ -31,7 +36,7 @@ from groupwise.verifiers import Verifier, make_verifier
 
 @dataclass(frozen=True, slots=True)
 class Learner(ABC):
-    """What a run works with; an algorithm adds what is its own, and its step."""
+    """The parts of a run; an algorithm adds its own, and its step."""
 
     actors: Actors
     reference: Policy | None
@@ -46,17 +51,15 @@ class Learner(ABC):
 
     @property
     def critic_loss(self) -> CriticLoss | None:
-        """The critic that is trained together with the policy, if there is one."""
         return None
 
     @property
     def beside(self) -> Beside | None:
-        """What is trained beside the policy and kept with it."""
+        """A model that is trained beside the policy and kept with it."""
         return self.critic_loss.critic if self.critic_loss else None
 
     @property
     def updater(self) -> Updater:
-        """What makes an update of groups with advantages."""
         sampling = self.recipe.sampling
         return Updater(
             self.policy, self.optimizer, self.recipe.loss, sampling.temperature, sampling.max_tokens, self.reference,
@@ -68,7 +71,7 @@ class Learner(ABC):
         """One step on these problems; `spare` ones may replace those whose groups have no signal."""
 
     def rewarded(self, scored: Sequence[ScoredGroup], step: int) -> list[ScoredGroup]:
-        """The groups with the parts of the reward that reward models give."""
+        """Add the parts of the reward that reward models give."""
         recipe = self.recipe
         if not self.reward_models:
             return list(scored)
@@ -78,10 +81,34 @@ class Learner(ABC):
         """Let the engine sample from the weights as they are now."""
         self.actors.publish(self.optimizer.updates_done)
 
+    def with_results(self, run: RunDirectory, step: int) -> Self:
+        """Return the learner of a step that may have been recorded before, whose tools are then not asked again."""
+        if not self.recipe.sampling.tools:
+            return self
+        return replace(self, actors=replace(self.actors, recorded=recorded_results(run.rollouts(step))))
+
 
 def reference_of(recipe: RlRecipe, policy: Policy) -> Policy | None:
-    """The frozen reference, if the recipe has a KL term."""
+    """Load the frozen reference, if the recipe has a KL term."""
     return load_reference(recipe.model, recipe.lora, policy) if recipe.loss.kl_coef > 0 else None
+
+
+def recorded_results(path: Path) -> dict[str, tuple[Recorded, ...]]:
+    """Read the completions of a file of rollouts, by problem.
+
+    With them a step is sampled again without its tools: in a replay, and after a kill. Results stand in the recorded
+    tokens where `sampled` is false. Empty where there is no file, or it has no tokens.
+    """
+    if not path.exists():
+        return {}
+    completions_of: dict[str, list[Recorded]] = defaultdict(list)
+    for row in read_columns(path, ["problem", "token_ids", "sampled"]).to_pylist():
+        if row["token_ids"] is None:
+            return {}
+        ids = np.array(row["token_ids"], np.int64)
+        sampled = np.ones(len(ids), np.bool_) if row["sampled"] is None else np.array(row["sampled"], np.bool_)
+        completions_of[row["problem"]].append(Recorded(ids, sampled))
+    return {problem: tuple(completions) for problem, completions in completions_of.items()}
 
 
 MakeLearner = Callable[[Any, Policy, Verifier], Learner]
@@ -107,7 +134,11 @@ def train_rl(
                 f"{recipe.algorithm}.prompts_per_step = {recipe.batch.prompts_per_step} is more than the "
                 f"{len(problems)} training problems"
             )
-        _check_ranks(recipe)
+        if RANKS.size > recipe.batch.prompts_per_step:
+            raise ConfigError(
+                f"{RANKS.size} ranks are more than {recipe.algorithm}.prompts_per_step = "
+                f"{recipe.batch.prompts_per_step}: every rank samples at least one problem of a step"
+            )
         start = Start(recipe, recipe.run, restart)
         policy = sharded(start_policy(start.model_to_load(recipe.model), recipe.lora, recipe.run.seed, in_rows=True))
         learner = make_learner(recipe, policy, verifier)
@@ -118,7 +149,7 @@ def train_rl(
         for step in session.steps():
             chosen, spare = run.choose(problems, step)
             run.plan_ahead(problems, step)
-            run.record(step, with_results(learner, session.directory, step).step(step, chosen, spare))
+            run.record(step, learner.with_results(session.directory, step).step(step, chosen, spare))
             if (step + 1) % recipe.evaluation.every == 0 or run.is_last(step):
                 run.evaluate_dev(step + 1)
             run.examine()
@@ -128,21 +159,12 @@ def train_rl(
     return session
 
 
-def _check_ranks(recipe: RlRecipe) -> None:
-    """What several ranks cannot do."""
-    if RANKS.size > recipe.batch.prompts_per_step:
-        raise ConfigError(
-            f"{RANKS.size} ranks are more than {recipe.algorithm}.prompts_per_step = "
-            f"{recipe.batch.prompts_per_step}: every rank samples at least one problem of a step"
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class RlTrainer(Trainer):
     """A trainer whose algorithm brings a step, and whose loop, evaluation and record are `train_rl`."""
 
     learner: MakeLearner = field(kw_only=True)
-    """What it brings to the loop; a replay repeats steps with it."""
+    """Its parts of the loop; a replay repeats steps with them."""
 
 
 def rl_trainer(
@@ -150,7 +172,7 @@ def rl_trainer(
     learner: MakeLearner,
     trained_beside: Callable[[Any], tuple[str, ...]] = lambda recipe: (),
 ) -> RlTrainer:
-    """The trainer of an algorithm that learns by reinforcement."""
+    """Make the trainer of an algorithm that learns by reinforcement."""
 
     def run(settings: Any, restart: bool, on_report: OnReport) -> Session:
         return train_rl(settings, learner, restart, Observer(on_report, on_report, on_report))

@@ -9,11 +9,10 @@ from groupwise.checks.doctor.live import DoctorConfig, check_rules
 from groupwise.config import FOLDER, Section
 from groupwise.evaluation.evaluate import EvaluationConfig
 from groupwise.evaluation.held_out import second_section
-from groupwise.models.config import LoraConfig, ModelConfig
 from groupwise.rollout.engine import NO_TOOLS, AnyEngine, EngineConfig
 from groupwise.rollout.sampling import SamplingConfig, refuse_for_training
 from groupwise.tasks import TaskOptions, with_verifier
-from groupwise.trainers.base import Recipe
+from groupwise.trainers.base import ModelRecipe
 from groupwise.trainers.record import RecordConfig
 from groupwise.trainers.reward_part import RewardModelPartConfig, check_reward_models
 from groupwise.training.config import LossConfig
@@ -36,21 +35,17 @@ class BatchConfig(Section):
     earlier steps (of the problem, else of its difficulty), instead of shuffled epochs."""
 
 
-class RlRecipe(Recipe):
+class RlRecipe(ModelRecipe):
     """Base of all reinforcement-learning recipes."""
 
-    model: ModelConfig = ModelConfig()
-    """The model to start from; also the KL reference."""
-    lora: LoraConfig | None = None
-    """Adapters to train beside the model's weights (LoRA); without the section all weights are trained."""
     task: TaskOptions
     """Source of the problems."""
     verifier: Annotated[VerifierConfig, VERIFIERS]
-    """How completions are judged; where it names no kind, by the task's own verifier."""
+    """The verifier; without a kind, the task's own."""
     reward_models: dict[PartName, RewardModelPartConfig] = Field(default_factory=dict)
     """Reward models whose scores are further parts of the reward, by names that you choose."""
     sampling: SamplingConfig = SamplingConfig()
-    """How completions are drawn, in training and in evaluation."""
+    """The draws of completions, in training and in evaluation."""
     engine: AnyEngine = EngineConfig()
     """The engine that samples completions."""
     loss: LossConfig = LossConfig()
@@ -60,11 +55,11 @@ class RlRecipe(Recipe):
     evaluation: EvaluationConfig = EvaluationConfig()
     """Dev and test."""
     record: RecordConfig = RecordConfig()
-    """How much is recorded of the completions that are trained on."""
+    """The record of the completions that are trained on."""
     behaviour: BehaviourConfig = BehaviourConfig()
-    """What the run's report looks for in completions."""
+    """Words and phrases that the run's report counts in completions."""
     doctor: DoctorConfig = DoctorConfig()
-    """Rules that look for what goes wrong while the run goes on."""
+    """Rules that look for faults while the run trains."""
     token_budget: int = Field(0, ge=0)
     """The run also ends after the step in which this many completion tokens were sampled; 0: no budget. For comparisons
     at equal cost."""
@@ -72,7 +67,7 @@ class RlRecipe(Recipe):
     @model_validator(mode="before")
     @classmethod
     def _judged(cls, values: Any, info: ValidationInfo) -> Any:
-        """Every recipe says in full who judges, and who judges again."""
+        """Write verifier and second verifier in full."""
         folder = (info.context or {}).get(FOLDER)
         tables = with_verifier(values, folder)
         judge, evaluation = (tables.get(name) for name in ("verifier", "evaluation"))
@@ -122,7 +117,7 @@ class RlRecipe(Recipe):
             )
 
     def _check_ahead(self) -> None:
-        """What completions that are one step old need, and what cannot be known a step before."""
+        """Refuse settings that contradict completions of the step before."""
         if not self.engine.looks_ahead:
             return
         if self.loss.correction.bound == "none":

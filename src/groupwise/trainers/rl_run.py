@@ -1,8 +1,10 @@
 """Around the steps of a run of reinforcement learning: which problems, the record, evaluation, the doctor."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from groupwise.checks.doctor.finding import Severity
 from groupwise.checks.doctor.live import Watch
@@ -11,18 +13,78 @@ from groupwise.evaluation.evaluate import Evaluation, evaluate
 from groupwise.evaluation.held_out import HeldOutCheck, look_again
 from groupwise.evaluation.metrics import by_family, estimate
 from groupwise.models.policy import load_policy
-from groupwise.randomness import Draws, Purpose
+from groupwise.randomness import Draws, Purpose, key, permutation, uniforms
 from groupwise.ranks.group import RANKS
+from groupwise.rollout.engine import facts_of
 from groupwise.rollout.sample_and_score import Actors
 from groupwise.tasks.base import Task, split_problems
-from groupwise.trainers.curriculum import PassRates, problem_order
 from groupwise.trainers.distributions import distributions
 from groupwise.trainers.record import Recorder
 from groupwise.trainers.report import DevReport, Observer, StepResult, hash_tokens, ledger_group, step_report
 from groupwise.trainers.rl_recipe import RlRecipe
 from groupwise.training.session import Best, Session
-from groupwise.types import Problem
+from groupwise.types import Outcome, Problem, ScoredGroup
 from groupwise.verifiers import Verifier
+
+UNSEEN = 0.5
+"""Pass rate of a problem that was never tried: worth the most, so it is tried."""
+LEAST_WEIGHT = 0.01
+"""Weight of problems always or never solved: they may change, so they come back now and then."""
+FADING = 0.5
+"""Share of the old rate that a new observation leaves."""
+
+
+def problem_order(num_problems: int, prompts_per_step: int, seed: int, step: int) -> list[int]:
+    """Order the problems of a step, then the rest of its epoch as spares; each epoch is a keyed shuffle cut into steps.
+
+    The shuffle's remainder is left out of its epoch, so no problem occurs twice in a step.
+    """
+    epoch, position = divmod(step, num_problems // prompts_per_step)
+    order = permutation(num_problems, seed, "problem order", epoch)
+    turned = np.roll(order, -position * prompts_per_step)
+    return [int(index) for index in turned]
+
+
+class PassRates:
+    """The pass rate of each problem and each difficulty, remembered across steps and fading as the policy changes."""
+
+    def __init__(self, state: Mapping[str, Any]) -> None:
+        self._by_problem: dict[str, float] = dict(state.get("problem", {}))
+        self._by_difficulty: dict[str, float] = dict(state.get("difficulty", {}))
+
+    def state(self) -> dict[str, dict[str, float]]:
+        """Return the rates as JSON, for a checkpoint."""
+        return {"problem": dict(self._by_problem), "difficulty": dict(self._by_difficulty)}
+
+    def learn(self, scored: Sequence[ScoredGroup]) -> None:
+        shares: dict[str, list[float]] = {}
+        for group in scored:
+            judged = [verdict.outcome is Outcome.CORRECT for verdict in group.verdicts if verdict.outcome.judged]
+            if judged:
+                problem, share = group.group.prompt.problem, sum(judged) / len(judged)
+                _fade(self._by_problem, problem.id, share)
+                shares.setdefault(problem.difficulty, []).append(share)
+        for difficulty, measured in shares.items():
+            _fade(self._by_difficulty, difficulty, sum(measured) / len(measured))
+
+    def estimate(self, problem: Problem) -> float:
+        """Return the best known pass rate of the problem: its own, else its difficulty's, else one half."""
+        return self._by_problem.get(problem.id, self._by_difficulty.get(problem.difficulty, UNSEEN))
+
+    def draw(self, problems: Sequence[Problem], seed: int, step: int) -> list[int]:
+        """Order all problems by draws without replacement with weights p(1 - p).
+
+        p(1 - p) is the variance of the reward, to which a group's expected signal is proportional. Weighted sampling
+        without replacement by exponential keys (Efraimidis and Spirakis 2006).
+        """
+        rates = np.array([self.estimate(problem) for problem in problems])
+        weights = np.maximum(rates * (1 - rates), LEAST_WEIGHT)
+        draws = uniforms(key(seed, "curriculum", step), np.arange(len(problems)))
+        return [int(index) for index in np.argsort(-np.log1p(-draws) / weights, kind="stable")]
+
+
+def _fade(rates: dict[str, float], name: str, share: float) -> None:
+    rates[name] = share if name not in rates else FADING * rates[name] + (1 - FADING) * share
 
 
 class RlRun:
@@ -59,7 +121,7 @@ class RlRun:
     def plan_ahead(self, problems: Sequence[Problem], step: int) -> None:
         """Where an engine samples one step ahead, say what the next step's problems will be.
 
-        A step after a checkpoint samples anew: a run that resumes from it has nothing that was sampled before.
+        A step after a checkpoint samples at its own time: a run that resumes from it has nothing sampled before.
         """
         ahead = self.actors.ahead
         if ahead is None:
@@ -71,18 +133,19 @@ class RlRun:
             ahead.plan(self.choose(problems, done)[0], Draws(self.recipe.run.seed, Purpose.TRAIN, done))
 
     def is_last(self, step: int) -> bool:
-        """Whether the run ends with this step."""
+        """True for the step that ends the run."""
         return self.session.progress.ending or step + 1 == self.recipe.run.num_steps
 
     def record(self, step: int, result: StepResult) -> None:
-        """Rollouts first, then ledger and metrics, then the display."""
+        """Record rollouts, then ledger and metrics, and then show the step."""
         began = time.perf_counter()
         after = self.recorder.step(step, result, self.recipe.loss.tokens_per_micro_batch)
         spreads = distributions(result, after)
         record_s = time.perf_counter() - began
+
         updates = self.session.optimizer.updates_done
-        ages = [updates - result.update.num_updates - one.scored.group.policy_version for one in result.groups]
-        report = step_report(step, self.recipe.run.num_steps, result, self.session.optimizer.lr(step), ages)
+        before = updates - result.update.num_updates
+        ages = [before - group.scored.group.policy_version for group in result.groups]
         facts = {
             "step": step,
             "problems": [list(ids) for ids in result.problems],
@@ -91,15 +154,17 @@ class RlRun:
             "grad_norm": result.update.grad_norm,
             "updates": updates,
             "weights": self.actors.policy.fingerprint(),
-            **({"ages": ages} if any(ages) else {}),
         }
-        more = {"record_s": record_s, "distributions": spreads}
-        # servers have states and proofs; other engines have none
-        if engine_facts := getattr(self.actors.engine, "facts", None):
-            more["engine"] = engine_facts
-        self.session.record(facts, {"kind": "step", **report._asdict(), **more})
-        self.pass_rates.learn([group.scored for group in result.groups])
+        if any(ages):
+            facts["ages"] = ages
+        report = step_report(step, self.recipe.run.num_steps, result, self.session.optimizer.lr(step), ages)
+        metrics = {"kind": "step", **report._asdict(), "record_s": record_s, "distributions": spreads}
+        if engine_facts := facts_of(self.actors.engine):
+            metrics["engine"] = engine_facts
+        self.session.record(facts, metrics)
+
         progress = self.session.progress
+        self.pass_rates.learn([group.scored for group in result.groups])
         progress.pass_rates = self.pass_rates.state()
         progress.sampled_tokens += report.sampled_tokens
         if self.recipe.token_budget and progress.sampled_tokens >= self.recipe.token_budget:
@@ -107,7 +172,7 @@ class RlRun:
         self.observer.on_step(report)
 
     def examine(self) -> None:
-        """Tell what the doctor finds; a critical finding ends the run where the recipe says so."""
+        """Report the doctor's findings; a critical one ends the run where the recipe says so."""
         findings = self.watch.look() if self.watch else []
         for finding in findings:
             self.observer.on_finding(finding)
@@ -146,7 +211,7 @@ class RlRun:
         RANKS.by_first(lambda: self.session.directory.mark_best(step))
 
     def _look_again(self, evaluation: Evaluation) -> HeldOutCheck | None:
-        """What the second verifier says of a sample of what training pays."""
+        """Ask the second verifier about a sample of what training pays."""
         config = self.recipe.evaluation
         if self.second is None or config.second_verifier is None:
             return None

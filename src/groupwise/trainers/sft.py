@@ -17,19 +17,16 @@ from torch import Tensor
 from groupwise.config import Section
 from groupwise.config.schema import DataRef
 from groupwise.errors import DataError
-from groupwise.models.config import LoraConfig, ModelConfig
 from groupwise.models.new_model import NewModel, character_tokenizer, new_policy
-from groupwise.models.packed import Sequences, micro_batch_tokens, micro_batches, pack
+from groupwise.models.packed import Sequences, pack
 from groupwise.models.policy import Policy, start_policy
 from groupwise.models.sharded import sharded
 from groupwise.randomness import shuffled_epochs
-from groupwise.ranks.group import RANKS
 from groupwise.rollout.tools import Tool, ToolSections, make_tools, put_in_spans
 from groupwise.runs.jsonl import read_jsonl
-from groupwise.trainers.base import Recipe, Trainer
+from groupwise.trainers.base import FineTuningRecipe, MicroBatchConfig, Trainer, accumulate_rows
 from groupwise.trainers.documents import DocumentsData, Example, GeneratedData, document_batches
-from groupwise.training.gradient import accumulate
-from groupwise.training.optimizer import Optimizer, OptimizerConfig
+from groupwise.training.optimizer import Optimizer
 from groupwise.training.session import Session, Start
 
 
@@ -47,17 +44,14 @@ class PairsData(Section):
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The files."""
         return (self.path,) if isinstance(self.path, str) else self.path
 
 
-class SftConfig(Section):
+class SftConfig(MicroBatchConfig):
     """The loss and its batches."""
 
     sequences_per_step: int = Field(64, ge=1)
     """Examples per step."""
-    tokens_per_micro_batch: int = Field(0, ge=0)
-    """Most tokens in one forward and backward; 0: what suits the device."""
     loss_on: Literal["completion", "all"] = "completion"
     """`completion` trains the answer given the prompt; `all` trains every token but the first (pretraining)."""
     tools: ToolSections = Field(default_factory=dict)
@@ -70,30 +64,17 @@ class SftConfig(Section):
         return self
 
 
-class SftOptimizerConfig(OptimizerConfig):
-    """AdamW with the rate of fine-tuning."""
-
-    lr: float = Field(1e-5, ge=0)
-    """Peak learning rate; pretraining from random weights wants some 1e-3."""
-
-
-class SftRecipe(Recipe):
+class SftRecipe(FineTuningRecipe):
     """A whole SFT run."""
 
     algorithm: Literal["sft"] = "sft"
-    """Which trainer runs this recipe."""
-    model: ModelConfig = ModelConfig()
-    """The model to start from."""
-    lora: LoraConfig | None = None
-    """Adapters to train beside the model's weights (LoRA); without the section all weights are trained."""
+    """The trainer of this recipe."""
     new_model: NewModel | None = None
     """Start from random weights and the character tokenizer of the shipped tasks instead of `model.path`."""
     data: Annotated[GeneratedData | PairsData | DocumentsData, Field(discriminator="source")]
-    """What to learn from."""
+    """The source of examples."""
     sft: SftConfig = SftConfig()
     """The loss."""
-    optimizer: SftOptimizerConfig = SftOptimizerConfig()
-    """AdamW."""
 
     @model_validator(mode="after")
     def _documents_are_whole(self) -> Self:
@@ -113,7 +94,7 @@ class SftRecipe(Recipe):
 
 
 class SftStep(NamedTuple):
-    """What one SFT step reports."""
+    """The report of one step."""
 
     step: int
     loss: float
@@ -154,24 +135,15 @@ def train_sft(
 
 
 def sft_gradient(policy: Policy, examples: Sequence[Example], tokens_per_micro_batch: int) -> tuple[float, int]:
-    """Accumulate the gradient of the mean negative log-probability; returns that mean and the number of trained tokens.
-
-    The denominator is that of the whole step, so the cut into micro-batches does not matter.
-    """
-    examples = sorted(examples, key=lambda example: len(example.prompt) + len(example.completion))
+    """Accumulate the gradient of the mean negative log-probability; returns it and the number of trained tokens."""
     denominator = sum(int(example.mask.sum()) for example in examples)
-    sizes = [len(e.prompt) + len(e.completion) for e in examples]
-    budget = RANKS.portion(micro_batch_tokens(tokens_per_micro_batch, policy.device), sum(sizes))
-    chunks = list(micro_batches(sizes, budget))
 
-    def loss_of(chunk: range) -> tuple[Tensor, float]:
-        chosen = [examples[i] for i in chunk]
-        packed = pack([Sequences(e.prompt, [e.completion], [e.mask]) for e in chosen], policy.device)
+    def loss_of(chunk: list[Example]) -> tuple[Tensor, float]:
+        packed = pack([Sequences(e.prompt, [e.completion], [e.mask]) for e in chunk], policy.device)
         loss = -policy.token_logprobs(packed).logprobs.sum() / denominator
         return loss, loss.item()
 
-    weights, costs = [weight for _, weight in policy.trainable()], [sum(sizes[i] for i in chunk) for chunk in chunks]
-    total = sum(accumulate(loss_of, chunks, weights, policy.device, costs))
+    total = sum(accumulate_rows(loss_of, examples, lambda example: example.num_tokens, policy, tokens_per_micro_batch))
     if not math.isfinite(total):
         raise DataError(f"the SFT loss is {total}: look at the examples of this step")
     return total, denominator
@@ -183,7 +155,7 @@ def encode(
     loss_on: Literal["completion", "all"],
     tools: Mapping[str, Tool] = MappingProxyType({}),
 ) -> list[Example]:
-    """Token ids of text pairs, the end token added; with `all` the prompt is the first token alone.
+    """Write text pairs as token ids, the end token added; with `all` the prompt is the first token alone.
 
     Results of the tools are tokenised by themselves, as they are when a tool puts them in, and are not trained.
     """
@@ -197,11 +169,10 @@ def encode(
     if loss_on == "all":
         examples = [Example((e.prompt + e.completion)[:1], (e.prompt + e.completion)[1:]) for e in examples]
     for example, (prompt, _) in zip(examples, pairs, strict=True):
-        length = len(example.prompt) + len(example.completion)
-        if not example.prompt or length > policy.context_length:
+        if not example.prompt or example.num_tokens > policy.context_length:
             raise DataError(
-                f"the example that begins {prompt[:60]!r} has {length} tokens, {len(example.prompt)} of them prompt; "
-                f"allowed: a prompt of at least 1 token, {policy.context_length} in all"
+                f"the example that begins {prompt[:60]!r} has {example.num_tokens} tokens, {len(example.prompt)} of "
+                f"them prompt; allowed: a prompt of at least 1 token, {policy.context_length} in all"
             )
     return examples
 
@@ -216,7 +187,6 @@ def _batches(recipe: SftRecipe) -> Callable[[Policy], Callable[[int], list[Examp
 
 
 def _with_results(policy: Policy, prompt: list[int], text: str, tools: Mapping[str, Tool]) -> Example:
-    """An example whose completion may hold results of tools."""
     try:
         spans = put_in_spans(text, tools)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""A process reward model in reinforcement learning: what it says of a completion's steps becomes `Verdict.steps`.
+"""A process reward model in reinforcement learning: its scores of a completion's steps become `Verdict.steps`.
 
 Every step but the last has the model's chance that it is right, read at its end; the last one, which gives the answer,
 has the outcome, the verdict's own reward. Ends are those that no later text moves (`verifiers.steps.inner_ends`), so
@@ -6,12 +6,14 @@ that the worth of a prefix is a baseline for all that follows it.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Annotated, Literal
 
+import torch
 from pydantic import Field
+from torch import Tensor, nn
 
 from groupwise.algorithms.advantages import AdvantageEstimator
 from groupwise.config import ReadIf, Section
@@ -20,6 +22,7 @@ from groupwise.errors import ConfigError, InvariantError, ModelError
 from groupwise.models.config import ModelConfig
 from groupwise.models.policy import Policy
 from groupwise.models.steps import (
+    EncodedSteps,
     ImplicitRewardModel,
     Prefixes,
     ScoresSteps,
@@ -28,7 +31,8 @@ from groupwise.models.steps import (
     score_prefixes,
 )
 from groupwise.ranks.group import RANKS
-from groupwise.trainers.online_steps import OnlineModel
+from groupwise.trainers.process_reward_model import process_reward_model_gradient
+from groupwise.training.optimizer import Optimizer, OptimizerConfig
 from groupwise.types import Group, Outcome, ScoredGroup, StepReward, Verdict
 from groupwise.verifiers.base import VerifierConfig
 from groupwise.verifiers.steps import DECIDED, Step, inner_ends
@@ -40,25 +44,23 @@ _ONLINE = ReadIf(lambda config: config.online != "no", "step_rewards.online")
 
 
 class StepRewardsConfig(Section):
-    """The process reward model that says what steps are worth."""
+    """The process reward model that scores steps."""
 
     path: RewardModelRef = ""
     """Directory of a process reward model with the policy's tokenizer (a run of `algorithm = "process_reward_model"`);
     empty: none, and an advantage that reads steps has those of the verifier."""
     step: Annotated[Step, _WITH_MODEL] = "sentence"
-    """What ends a step, as in the labels that the model learnt from: `sentence`, `newline`, `equation`, or a regular
+    """The end of a step, as in the labels that the model learnt from: `sentence`, `newline`, `equation`, or a regular
     expression whose matches end steps."""
     reference: Annotated[ModelRef, _WITH_MODEL] = ""
     """The model that an implicit one was trained from (`supervision = "implicit"`); empty: it has a head."""
     beta: Annotated[float, Field(gt=0, allow_inf_nan=False), _IMPLICIT] = 0.05
     """β of an implicit one."""
     online: Annotated[Literal["no", "after", "before"], _IMPLICIT] = "no"
-    """Whether an implicit one goes on learning from every step's outcomes (PRIME, arXiv:2502.01456): `after` it has
-    judged the step, or `before` (PRIME's recipe), which tells it the outcomes of what it judges; `no`: it is frozen."""
+    """Let an implicit one learn from every step's outcomes (PRIME, arXiv:2502.01456): `after` it has judged the step,
+    or `before` (PRIME's recipe), which tells it the outcomes of what it judges; `no`: it is frozen."""
     lr: Annotated[float, Field(gt=0, allow_inf_nan=False), _ONLINE] = 1e-6
     """Its learning rate (PRIME: 1e-6 for a 7 B model; the shipped model wants some 1e-4)."""
-    tokens_per_micro_batch: Annotated[int, _WITH_MODEL] = Field(0, ge=0)
-    """Most tokens in one forward; 0: what suits the device."""
 
 
 def check_step_rewards(config: StepRewardsConfig, advantage: AdvantageEstimator, verifier: VerifierConfig) -> None:
@@ -90,6 +92,67 @@ def check_step_rewards(config: StepRewardsConfig, advantage: AdvantageEstimator,
             f"know the next token and bias the gradient; allowed are step_rewards with {', '.join(DECIDED)} or a "
             "regular expression, and the advantages process and process_min"
         )
+
+
+MAX_GRAD_NORM = 10.0
+"""Of the model's gradient (PRIME: 10)."""
+_WEIGHT, _MOMENT = "weight:", "moment:"
+
+
+@dataclass(frozen=True, slots=True)
+class OnlineModel:
+    """An implicit process reward model that learns from the outcomes of the completions that it judges.
+
+    PRIME (Cui et al. 2025, arXiv:2502.01456): cross-entropy on outcomes, at every step of the policy, so that the model
+    keeps up with what the policy writes now. It learns after it has judged (`after`), so that nothing of a step's
+    outcomes is in the worth of that step's prefixes, or before (`before`, PRIME's recipe), which makes its scores those
+    of the newest model and its baselines biased. A checkpoint keeps its weights and its optimizer's moments.
+    """
+
+    model: ImplicitRewardModel
+    optimizer: Optimizer
+
+    @classmethod
+    def of(cls, model: ImplicitRewardModel, lr: float) -> "OnlineModel":
+        """Return the model at the start of a run."""
+        config = OptimizerConfig(lr=lr, max_grad_norm=MAX_GRAD_NORM)
+        return cls(model, Optimizer(model.trainable(), config, num_steps=1))
+
+    def learn(self, prefixes: Sequence[Prefixes], right: Sequence[Sequence[bool]]) -> float:
+        """One update on the outcomes of whole completions; returns the mean cross-entropy before it, in nats.
+
+        Args:
+            prefixes: of each group its prompt and completions, each up to its end.
+            right: of each of these completions, whether its answer is.
+        """
+        rows = [
+            EncodedSteps(list(group.sequences.prompt), list(ids), [len(ids)], [float(is_right)])
+            for group, of_group in zip(prefixes, right, strict=True)
+            for ids, is_right in zip(group.sequences.completions, of_group, strict=True)
+        ]
+        if not rows:
+            return 0.0
+        loss, _, _ = process_reward_model_gradient(self.model, rows, tokens_per_micro_batch=0)
+        self.optimizer.update(self.optimizer.updates_done)
+        return loss
+
+    def trainable(self) -> list[tuple[str, nn.Parameter]]:
+        """Its weights, by the names in a checkpoint."""
+        return [(_WEIGHT + name, weight) for name, weight in self.model.trainable()]
+
+    def state(self) -> Iterator[tuple[str, Tensor]]:
+        """Names and tensors for a checkpoint."""
+        yield from ((name, weight.detach()) for name, weight in self.trainable())
+        yield from ((_MOMENT + name, moment) for name, moment in self.optimizer.state().items())
+
+    def load_state(self, tensors: dict[str, Tensor]) -> None:
+        """Restore what `state` gave."""
+        with torch.no_grad():
+            for name, weight in self.trainable():
+                weight.copy_(tensors[name])
+        moments = {name.removeprefix(_MOMENT): tensor for name, tensor in tensors.items() if name.startswith(_MOMENT)}
+        updates = max((int(tensor) for name, tensor in moments.items() if name.endswith(".step")), default=0)
+        self.optimizer.load_state(moments, updates)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +208,7 @@ class StepJudge:
         """Of every completion the scores at its ends; a group in which nothing ends is not computed."""
         asked = [[i for i, own in enumerate(of_group) if own] for of_group in ends]
         prefixes = [self._prefixes(scored[g].group, of_group, ends[g]) for g, of_group in enumerate(asked) if of_group]
-        found = iter(score_prefixes(self.model, prefixes, self.config.tokens_per_micro_batch))
+        found = iter(score_prefixes(self.model, prefixes))
         scores = []
         for group, of_group in zip(scored, asked, strict=True):
             given = dict(zip(of_group, next(found), strict=True)) if of_group else {}
@@ -229,4 +292,4 @@ def load_step_judge(config: StepRewardsConfig, model: ModelConfig, policy: Polic
         )
     if config.online == "no" or not isinstance(loaded, ImplicitRewardModel):
         return StepJudge(loaded, config)
-    return StepJudge(loaded, config, OnlineModel.of(loaded, config.lr, config.tokens_per_micro_batch))
+    return StepJudge(loaded, config, OnlineModel.of(loaded, config.lr))

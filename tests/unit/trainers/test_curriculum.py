@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from groupwise.trainers.curriculum import FADING, UNSEEN, PassRates, problem_order
+from groupwise.trainers.rl_run import FADING, UNSEEN, PassRates, problem_order
 from groupwise.types import Problem, ScoredGroup
 
 Score = Callable[[Problem, bool], ScoredGroup]

@@ -204,7 +204,7 @@ def test_completions_are_those_of_the_one_who_is_named(source: str, student: Pol
 def test_pairs_come_in_shuffled_epochs(tmp_path: Path, student: Policy, teacher: Policy) -> None:
     rows = [{"prompt": f"{i}+{i}=", "completion": str(2 * i)} for i in range(6)]
     (tmp_path / "pairs.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    one = recipe({"source": "jsonl", "path": str(tmp_path / "pairs.jsonl")}, distill={"sequences_per_step": 3})
+    one = recipe({"source": "jsonl", "path": str(tmp_path / "pairs.jsonl"), "sequences_per_step": 3})
     draw = batches(one)
     first, second = draw(0, student, teacher), draw(1, student, teacher)
     assert (first.sampled_tokens, first.facts) == (None, {})
@@ -228,9 +228,9 @@ STUDENT = {"source": "student", "task": SUMS}
         ),
         (STUDENT, {"distill": {"temperature": 0}}, "distill.temperature = 0: .*greater than 0"),
         (STUDENT, {"distill": {"beta": 1, "divergence": "jsd"}}, "distill.beta = 1: .*less than 1"),
-        (STUDENT, {"distill": {"beta": 0.3}}, "beta = 0.3 is read by jsd only; with divergence = 'forward_kl' 0.5 is"),
+        (STUDENT, {"distill": {"beta": 0.3}}, "beta = 0.3 has no effect here: .* only with divergence = 'jsd'"),
         (STUDENT, {"distill": {"top_k": -1}}, "distill.top_k = -1: .*greater than or equal to 0"),
-        (STUDENT, {"distill": {"sequences_per_step": 9}}, "sequences_per_step = 9 is read with .*'jsonl' only"),
+        ({**STUDENT, "sequences_per_step": 9}, {}, "data.sequences_per_step: unknown key"),
         (STUDENT, {"teacher": {"path": "student"}}, "are both 'student': a model has nothing to learn from itself"),
         ({**STUDENT, "sampling": {"temperature": 0}}, {}, "draws 8 equal completions .* allowed are temperature > 0"),
         ({**STUDENT, "path": "a.jsonl"}, {}, "data.path: unknown key"),

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from groupwise.trainers.grpo import Rounds
+from groupwise.trainers.grpo import Refilled, refilled
 from groupwise.trainers.report import Seconds, StepResult, step_report
 from groupwise.training.update import UpdateMetrics
 from groupwise.types import AdvantagedGroup, Problem, ScoredGroup
@@ -28,11 +28,8 @@ class Sampler:
         return [self.scored(problem, problem.id.isupper()) for problem in chosen]
 
 
-def sampled(sampler: Sampler, first: str, spare: str, refills: int) -> Rounds:
-    rounds = Rounds(problems(first), problems(spare), refills)
-    for chosen in rounds:
-        rounds.add(sampler(chosen))
-    return rounds
+def sampled(sampler: Sampler, first: str, spare: str, refills: int) -> Refilled:
+    return refilled(sampler, problems(first), problems(spare), refills)
 
 
 @pytest.mark.parametrize(

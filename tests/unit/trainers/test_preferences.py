@@ -220,7 +220,8 @@ def test_the_reference_is_not_asked_about_pairs_that_are_never_drawn(
 ) -> None:
     monkeypatch.setattr(dpo, "load_reference", lambda model, lora, policy: tiny_policy(seed=3))
     values = {"run": {"directory": "unused", "num_steps": 1}, "data": {"source": "file", "path": "unused"}}
-    recipe = parse(DpoRecipe, values, ["dpo.pairs_per_step=2", "dpo.evaluate_pairs=3"])
+    monkeypatch.setattr(dpo, "NUM_HELD_OUT", 3)
+    recipe = parse(DpoRecipe, values, ["dpo.pairs_per_step=2"])
     train, held_out = dpo._with_reference(recipe, tiny_policy(), pairs, pairs)
     known = [i for i, pair in enumerate(train) if not math.isnan(pair.ref_chosen)]
     assert known == sorted(pairs_of_step(len(pairs), 2, 0, 0))
@@ -295,8 +296,8 @@ def test_held_out_pairs_are_measured_whatever_the_micro_batches(pairs: list[Enco
     ("recipe", "changes", "said"),
     [
         (DpoRecipe, ["dpo.loss=kto"], r"dpo\.loss = 'kto': allowed are dpo, ipo, simpo"),
-        (DpoRecipe, ["dpo.gamma=0.5"], "gamma = 0.5 is read by simpo only"),
-        (DpoRecipe, ["dpo.loss=ipo", "dpo.label_smoothing=0.1"], "label_smoothing = 0.1 is not read by ipo"),
+        (DpoRecipe, ["dpo.gamma=0.5"], "gamma = 0.5 has no effect here: .* only with loss = 'simpo'"),
+        (DpoRecipe, ["dpo.loss=ipo", "dpo.label_smoothing=0.1"], "label_smoothing = 0.1 has no effect here"),
         (DpoRecipe, ["dpo.label_smoothing=0.5"], r"dpo\.label_smoothing = 0\.5"),
         (DpoRecipe, ["data.margin_field=margin"], "margin_field = 'margin' is read by reward_model only"),
         (RewardModelRecipe, ["reward_model.centering=1"], "did you mean 'centring'"),

@@ -237,5 +237,3 @@ def test_a_tenth_of_a_step_is_replayed_and_every_row_has_its_turn() -> None:
     assert sorted(seen) == list(range(20))
     alone = parse(ProcessRewardModelRecipe, {**tables, "data": {"path": "new"}})
     assert sorted(row.completion[1] for row in step_rows(new, [], alone, 3)) == list(range(20))
-    with pytest.raises(ConfigError, match=r"replay_share = 0\.3 has no effect here"):
-        parse(ProcessRewardModelRecipe, {**tables, "data": {"path": "new", "replay_share": 0.3}})

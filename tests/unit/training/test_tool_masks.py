@@ -26,7 +26,7 @@ from groupwise.runs.rollouts import write_rollouts
 from groupwise.tasks.base import Template
 from groupwise.trainers import grpo, ppo, sft
 from groupwise.trainers.grpo import GrpoRecipe, advantaged
-from groupwise.trainers.tool_results import recorded_results
+from groupwise.trainers.rl import recorded_results
 from groupwise.training.config import LossConfig
 from groupwise.training.micro_batches import make_micro_batches
 from groupwise.training.update import Updater
