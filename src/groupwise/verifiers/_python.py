@@ -78,7 +78,10 @@ def _call(function: Callable[..., Any], arguments: Mapping[str, Any], count: int
     except SystemExit as error:
         return {"fault": f"called exit({error.code!r})", "allowed": ""}
     except BaseException as error:
-        return {"fault": f"raised {type(error).__name__}: {error}"[:400] + _line(error, file), "allowed": ""}
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [frame.lineno for frame in frames if Path(frame.filename).name == file.name]
+        place = f" ({file.name}, line {lines[-1]})" if lines else ""  # in the user's file
+        return {"fault": f"raised {type(error).__name__}: {error}"[:400] + place, "allowed": ""}
     finally:
         with contextlib.suppress(Exception):
             sys.stdout.flush()
@@ -96,14 +99,6 @@ def drop_output() -> None:
     with contextlib.suppress(OSError):
         os.ftruncate(1, 0)
         os.lseek(1, 0, os.SEEK_SET)
-
-
-def _line(error: BaseException, file: Path) -> str:
-    """The place in the user's file where it was raised."""
-    lines = [
-        frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).name == file.name
-    ]
-    return f" ({file.name}, line {lines[-1]})" if lines else ""
 
 
 def _as_json(value: Any) -> dict[str, Any]:

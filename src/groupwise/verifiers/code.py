@@ -14,7 +14,7 @@ import ast
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
@@ -140,7 +140,18 @@ def read_tests(data: Mapping[str, Any]) -> Tests:
         ValueError: there are none, or they cannot be read.
     """
     try:
-        tests = _FORMS[data["form"]](data)
+        tests: Tests
+        match data["form"]:
+            case "calls":
+                pairs = [(ast.literal_eval(call["args"]), ast.literal_eval(call["expected"])) for call in data["calls"]]
+                tests = CallTests(data["entry_point"], tuple((tuple(args), expected) for args, expected in pairs))
+            case "stdio":
+                outputs = tuple((test["input"], test["output"]) for test in data["tests"])
+                tests = StdioTests(outputs, float(data["tolerance"]))
+            case "python":
+                tests = PythonTests(data["setup"], tuple(data["names"]), tuple(data["tests"]))
+            case form:
+                raise KeyError(form)
     except (KeyError, TypeError, SyntaxError, ValueError) as error:
         raise ValueError(f"its tests cannot be read: {error!r}") from None
     if len(tests) == 0:
@@ -148,36 +159,19 @@ def read_tests(data: Mapping[str, Any]) -> Tests:
     return tests
 
 
-def _calls(data: Mapping[str, Any]) -> Tests:
-    pairs: Iterable[tuple[Any, Any]] = (
-        (ast.literal_eval(call["args"]), ast.literal_eval(call["expected"])) for call in data["calls"]
-    )
-    return CallTests(data["entry_point"], tuple((tuple(args), expected) for args, expected in pairs))
-
-
-def _stdio(data: Mapping[str, Any]) -> Tests:
-    return StdioTests(tuple((test["input"], test["output"]) for test in data["tests"]), float(data["tolerance"]))
-
-
-def _python(data: Mapping[str, Any]) -> Tests:
-    return PythonTests(data["setup"], tuple(data["names"]), tuple(data["tests"]))
-
-
-_FORMS = {"calls": _calls, "stdio": _stdio, "python": _python}
-
-
 def same_tokens(output: str, expected: str, tolerance: float) -> bool:
     """Compare two texts token by token; numbers may differ by the tolerance, relative above 1."""
     tokens, targets = output.split(), expected.split()
-    return len(tokens) == len(targets) and all(map(lambda a, b: _same(a, b, tolerance), tokens, targets))
-
-
-def _same(token: str, expected: str, tolerance: float) -> bool:
-    if token == expected or not tolerance:
-        return token == expected
-    if not (_NUMBER.fullmatch(token) and _NUMBER.fullmatch(expected)):
+    if len(tokens) != len(targets):
         return False
-    return math.isclose(float(token), float(expected), rel_tol=tolerance, abs_tol=tolerance)
+    for token, target in zip(tokens, targets, strict=True):
+        if token == target:
+            continue
+        if not (tolerance and _NUMBER.fullmatch(token) and _NUMBER.fullmatch(target)):
+            return False
+        if not math.isclose(float(token), float(target), rel_tol=tolerance, abs_tol=tolerance):
+            return False
+    return True
 
 
 class CodeConfig(VerifierConfig):
@@ -241,7 +235,11 @@ class CodeVerifier(Verifier):
         except SandboxFailedError as error:
             return Finding(Outcome.CRASHED, f"the sandbox failed: {error}"), None
         share = faults.count("") / len(tests) if len(faults) == len(tests) else None
-        return _finding(faults, tests, source), share
+        failure = next((index for index, fault in enumerate(faults) if fault), None)
+        if failure is None:
+            return Finding(Outcome.CORRECT, f"it passes {len(tests)} tests", source), share
+        # the first that did not pass, without what it expected
+        return Finding(Outcome.WRONG, f"test {failure + 1} of {len(tests)}: {faults[failure]}", source), share
 
     def _verdict(self, finding: Finding, share: float | None, program: Extracted) -> Verdict:
         result = verdict(finding, self.config, tags_right=program.tags_right)
@@ -254,11 +252,3 @@ class CodeVerifier(Verifier):
         if self._sandbox is not None:
             self._sandbox.close()
             self._sandbox = None
-
-
-def _finding(faults: Sequence[str], tests: Tests, source: str) -> Finding:
-    """CORRECT when every test passed; the evidence is the first that did not, without what it expected."""
-    failure = next((index for index, fault in enumerate(faults) if fault), None)
-    if failure is None:
-        return Finding(Outcome.CORRECT, f"it passes {len(tests)} tests", source)
-    return Finding(Outcome.WRONG, f"test {failure + 1} of {len(tests)}: {faults[failure]}", source)

@@ -55,18 +55,16 @@ def _find(problem: Problem, answer: str) -> Finding:
         value, terms = evaluate(tokens)
     except _UnreadableError as error:
         return Finding(Outcome.UNPARSABLE, str(error))
-    fault = _fault(numbers, target, terms, value, tail)
-    return Finding(Outcome.WRONG if fault else Outcome.CORRECT, fault or f"it equals {target}", "".join(tokens))
-
-
-def _fault(numbers: list[int], target: int, terms: list[int], value: Fraction | None, tail: int | None) -> str | None:
+    fault = ""
     if Counter(terms) != Counter(numbers):
-        return f"it uses {sorted(terms)}, but each of {sorted(numbers)} must be used exactly once"
-    if value is None:
-        return "it divides by zero"
-    if value != target:
-        return f"it equals {value}, not {target}"
-    return f"it claims to equal {tail}, not {target}" if tail not in (None, target) else None
+        fault = f"it uses {sorted(terms)}, but each of {sorted(numbers)} must be used exactly once"
+    elif value is None:
+        fault = "it divides by zero"
+    elif value != target:
+        fault = f"it equals {value}, not {target}"
+    elif tail not in (None, target):
+        fault = f"it claims to equal {tail}, not {target}"
+    return Finding(Outcome.WRONG if fault else Outcome.CORRECT, fault or f"it equals {target}", "".join(tokens))
 
 
 def read(answer: str) -> tuple[list[str], int | None]:

@@ -94,40 +94,31 @@ def lists(text: str) -> list[str]:
     groups: list[dict[str, str]] = []  # content to content with its name, in order
     previous_end = 0
     for command, start, end in _outermost(text):
-        content, gap = text[start:end].strip(), _gap(text[previous_end:command])
+        content, gap = text[start:end].strip(), text[previous_end:command]
+        # the name before a box of a list (`y = `), often none; anything else ends the list
+        name = _SEPARATOR.sub(" ", gap).strip() if len(gap) <= _MAX_GAP else "..."
         if _BLANK.fullmatch(content):
             continue
-        if not groups or gap is None:
+        if not groups or (name and not _NAME.fullmatch(name)):
             groups.append({content: content})
         else:
-            groups[-1].setdefault(content, gap + content)
+            groups[-1].setdefault(content, name + content)
         previous_end = end + 1
     return [", ".join(items.values()) for items in groups]
-
-
-def _gap(text: str) -> str | None:
-    """The name before a box of a list (`y = `), often none; None when the list ends before the box."""
-    name = _SEPARATOR.sub(" ", text).strip() if len(text) <= _MAX_GAP else "..."
-    return name if not name or _NAME.fullmatch(name) else None
 
 
 def _outermost(text: str) -> list[tuple[int, int, int]]:
     """Find the complete outermost boxes: start of the box, start and end of its content."""
     spans: list[tuple[int, int, int]] = []
-    for span in _closed_boxes(text):
-        while spans and spans[-1][0] > span[0]:  # inside the box that has just been closed
-            spans.pop()
-        spans.append(span)
-    return spans
-
-
-def _closed_boxes(text: str) -> Iterator[tuple[int, int, int]]:
     open_braces: list[tuple[int, int] | None] = []  # a box's command and content; None for a plain brace
     for token in _BRACES.finditer(text):
         if token["box"] or token["open"]:
             open_braces.append(token.span() if token["box"] else None)
         elif token["close"] and open_braces and (start := open_braces.pop()) is not None:
-            yield *start, token.start()
+            while spans and spans[-1][0] > start[0]:  # inside the box that has just been closed
+                spans.pop()
+            spans.append((*start, token.start()))
+    return spans
 
 
 def tags(text: str) -> list[str]:

@@ -135,11 +135,16 @@ class KnightsKnavesVerifier(ReferenceVerifier[Roles]):
     def read(self, text: str) -> Roles:
         roles: Roles = {}
         for claim in _SEPARATOR.split(plain(text).rstrip(".")):
-            if claim.strip():
-                name, role = _read_claim(claim.strip())
-                if name in roles:
-                    raise UnreadableError(f"{shown(name)} is named twice")
-                roles[name] = role
+            if not claim.strip():
+                continue
+            match = _CLAIM.fullmatch(claim.strip())
+            if match is None:
+                form = "`name is a knight` or `name is a knave`"
+                raise UnreadableError(f"{shown(claim.strip())} is not of the form {form}")
+            name = match["name"].casefold()
+            if name in roles:
+                raise UnreadableError(f"{shown(name)} is named twice")
+            roles[name] = match["role"].lower()
         return roles
 
     def difference(self, answer: Roles, reference: Roles) -> str:
@@ -151,13 +156,6 @@ class KnightsKnavesVerifier(ReferenceVerifier[Roles]):
 
     def canonical(self, content: Roles) -> str:
         return ", ".join(f"{name}: {role}" for name, role in sorted(content.items()))
-
-
-def _read_claim(claim: str) -> tuple[str, str]:
-    match = _CLAIM.fullmatch(claim)
-    if match is None:
-        raise UnreadableError(f"{shown(claim)} is not of the form `name is a knight` or `name is a knave`")
-    return match["name"].casefold(), match["role"].lower()
 
 
 class GameMoveVerifier(ExactVerifier):
@@ -191,7 +189,11 @@ class JsonVerifier(ReferenceVerifier[Any]):
     """Object members may come in any order, list items may not; white space between tokens is free."""
 
     def read(self, text: str) -> Any:
-        _check_nesting(text)
+        depth = 0
+        for bracket in _BRACKET.findall(_STRING.sub("", text)):
+            depth += 1 if bracket in "[{" else -1
+            if depth > MAX_NESTING:
+                raise UnreadableError(f"nested deeper than {MAX_NESTING}")
         try:
             return json.loads(
                 text,
@@ -208,14 +210,6 @@ class JsonVerifier(ReferenceVerifier[Any]):
 
     def canonical(self, content: Any) -> str:
         return json.dumps(content, sort_keys=True, default=lambda number: {"number": str(_EXACT.normalize(number))})
-
-
-def _check_nesting(text: str) -> None:
-    depth = 0
-    for bracket in _BRACKET.findall(_STRING.sub("", text)):
-        depth += 1 if bracket in "[{" else -1
-        if depth > MAX_NESTING:
-            raise UnreadableError(f"nested deeper than {MAX_NESTING}")
 
 
 def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -243,20 +237,16 @@ def _difference(answer: Any, reference: Any, path: str) -> str:
     if type(answer) is not type(reference):
         return f"{path} is of type {_type(answer)}, not {_type(reference)}"
     if isinstance(reference, dict):
-        return _key_difference(answer, reference, path) or _first_difference(answer, reference, sorted(reference), path)
+        if missing_keys := sorted(reference.keys() - answer.keys()):
+            return f"{path} has no {shown(missing_keys[0])}"
+        if extra_keys := sorted(answer.keys() - reference.keys()):
+            return f"{path} has {shown(extra_keys[0])}, which is not in the reference"
+        return _first_difference(answer, reference, sorted(reference), path)
     if isinstance(reference, list):
         if len(answer) != len(reference):
             return f"{path} has {len(answer)} items, not {len(reference)}"
         return _first_difference(answer, reference, range(len(reference)), path)
     return "" if answer == reference else f"{path} is {shown(str(answer))}, not {shown(str(reference))}"
-
-
-def _key_difference(answer: dict[str, Any], reference: dict[str, Any], path: str) -> str:
-    if missing_keys := sorted(reference.keys() - answer.keys()):
-        return f"{path} has no {shown(missing_keys[0])}"
-    if extra_keys := sorted(answer.keys() - reference.keys()):
-        return f"{path} has {shown(extra_keys[0])}, which nobody asked for"
-    return ""
 
 
 def _first_difference(answer: Any, reference: Any, keys: Any, path: str) -> str:

@@ -49,7 +49,16 @@ def post(url: str, body: bytes, headers: Mapping[str, str], timeout_s: float) ->
     with contextlib.closing(_connect(parts, timeout_s)) as connection:
         connection.sock.settimeout(_remaining_s(deadline))
         connection.request("POST", parts.path, body, dict(headers) | {"Connection": "close"})
-        return _receive(_Source(connection.sock, deadline))
+        source = _Source(connection.sock, deadline)
+        with contextlib.closing(HTTPResponse(source, method="POST")) as response:  # type: ignore[arg-type]
+            response.begin()
+            pieces: list[bytes] = []
+            # never read() everything at once: it would allocate as much as the header claims
+            while piece := response.read(_PIECE):
+                pieces.append(piece)
+            if response.length:
+                raise IncompleteRead(b"", response.length)
+            return Response(response.status, response.getheader("Retry-After", ""), b"".join(pieces))
 
 
 def _connect(parts: SplitResult, timeout_s: float) -> HTTPConnection:
@@ -69,18 +78,6 @@ def _connect(parts: SplitResult, timeout_s: float) -> HTTPConnection:
 @functools.cache
 def _tls() -> ssl.SSLContext:
     return ssl.create_default_context()  # reading the certificates once saves milliseconds per request
-
-
-def _receive(source: "_Source") -> Response:
-    with contextlib.closing(HTTPResponse(source, method="POST")) as response:  # type: ignore[arg-type]
-        response.begin()
-        pieces: list[bytes] = []
-        # never read() everything at once: it would allocate as much as the header claims
-        while piece := response.read(_PIECE):
-            pieces.append(piece)
-        if response.length:
-            raise IncompleteRead(b"", response.length)
-        return Response(response.status, response.getheader("Retry-After", ""), b"".join(pieces))
 
 
 class _Source(io.RawIOBase):

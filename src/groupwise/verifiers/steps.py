@@ -169,7 +169,11 @@ class StepVerifier(Verifier):
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
         verdicts = self._main.verify_many(requests)
-        return [_add_steps(verdict, request.text) for verdict, request in zip(verdicts, requests, strict=True)]
+        for index, (verdict, request) in enumerate(zip(verdicts, requests, strict=True)):
+            if verdict.outcome.judged and verdict.reward is not None:
+                answer = StepReward(len(request.text), verdict.reward)
+                verdicts[index] = replace(verdict, steps=(*equation_steps(request.text), answer))
+        return verdicts
 
     def check(self, problems: Sequence[Problem], template: Asks) -> None:
         self._main.check(problems, template)
@@ -182,13 +186,6 @@ class StepVerifier(Verifier):
 
     def close(self) -> None:
         self._main.close()
-
-
-def _add_steps(verdict: Verdict, text: str) -> Verdict:
-    if not verdict.outcome.judged or verdict.reward is None:
-        return verdict
-    steps = equation_steps(text)
-    return replace(verdict, steps=(*steps, StepReward(len(text), verdict.reward)))
 
 
 def equation_steps(text: str) -> list[StepReward]:

@@ -8,7 +8,7 @@ in a way that does not answer the question. Nothing here asks a model.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
@@ -120,16 +120,24 @@ def judge_working(problem: Problem, text: str, verdict: Verdict, step: str = "eq
         raise ValueError(f"the completion of problem {problem.id} was not judged ({verdict.outcome}): no truth")
     right = verdict.outcome is Outcome.CORRECT
     equations = list(_read(text, _Knowledge(_givens(problem), "target" not in problem.data)))
-    targets = _answers(problem, verdict)
+    targets = {Fraction(number) for number in _NUMBERS.findall(verdict.answer or "")}
+    if right and "target" in problem.data:  # a right answer stands for what the problem asks for, too
+        targets.add(Fraction(problem.data["target"]))
     used = _used(equations, targets)
     if not right and all(equation.kind.correct for equation in equations):
         equations = _without_plan(problem, equations, used, targets)
     ends = step_ends(text, step)
     starts = [0, *ends]
-    judged = [
-        _judge(end, [i for i, one in enumerate(equations) if start < one.end <= end], equations, used)
-        for start, end in zip(starts, ends, strict=False)
-    ]
+    judged = []
+    for start, end in zip(starts, ends, strict=False):
+        inside = [index for index, equation in enumerate(equations) if start < equation.end <= end]
+        mistake = next((equations[index] for index in inside if not equations[index].kind.correct), None)
+        if mistake:
+            judged.append(StepJudgement(end, mistake.kind, mistake.evidence))
+        elif used.intersection(inside):
+            judged.append(StepJudgement(end, StepKind.SOUND, ""))
+        else:
+            judged.append(StepJudgement(end, StepKind.IDLE, "nothing follows from it" if inside else "no equation"))
     return Working(tuple(_with_answer(judged, right, bool(equations) and equations[-1].end == len(text))), right)
 
 
@@ -148,14 +156,6 @@ def parts(number: Fraction) -> Iterator[Fraction]:
 def _givens(problem: Problem) -> set[Fraction]:
     listed = [Fraction(number) for number in problem.data.get("numbers", ())]
     return {*map(Fraction, _NUMBERS.findall(problem.question)), *listed}
-
-
-def _answers(problem: Problem, verdict: Verdict) -> frozenset[Fraction]:
-    """Numbers that the completion gave as its answer; a right one stands for what the problem asks for too."""
-    given = {Fraction(number) for number in _NUMBERS.findall(verdict.answer or "")}
-    if verdict.outcome is Outcome.CORRECT and "target" in problem.data:
-        given.add(Fraction(problem.data["target"]))
-    return frozenset(given)
 
 
 def _read(text: str, knowledge: _Knowledge) -> Iterator[_Equation]:
@@ -189,7 +189,7 @@ def _start(sides: Sequence[frozenset[Fraction]], knowledge: _Knowledge) -> tuple
     return sides[0], StepKind.UNKNOWN_OPERAND
 
 
-def _used(equations: Sequence[_Equation], targets: frozenset[Fraction]) -> set[int]:
+def _used(equations: Sequence[_Equation], targets: set[Fraction]) -> set[int]:
     """Indices of the equations that the answer comes from: the first that makes a number counts as its source."""
     sources: dict[Fraction, int] = {}
     for index, equation in enumerate(equations):
@@ -202,20 +202,14 @@ def _used(equations: Sequence[_Equation], targets: frozenset[Fraction]) -> set[i
         index = sources.get(number, reader)
         if index < reader and index not in used:
             used.add(index)
-            waiting += [(part, index) for part in _whole(equations[index].reads, sources)]
+            reads = equations[index].reads
+            waiting += [(part, index) for part in reads]
+            waiting += [(whole, index) for whole in sources if any(part in reads for part in parts(whole))]
     return used
 
 
-def _whole(numbers: frozenset[Fraction], sources: Mapping[Fraction, int]) -> Iterator[Fraction]:
-    """The numbers, and those that they are parts of."""
-    yield from numbers
-    for number in sources:
-        if any(part in numbers for part in parts(number)):
-            yield number
-
-
 def _without_plan(
-    problem: Problem, equations: list[_Equation], used: set[int], targets: frozenset[Fraction]
+    problem: Problem, equations: list[_Equation], used: set[int], targets: set[Fraction]
 ) -> list[_Equation]:
     """Every equation is true and the answer wrong: the first used step beside the plan, else the last used one."""
     whole = _givens(problem) | {Fraction(result) for *_, result in problem.data["steps"]}
@@ -242,15 +236,6 @@ def _without_plan(
             spoilt |= result[index].makes
             result[index] = result[index]._replace(kind=StepKind.INHERITS, evidence="reads a number from that step")
     return result
-
-
-def _judge(end: int, inside: Sequence[int], equations: Sequence[_Equation], used: set[int]) -> StepJudgement:
-    mistakes = [equations[index] for index in inside if not equations[index].kind.correct]
-    if mistakes:
-        return StepJudgement(end, mistakes[0].kind, mistakes[0].evidence)
-    if any(index in used for index in inside):
-        return StepJudgement(end, StepKind.SOUND, "")
-    return StepJudgement(end, StepKind.IDLE, "nothing follows from it" if inside else "no equation")
 
 
 def _with_answer(judged: list[StepJudgement], right: bool, ends_in_equation: bool) -> list[StepJudgement]:

@@ -94,40 +94,29 @@ class JudgeConfig(Section):
     @model_validator(mode="after")
     def _check_values(self) -> "JudgeConfig":
         """Name faults without their values: a mistaken one may hold a secret."""
-        for fault in (_url_fault(self.url), _key_fault(self), _prompt_fault(self.prompt, self.mode)):
-            if fault:
-                raise ValueError(fault)
+        try:
+            is_address = bool(_URL.fullmatch(self.url)) and urlsplit(self.url).port != 0
+        except ValueError:  # a port above 65535
+            is_address = False
+        if self.url and not is_address:
+            raise ValueError(
+                "url must look like http://host:port/path or https://..., without user name, query or fragment"
+            )
+        if self.api_key_variable and self.api_key_file:
+            raise ValueError("api_key_variable and api_key_file are both set: only one of them is allowed")
+        if self.api_key_variable and not _VARIABLE.fullmatch(self.api_key_variable):
+            raise ValueError(
+                "api_key_variable must be the name of an environment variable (letters, digits and _), never the key"
+            )
+        names = set(_WORD_IN_BRACES.findall(self.prompt))
+        if unknown := names - _PLACEHOLDERS:
+            raise ValueError(
+                f"prompt holds {{{min(unknown)}}}; only {{question}}, {{reference}}, {{answer}} are allowed"
+            )
+        required = {"answer", "reference"} if self.mode == "correctness" else {"answer"}
+        if required - names:
+            raise ValueError(f"prompt must hold {{{min(required - names)}}} when mode is {self.mode!r}")
         return self
-
-
-def _url_fault(url: str) -> str | None:
-    try:
-        is_address = bool(_URL.fullmatch(url)) and urlsplit(url).port != 0
-    except ValueError:  # a port above 65535
-        is_address = False
-    if url and not is_address:
-        return "url must look like http://host:port/path or https://..., without user name, query or fragment"
-    return None
-
-
-def _key_fault(config: JudgeConfig) -> str | None:
-    if config.api_key_variable and config.api_key_file:
-        return "api_key_variable and api_key_file are both set: only one of them is allowed"
-    if config.api_key_variable and not _VARIABLE.fullmatch(config.api_key_variable):
-        return "api_key_variable must be the name of an environment variable (letters, digits and _), never the key"
-    return None
-
-
-def _prompt_fault(prompt: str, mode: Mode) -> str | None:
-    names = set(_WORD_IN_BRACES.findall(prompt))
-    if names - _PLACEHOLDERS:
-        return (
-            f"prompt holds {{{min(names - _PLACEHOLDERS)}}}; only {{question}}, {{reference}}, {{answer}} are allowed"
-        )
-    required_names = {"answer", "reference"} if mode == "correctness" else {"answer"}
-    if required_names - names:
-        return f"prompt must hold {{{min(required_names - names)}}} when mode is {mode!r}"
-    return None
 
 
 RULES = """\
@@ -177,12 +166,11 @@ def neutralise(text: str) -> str:
 
     Line feeds and tabs stay, and a carriage return before a line feed is dropped.
     """
-    return _CONTROL_TOKEN.sub(r"\g<0> ", _UNUSUAL.sub(_make_visible, text.replace("\r\n", "\n")))
-
-
-def _make_visible(match: re.Match[str]) -> str:
-    character = match[0]
-    return f"[U+{ord(character):04X}]" if unicodedata.category(character) in _INVISIBLE else character
+    visible = _UNUSUAL.sub(
+        lambda match: f"[U+{ord(match[0]):04X}]" if unicodedata.category(match[0]) in _INVISIBLE else match[0],
+        text.replace("\r\n", "\n"),
+    )
+    return _CONTROL_TOKEN.sub(r"\g<0> ", visible)
 
 
 def choose_fence(texts: Iterable[str]) -> str:

@@ -66,7 +66,13 @@ class Endpoint:
         Raises:
             VerifierError: the budget is spent, or the cache cannot be used.
         """
-        body = json.dumps(_request(self._config, prompt), sort_keys=True).encode()
+        config = self._config
+        limits: dict[str, object] = {"max_tokens": config.max_tokens, "temperature": config.temperature}
+        if config.reasoning_model:
+            limits = {"max_completion_tokens": config.max_tokens}
+        messages = [{"role": "user", "content": prompt}]  # one message: some chat templates know no system role
+        request = {"model": config.model, "messages": messages, "seed": config.seed, "stream": False, **limits}
+        body = json.dumps(request, sort_keys=True).encode()
         digest = hashlib.sha256(self._url.encode() + b"\n" + body).hexdigest()
         opinion = self._cache.get(digest)
         if opinion is not None:
@@ -110,7 +116,13 @@ class Endpoint:
 
     def _read(self, response: Response, body: bytes) -> Opinion | Failure:
         if response.status != 200:
-            return _refusal(response, scrubbed(response.body.decode(errors="replace"), self._key))
+            text = scrubbed(response.body.decode(errors="replace"), self._key)
+            evidence, again_after_s = f"the judge answered HTTP {response.status}: {text[:200]!r}", None
+            if 300 <= response.status < 400:
+                evidence += "; redirects are not followed: set verifier.judge.url to their target"
+            elif response.status == 429 or response.status >= 500:
+                again_after_s = retry_after_s(response.retry_after)
+            return Failure(Outcome.CRASHED, evidence, again_after_s)
         reply = read_reply(response.body)
         # a token is at least a byte, so this bounds what an endpoint spends without saying so
         max_spent = len(body) + self._config.max_tokens
@@ -119,27 +131,6 @@ class Endpoint:
             excerpt = scrubbed(response.body.decode(errors="replace"), self._key)[:200]
             return Failure(Outcome.CRASHED, f"the judge's reply is not a chat completion: {excerpt!r}")
         return Opinion(*(scrubbed(text, self._key) for text in reply[0]))
-
-
-def _request(config: JudgeConfig, prompt: str) -> dict[str, object]:
-    limits = (
-        {"max_completion_tokens": config.max_tokens}
-        if config.reasoning_model
-        else {"max_tokens": config.max_tokens, "temperature": config.temperature}
-    )
-    messages = [{"role": "user", "content": prompt}]  # one message: some chat templates know no system role
-    return {"model": config.model, "messages": messages, "seed": config.seed, "stream": False, **limits}
-
-
-def _refusal(response: Response, text: str) -> Failure:
-    evidence = f"the judge answered HTTP {response.status}: {text[:200]!r}"
-    if 300 <= response.status < 400:
-        return Failure(
-            Outcome.CRASHED, f"{evidence}; redirects are not followed: set verifier.judge.url to their target"
-        )
-    if response.status == 429 or response.status >= 500:
-        return Failure(Outcome.CRASHED, evidence, retry_after_s(response.retry_after))
-    return Failure(Outcome.CRASHED, evidence)
 
 
 def backoff_s(first_s: float, digest: str, attempt: int) -> float:

@@ -45,19 +45,13 @@ def equivalent(
     if decimal_comma(reference, answer) or compact(reference) == compact(answer):
         return True
     left, right = declared(reference), declared(answer)
-    if (left.domains or right.domains) and _disagree(left.domains, right.domains):
-        return False
+    if left.domains and right.domains and len({*left.domains.values(), *right.domains.values()}) > 1:
+        return False  # free letters run through different sets
     answers = chain([right.core], renamed(left, right))
     is_equivalent = _some(_compare(left.core, text, same_leaf, same_whole) for text in answers)
     if is_equivalent is False and "Z" in (*left.domains.values(), *right.domains.values()):
         return bool(same_whole(reference, answer)) if same_whole else None
     return is_equivalent
-
-
-def _disagree(reference: dict[str, str], answer: dict[str, str]) -> bool:
-    if any(reference[name] != answer[name] for name in reference.keys() & answer.keys()):
-        return True
-    return bool(reference and answer) and len({*reference.values(), *answer.values()}) > 1
 
 
 def _compare(reference: str, answer: str, same_leaf: Leaf, same_whole: Leaf | None) -> bool | None:
@@ -67,7 +61,10 @@ def _compare(reference: str, answer: str, same_leaf: Leaf, same_whole: Leaf | No
             return True if compact(reference) == compact(answer) else is_same
     left, right = read(reference), read(answer)
     if left.kind != right.kind and "list" in (left.kind, right.kind):  # `100,200,300` reads as one number
-        left, right = (read(node.text.replace(",", ", ")) if _is_grouped(node) else node for node in (left, right))
+        left, right = (
+            read(node.text.replace(",", ", ")) if node.kind == "expression" and node.text.count(",") > 1 else node
+            for node in (left, right)
+        )
     return matches(left, right, same_leaf)
 
 
@@ -98,13 +95,10 @@ def _equations(reference: Node, answer: Node, same_leaf: Leaf) -> bool | None:
             return same_leaf(reference.text, answer.text) if answer.kind == "expression" else False
         return _some(matches(link, answer, same_leaf) for link in (*reference.items, *reference.rounded))
     if reference.kind != "equation" or names((reference,)) & names((answer,)):
-        return _every((_is_near(answer), *(_some_link(reference, link, same_leaf) for link in answer.items)))
+        links = reference.items if reference.kind == "equation" else (reference,)
+        equals = (_some(matches(item, link, same_leaf) for item in links) for link in answer.items)
+        return _every((_is_near(answer), *equals))
     return same_leaf(reference.text, answer.text)
-
-
-def _some_link(reference: Node, link: Node, same_leaf: Leaf) -> bool | None:
-    links = reference.items if reference.kind == "equation" else (reference,)
-    return _some(matches(item, link, same_leaf) for item in links)
 
 
 def _is_near(answer: Node) -> bool:
@@ -185,7 +179,3 @@ def _some(results: Iterable[bool | None]) -> bool | None:
             return True
         is_undecided |= result is None
     return None if is_undecided else False
-
-
-def _is_grouped(node: Node) -> bool:
-    return node.kind == "expression" and node.text.count(",") > 1

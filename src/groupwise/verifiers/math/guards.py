@@ -41,7 +41,11 @@ def refusal(text: str) -> str | None:
         return f"the answer has {len(text)} characters, at most {MAX_LENGTH} are read"
     if any(unicodedata.category(char) in ("Cc", "Cf", "Cs", "Co") and char not in "\n\t\r" for char in text):
         return "the answer holds control or invisible characters"
-    if _nesting(text) > MAX_NESTING:
+    depth = deepest = 0
+    for char in text:
+        depth += (char in _OPEN) - (char in _CLOSE)
+        deepest = max(deepest, depth)
+    if deepest > MAX_NESTING:
         return f"the answer is nested deeper than {MAX_NESTING}"
     if len(_LINKS.findall(text)) > MAX_LINKS:
         return f"the answer chains more than {MAX_LINKS} relations"
@@ -127,7 +131,9 @@ class _Sizes:
             if mark == "!":
                 item = _factorial(item)
             elif mark == "^":
-                item = _power(item, self._argument())
+                exponent = self._argument()
+                digits = max(item.digits, 0.3) * 10.0**exponent.value
+                item = _bounded(digits + exponent.digits, digits)
             else:  # a subscript; that of a group may be read as a falling factorial
                 self._argument()
                 item = _factorial(item) if token in _OPEN else item
@@ -145,7 +151,9 @@ class _Sizes:
             return _Size(top.digits + bottom.digits, top.value + (0.0 if is_integer else bottom.digits))
         if token == r"\binom":
             is_integer, top, bottom = self._is_integer(), self._argument(), self._argument()
-            return _binomial(top, bottom) if is_integer else _bounded(100.0**bottom.value)
+            if not is_integer:
+                return _bounded(100.0**bottom.value)
+            return _bounded(10.0 ** min(top.value, bottom.value) * max(top.value, 1.0))
         if token in _TALL:
             return _bounded(10.0 ** self._argument().value)
         return _COMMAND if token[0] == "\\" else _LETTER
@@ -177,17 +185,8 @@ def _number(token: str) -> _Size:
     return _bounded(value + len(places) + exponent, value + exponent)
 
 
-def _power(base: _Size, exponent: _Size) -> _Size:
-    factor = 10.0**exponent.value
-    return _bounded(max(base.digits, 0.3) * factor + exponent.digits, max(base.digits, 0.3) * factor)
-
-
 def _factorial(item: _Size) -> _Size:
     return _bounded(10.0**item.value * max(item.value, 1.0))
-
-
-def _binomial(top: _Size, bottom: _Size) -> _Size:
-    return _bounded(10.0 ** min(top.value, bottom.value) * max(top.value, 1.0))
 
 
 def _bounded(digits: float, value: float | None = None) -> _Size:
@@ -197,11 +196,3 @@ def _bounded(digits: float, value: float | None = None) -> _Size:
 
 
 _LETTER, _COMMAND = _Size(1.0, 0.7), _Size(0.3, 0.0)
-
-
-def _nesting(text: str) -> int:
-    depth = deepest = 0
-    for char in text:
-        depth += (char in _OPEN) - (char in _CLOSE)
-        deepest = max(deepest, depth)
-    return deepest

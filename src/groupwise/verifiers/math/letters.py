@@ -85,7 +85,8 @@ def _last_declaration(text: str) -> tuple[str, list[str], str] | None:
     """The answer before it, its letters and their domain."""
     start = max(0, len(text) - _LONGEST)
     tail = re.sub(r"\\text ?\{([^{}]*)\}", lambda match: match[1].rjust(len(match[0]), "\0"), text[start:])
-    for offset in _beginnings(tail):
+    for separator in re.finditer(r"[,;]|\(|\0+|\\forall(?![a-z])| (?:where|for|with) ", tail):
+        offset = separator.start()
         clause = " ".join(tail[offset:].replace("\0", " ").split())
         match = _DECLARATION.fullmatch(clause)
         if match is None or (match["open"] is None) != (match["close"] is None):
@@ -99,12 +100,6 @@ def _last_declaration(text: str) -> tuple[str, list[str], str] | None:
             domain = match["domain"] or _FULL.get(noun.strip(), noun.strip())
             return remainder, letters, re.sub(r"\\mathbb ?\{ ?(\w) ?\}", r"\1", domain).replace(" ", "")
     return None
-
-
-def _beginnings(tail: str) -> Iterator[int]:
-    r"""Yield the places at which a declaration can begin: a separator, a bracket, words, or `\forall`."""
-    for match in re.finditer(r"[,;]|\(|\0+|\\forall(?![a-z])| (?:where|for|with) ", tail):
-        yield match.start()
 
 
 def renamed(reference: Declared, answer: Declared) -> Iterator[str]:
@@ -121,13 +116,10 @@ def renamed(reference: Declared, answer: Declared) -> Iterator[str]:
 
 def _own_letters(text: Declared, counterpart: Declared) -> list[str]:
     """Letters in the values of one answer that the other does not use."""
-    return sorted(letters_of(_values(text)) - letters_of(counterpart.core))
-
-
-def _values(text: Declared) -> str:
-    r"""An answer without the names that it gives: of `(k, \ell) = (2t, 3t)` the right side, of `f(x) = 2x` all."""
+    # without the names that it gives: of `(k, \ell) = (2t, 3t)` the right side, of `f(x) = 2x` all
     _, equals, value = text.core.partition("=")
-    return value if equals and not _BOUND.match(text.core) and letters_of(value) else text.core
+    values = value if equals and not _BOUND.match(text.core) and letters_of(value) else text.core
+    return sorted(letters_of(values) - letters_of(counterpart.core))
 
 
 def _are_bound(letters: list[str], text: str) -> bool:

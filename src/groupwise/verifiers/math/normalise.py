@@ -37,11 +37,6 @@ def _script(mark: str, content: str) -> str:
     return mark + (content if len(content) == 1 else f"{{{content}}}")
 
 
-def _fraction(char: str) -> str:
-    top, bottom = unicodedata.normalize("NFKC", char).split("⁄")
-    return rf"\frac{{{top}}}{{{bottom}}}"
-
-
 _COMMANDS = {name: replacement for names, replacement in (
     ("left right middle big bigl bigr bigm Big Bigl Bigr Bigm bigg biggl biggr Bigg Biggl Biggr", ""),
     ("displaystyle textstyle limits nolimits", ""), ("quad qquad", " "),
@@ -60,7 +55,8 @@ _REPLACEMENTS: list[tuple[str, re.Pattern[str], _Replacement]] = [
     for trigger, pattern, replacement in (
         ("", r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ]{1,99}", lambda match: _script("^", match[0].translate(_RAISED))),
         ("", r"[₀₁₂₃₄₅₆₇₈₉₊₋ₙ]{1,99}", lambda match: _script("_", match[0].translate(_LOWERED))),
-        ("", r"[¼½¾⅐-⅞]", lambda match: _fraction(match[0])),
+        ("", r"[¼½¾⅐-⅞]",
+         lambda match: r"\frac{{{}}}{{{}}}".format(*unicodedata.normalize("NFKC", match[0]).split("⁄"))),
         ("√", r"√ ?([0-9.]{1,50}|[a-zA-Z])", r"\\sqrt{\1}"),
         ("√", r"√", r"\\sqrt"),
         ("\\", r"\\phantom ?(?:\{[^{}]{0,99}\}|[^{])|^ ?\\approx(?![a-zA-Z])", ""),
@@ -114,18 +110,13 @@ def normalise(text: str, language: str = "en") -> str:
     for trigger, pattern, replacement in _REPLACEMENTS:
         if trigger in text:
             text = pattern.sub(replacement, text)
-    text = _unwrap(text)
-    return decimal_points(text) if language in COMMA_LANGUAGES else text
-
-
-def _unwrap(text: str) -> str:
-    r"""The text without display delimiters, a final stop, and a `\text{}` around all of it."""
     text = text.strip()
     for left, right in _WRAPPERS:
         text = text.removeprefix(left).removesuffix(right)
     text = re.sub(r"[.,;] ?$", "", text.strip()).strip()
     match = _TEXT.fullmatch(text)
-    return match[1].strip().rstrip(".") if match else text
+    text = match[1].strip().rstrip(".") if match else text
+    return decimal_points(text) if language in COMMA_LANGUAGES else text
 
 
 def decimal_points(text: str) -> str:

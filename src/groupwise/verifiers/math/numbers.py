@@ -59,13 +59,20 @@ class Number:
 @lru_cache(maxsize=8192)
 def parse_number(text: str) -> Number | None:
     """The number that the whole normalised answer is; None when it is anything else."""
-    text = _unwrap(text)
+    # parentheses with a comma hold a pair: (4,112) is not a number
+    while len(text) > 2 and (text[0] + text[-1] == "{}" or (text[0] + text[-1] == "()" and "," not in text)):
+        if set(text[1:-1]) & set("(){}"):
+            break
+        text = text[1:-1].strip()
+    text = text[1:-1].strip() if re.fullmatch(r"\((?:\\frac\{[0-9]+\}\{[0-9]+\})\)", text) else text
     match = _NUMBER.fullmatch(text) if len(text) <= MAX_CHARS else None
     magnitude = None if match is None else _magnitude(match)
     if match is None or magnitude is None:
         return None
     value = -magnitude if match["sign"] == "-" else magnitude
-    return Number(value, match["percent"] is not None, _places(match))
+    is_decimal = match["decimal"] is not None and match["exponent"] is None
+    places = len(match["decimal"].partition(".")[2]) if is_decimal else None
+    return Number(value, match["percent"] is not None, places)
 
 
 def equal(reference: Number, answer: Number, decimals: int = DECIMALS) -> bool:
@@ -116,15 +123,6 @@ def _terminates(value: Fraction) -> bool:
     return denominator == 1
 
 
-def _unwrap(text: str) -> str:
-    # parentheses with a comma hold a pair: (4,112) is not a number
-    while len(text) > 2 and (text[0] + text[-1] == "{}" or (text[0] + text[-1] == "()" and "," not in text)):
-        if set(text[1:-1]) & set("(){}"):
-            break
-        text = text[1:-1].strip()
-    return text[1:-1].strip() if re.fullmatch(r"\((?:\\frac\{[0-9]+\}\{[0-9]+\})\)", text) else text
-
-
 def _magnitude(match: re.Match[str]) -> Fraction | None:
     if match["power"] is not None:
         return Fraction(10) ** int(match["power"])
@@ -147,9 +145,3 @@ def _magnitude(match: re.Match[str]) -> Fraction | None:
 def _decimal(text: str) -> Fraction:
     digits = text.replace(",", "").replace(" ", "")
     return Fraction(f"0{digits}" if digits.startswith(".") else digits.removesuffix("."))
-
-
-def _places(match: re.Match[str]) -> int | None:
-    if match["decimal"] is None or match["exponent"] is not None:
-        return None
-    return len(match["decimal"].partition(".")[2])

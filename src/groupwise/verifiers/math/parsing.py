@@ -78,8 +78,15 @@ def parse(text: str, real: bool, lower: bool) -> Any:
     if _MISREAD.search(text):
         raise ValueError("a prime, gcd, lcm or the subscript of a number is not read")
     latex = normalize_latex(text, _NORMALISATION)
+    latex = _MIXED.sub(_mixed_number, _SLASHED.sub(r"\\frac{\1}{\2}", latex))
+    # brackets around the arguments of functions that a multiplication sign ends: `\ln 2 \cdot 3` is three times a
+    # logarithm; the grammar would read the logarithm of six
+    for function in reversed(list(_FUNCTION.finditer(latex))):
+        end = _argument_end(latex, function.end())
+        if end is not None:
+            latex = f"{latex[: function.end()]}({latex[function.end() : end]}){latex[end:]}"
     converter = _Converter(is_real=real, convert_degrees=True, config=ConversionConfig(lowercase_symbols=lower))
-    return converter.parse(_bracket_arguments(_MIXED.sub(_mixed_number, _SLASHED.sub(r"\\frac{\1}{\2}", latex))))
+    return converter.parse(latex)
 
 
 class _Converter(_Latex2Sympy):  # type: ignore[misc]
@@ -109,18 +116,6 @@ class _Converter(_Latex2Sympy):  # type: ignore[misc]
         result = super().convert_postfix_list(arr, i)
         is_factor = i > 0 and getattr(result, "is_Rational", False)
         return Mul(result, 1, evaluate=False) if is_factor else result
-
-
-def _bracket_arguments(latex: str) -> str:
-    r"""The text with brackets around the arguments of functions that a multiplication sign ends.
-
-    `\ln 2 \cdot 3` is three times a logarithm; the grammar would read the logarithm of six.
-    """
-    for function in reversed(list(_FUNCTION.finditer(latex))):
-        end = _argument_end(latex, function.end())
-        if end is not None:
-            latex = f"{latex[: function.end()]}({latex[function.end() : end]}){latex[end:]}"
-    return latex
 
 
 def _argument_end(latex: str, start: int) -> int | None:

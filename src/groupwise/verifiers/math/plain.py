@@ -59,7 +59,9 @@ def same_plainly(reference: str, answer: str, decimals: int = DECIMALS) -> bool 
     if compact(reference) == compact(answer):
         return True
     if reference.casefold() in _ORDINAL_WORDS or answer.casefold() in _ORDINAL_WORDS:
-        (number, _), (other_number, _) = (_split_ordinal(_as_ordinal(text)) or ("", "") for text in (reference, answer))
+        ordinals = [(text, _ORDINAL_WORDS.get(text.casefold())) for text in (reference, answer)]
+        spelled = [text if number is None else f"{number}{_mark(number)}" for text, number in ordinals]
+        (number, _), (other_number, _) = (_split_ordinal(text) or ("", "") for text in spelled)
         return number == other_number != ""
     if is_words(reference):
         return as_words(reference) == as_words(answer)
@@ -99,16 +101,10 @@ def _split_choice(text: str) -> tuple[str, str]:
 
 def split_unit(text: str) -> tuple[str, str]:
     """A normalised answer without its unit, and the unit's key (empty without one)."""
-    for splitter in (_split_base, _split_ordinal, _split_currency, _split_trailing):
-        parts = splitter(text)
-        if parts:
-            return parts
-    return text, ""
-
-
-def _split_base(text: str) -> tuple[str, str] | None:
     match = _BASE.fullmatch(text)
-    return (match["digits"], f"base {match['long'] or match['short']}") if match else None
+    if match:
+        return match["digits"], f"base {match['long'] or match['short']}"
+    return _split_ordinal(text) or _split_currency(text) or _split_trailing(text) or (text, "")
 
 
 def _split_ordinal(text: str) -> tuple[str, str] | None:
@@ -118,12 +114,6 @@ def _split_ordinal(text: str) -> tuple[str, str] | None:
 
 def _mark(number: int) -> str:
     return "th" if number // 10 % 10 == 1 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-
-
-def _as_ordinal(text: str) -> str:
-    """`third` as `3rd`; anything else unchanged."""
-    number = _ORDINAL_WORDS.get(text.casefold())
-    return text if number is None else f"{number}{_mark(number)}"
 
 
 def _split_currency(text: str) -> tuple[str, str] | None:

@@ -102,14 +102,6 @@ def _join(parts: Sequence[Named], kind: type) -> Named:
     return next(iter(unknowns), None), kind(*(part for _, part in parts), evaluate=False)
 
 
-def _alternatives(parts: list[str]) -> Named:
-    return _join([_read_set(part) for part in parts], Union)
-
-
-def _conditions(parts: list[str]) -> Named:
-    return _join([_read_set(part) for part in parts], Intersection)
-
-
 def _difference(parts: list[str]) -> Named:
     minuend, *subtrahends = (_read_set(part) for part in parts)
     return minuend[0], Complement(minuend[1], Union(*(part for _, part in subtrahends), evaluate=False), evaluate=False)
@@ -248,7 +240,12 @@ def _constant(text: str) -> Any:
     return value
 
 
-_SPLITS = ((_COMMA, _enumeration), (_OR, _alternatives), (_AND, _conditions), (_MINUS, _difference))
+_SPLITS = (
+    (_COMMA, _enumeration),
+    (_OR, lambda parts: _join([_read_set(part) for part in parts], Union)),
+    (_AND, lambda parts: _join([_read_set(part) for part in parts], Intersection)),
+    (_MINUS, _difference),
+)
 
 
 def same_sets(gold: Any, value: Any) -> bool | None:

@@ -66,12 +66,18 @@ def _clean(text: str) -> str:
 def _compare(left: str, right: str) -> bool | None:
     numbers = [_fraction(text) for text in (left, right)]
     if numbers[0] is not None and numbers[1] is not None:
-        return None if _may_be_rounded(left, right) else numbers[0] == numbers[1]
+        places = [len(text.partition(".")[2]) for text in (left, right)]
+        if max(places) >= _MANY_PLACES and min(places) == 0 and re.search(r"/|\\frac", left + right):
+            return None  # for a quotient and a decimal of many places it is a policy whether a rounding counts as equal
+        return numbers[0] == numbers[1]
     if all(re.fullmatch(r"[A-Za-z]{3,}", text) for text in (left, right)):
         return left.casefold() == right.casefold()
-    if any(_DOUBTFUL.search(text) for text in (left, right)) or _is_decimal_comma(left, right):
+    if any(_DOUBTFUL.search(text) for text in (left, right)):
         return None
-    names, values = zip(*(_split_name(text) for text in (left, right)), strict=True)
+    if any(_COMMA.fullmatch(comma) and "." in point for comma, point in ((left, right), (right, left))):
+        return None  # the comma may stand for the decimal point of the other side
+    named = [(_NAMED.fullmatch(text), text) for text in (left, right)]
+    names, values = zip(*((match[1], match[2]) if match else ("", text) for match, text in named), strict=True)
     if any(re.search(r"[=<>;%_&:]|\\(?:in|le|ge|cup|pm|text|infty|circ)", text) for text in values):
         return None
     if len({*names} - {""}) > 1:
@@ -82,16 +88,6 @@ def _compare(left: str, right: str) -> bool | None:
     return _compare_values(*values)
 
 
-def _is_decimal_comma(left: str, right: str) -> bool:
-    """True where a comma may stand for the decimal point of the other side."""
-    return any(_COMMA.fullmatch(comma) and "." in point for comma, point in ((left, right), (right, left)))
-
-
-def _split_name(text: str) -> tuple[str, str]:
-    match = _NAMED.fullmatch(text)
-    return (match[1], match[2]) if match else ("", text)
-
-
 def _fraction(text: str) -> Fraction | None:
     quotient = _FRACTION.fullmatch(text)
     if quotient:
@@ -99,12 +95,6 @@ def _fraction(text: str) -> Fraction | None:
         return Fraction(int(quotient[1] + top), int(bottom)) if int(bottom) else None
     is_number = _NUMBER.fullmatch(text) and any(char.isdigit() for char in text)
     return Fraction(text.replace(",", "")) if is_number else None
-
-
-def _may_be_rounded(left: str, right: str) -> bool:
-    """True for a quotient and a decimal of many places: whether a rounding counts as equal is a policy."""
-    places = [len(text.partition(".")[2]) for text in (left, right)]
-    return max(places) >= _MANY_PLACES and min(places) == 0 and bool(re.search(r"/|\\frac", left + right))
 
 
 def _split(text: str) -> list[str]:
@@ -135,13 +125,8 @@ def _compare_lists(values: tuple[str, ...], parts: list[list[str]]) -> bool | No
     if brackets[0] in ("()", "[]", "(]", "[)") and not any("(" in part for part in parts[0]):
         results = [_compare(a, b) if a != b else True for a, b in zip(*parts, strict=True)]
         return False if False in results else None if None in results else True
-    return _same_set(*parts)
-
-
-def _same_set(left: list[str], right: list[str]) -> bool | None:
-    table = [[True if a == b else _compare(a, b) for b in right] for a in left]
-    have_equals = [any(row) for row in table] + [any(column) for column in zip(*table, strict=True)]
-    if all(have_equals):
+    table = [[True if a == b else _compare(a, b) for b in parts[1]] for a in parts[0]]
+    if all(any(row) for row in table) and all(any(column) for column in zip(*table, strict=True)):
         return True
     return None if any(None in row for row in table) else False
 
@@ -221,7 +206,12 @@ class _Reader:
         if is_whole and self._tokens[:1] == [r"\frac"]:
             return base + self._proper_fraction()
         while self._peek() in ("^", "!"):
-            base = _factorial(base) if self._take() == "!" else _raise(base, self._argument())
+            if self._take() == "^":
+                base = _raise(base, self._argument())
+            elif mpmath.isint(base) and 0 <= base <= _LARGEST_EXPONENT:
+                base = mpmath.factorial(base)
+            else:
+                raise _UnknownError
         return base
 
     def _proper_fraction(self) -> Any:
@@ -292,9 +282,3 @@ def _raise(base: Any, exponent: Any) -> Any:
     if not is_whole and (mpmath.im(base) or base < 0):
         raise ValueError
     return base ** (int(exponent) if is_whole else exponent)
-
-
-def _factorial(value: Any) -> Any:
-    if not mpmath.isint(value) or not 0 <= value <= _LARGEST_EXPONENT:
-        raise _UnknownError
-    return mpmath.factorial(value)

@@ -92,7 +92,12 @@ def read(text: str) -> Node:
     solutions = _read_solutions(text)
     if solutions is not None:
         return solutions
-    text = _strip_groups(_insert_commas(text).strip())
+    text = _UNIT_AND.sub(r"\1} , ", _AND.sub(" , ", text))  # commas for `and` and `or`, bare ones outside brackets
+    text = " , ".join(between(text, spans_of(_BARE_AND, text))).strip()
+    while len(text) > 2 and text[0] + text[-1] in ("()", "{}") and wraps(text):  # brackets that only group
+        if text[0] == "(" and len(split(text[1:-1])) > 1:
+            break
+        text = text[1:-1].strip()
     if parse_number(text) is None:
         for reader in _READERS:
             node = reader(text)
@@ -152,12 +157,6 @@ def between(text: str, spans: Sequence[tuple[int, int]]) -> list[str]:
 def spans_of(pattern: re.Pattern[str], text: str) -> list[tuple[int, int]]:
     """Find a pattern outside brackets."""
     return [match.span() for match in pattern.finditer(outer(text))]
-
-
-def _insert_commas(text: str) -> str:
-    r"""The text with commas for `\text{and}` and `\text{or}`, and for the bare words outside brackets."""
-    text = _UNIT_AND.sub(r"\1} , ", _AND.sub(" , ", text))
-    return " , ".join(between(text, spans_of(_BARE_AND, text)))
 
 
 def _read_list(text: str) -> Node | None:
@@ -228,12 +227,6 @@ def _describes(text: str) -> bool:
     return _QUANTITY.search(text) is not None or len(letters_of(text, subscripts=True) - {"x", "y", "z"}) > 1
 
 
-def _read_ratio(text: str) -> Node | None:
-    """A ratio of three or more numbers; one of two is a quotient."""
-    spans = spans_of(_COLON, text)
-    return Node("tuple", text, tuple(map(read, between(text, spans))), "::") if len(spans) > 1 else None
-
-
 def _read_rows(text: str) -> Node | None:
     r"""The lines of `\begin{cases}` and the like, where each is an equation or a value by itself."""
     match = _ROWS.fullmatch(text)
@@ -244,6 +237,14 @@ def _read_rows(text: str) -> Node | None:
     return Node("list", text, tuple(_flatten(rows))) if rows and not any("&" in row for row in rows) else None
 
 
+def _read_joined(text: str) -> Node | None:
+    """Read a ratio of three or more numbers (one of two is a quotient), or a union."""
+    colons, cups = spans_of(_COLON, text), spans_of(_CUP, text)
+    if len(colons) > 1:
+        return Node("tuple", text, tuple(map(read, between(text, colons))), "::")
+    return Node("union", text, tuple(map(read, between(text, cups)))) if cups else None
+
+
 def _read_signs(text: str) -> Node | None:
     pieces = text.split(r"\pm")
     if not 2 <= len(pieces) <= MAX_SIGNS + 1:
@@ -251,11 +252,6 @@ def _read_signs(text: str) -> Node | None:
     choices = product("+-", repeat=len(pieces) - 1)
     texts = ["".join(a + b for a, b in zip(pieces, (*choice, ""), strict=True)) for choice in choices]
     return Node("list", text, tuple(map(read, texts)))
-
-
-def _read_union(text: str) -> Node | None:
-    spans = spans_of(_CUP, text)
-    return Node("union", text, tuple(map(read, between(text, spans)))) if spans else None
 
 
 def _read_braces(text: str) -> Node | None:
@@ -300,15 +296,6 @@ def _read_matrix(text: str) -> Node | None:
     return Node("matrix", text, items, f"{len(rows)}x{len(rows[0])}")
 
 
-def _strip_groups(text: str) -> str:
-    """The text without brackets that only group: `{...}`, and parentheses around a single expression."""
-    while len(text) > 2 and text[0] + text[-1] in ("()", "{}") and wraps(text):
-        if text[0] == "(" and len(split(text[1:-1])) > 1:
-            break
-        text = text[1:-1].strip()
-    return text
-
-
 def wraps(text: str) -> bool:
     """True when the first bracket closes with the last character."""
     depth = 0
@@ -320,6 +307,6 @@ def wraps(text: str) -> bool:
 
 
 _READERS = (
-    _read_rows, _read_list, _read_lead, _read_equation, _read_ratio, _read_union, _read_braces, _read_signs,
+    _read_rows, _read_list, _read_lead, _read_equation, _read_joined, _read_braces, _read_signs,
     _read_tuple, _read_matrix,
 )  # fmt: skip

@@ -120,47 +120,28 @@ def _same(reference: str, answer: str, decimals: int) -> bool:
     fault = unreadable(answer)
     if fault:
         raise UnreadableAnswerError(fault)
-    return _same_parsed(*_values_in_one_unit(reference, answer), decimals)
-
-
-def _values_in_one_unit(reference: str, answer: str) -> tuple[str, str]:
-    r"""Both texts without units; degrees compared with a multiple of pi become radians."""
-    (gold, unit), (value, other_unit) = split_unit(reference), split_unit(answer)
-    if "circ" in (unit, other_unit) and unit != other_unit:
-        radians = value if unit else gold
-        if r"\pi" in radians:
-            return _to_radians(gold, unit), _to_radians(value, other_unit)
-    return gold, value
-
-
-def _to_radians(text: str, unit: str) -> str:
-    return rf"\frac{{({text}) \pi}}{{180}}" if unit else text
-
-
-def _same_parsed(reference: str, answer: str, decimals: int) -> bool:
+    (reference, unit), (answer, other_unit) = split_unit(reference), split_unit(answer)
+    if "circ" in (unit, other_unit) and unit != other_unit and r"\pi" in (answer if unit else reference):
+        # degrees compared with a multiple of pi become radians
+        pairs = ((reference, unit), (answer, other_unit))
+        reference, answer = (rf"\frac{{({text}) \pi}}{{180}}" if key else text for text, key in pairs)
     gold, value = parse_alike(reference, answer)
     if _has(value, _UNEVALUATED) and not _has(gold, _UNEVALUATED):
         raise _FaultError("it leaves an integral, sum, product, limit or derivative unevaluated")
-    rounded = _same_rounded(reference, gold, answer, value, decimals)
-    return _same_or_fault(gold, value, size(reference) + size(answer)) if rounded is None else rounded
-
-
-def _same_or_fault(gold: Any, value: Any, digits: float) -> bool:
-    """An error that the reference alone does not cause is the answer's fault; any other is raised, and is a crash."""
-    try:
-        return _same_objects(gold, value, digits)
-    except Exception as error:
-        _same_objects(gold, gold, digits)
-        raise UnreadableAnswerError(one_line(error)) from None
-
-
-def _same_rounded(reference: str, gold: Any, answer: str, value: Any, decimals: int) -> bool | None:
-    """A decimal against an expression without letters: only a correct rounding to its places is equal."""
     for text, expression in ((answer, gold), (reference, value)):
         number = parse_number(text)
-        if number is not None and number.places is not None and _is_constant(expression) and not expression.is_Rational:
-            return None if number.places < decimals else rounds(expression, number.exact, number.places)
-    return None
+        if number is None or number.places is None or not _is_expression(expression):
+            continue
+        if not expression.free_symbols and not expression.is_Rational:
+            if number.places >= decimals:  # a decimal against an expression without letters: only a correct rounding
+                return rounds(expression, number.exact, number.places)
+            break
+    digits = size(reference) + size(answer)
+    try:
+        return _same_objects(gold, value, digits)
+    except Exception as error:  # the answer's fault, unless the reference alone causes it, too: that is a crash
+        _same_objects(gold, gold, digits)
+        raise UnreadableAnswerError(one_line(error)) from None
 
 
 def _same_objects(gold: Any, value: Any, digits: float) -> bool:
@@ -239,10 +220,6 @@ def _verify(gold: Any, value: Any) -> bool:
 
 def _is_expression(expression: Any) -> bool:
     return isinstance(expression, Expr) and not isinstance(expression, MatrixBase) and not expression.is_Matrix
-
-
-def _is_constant(expression: Any) -> bool:
-    return _is_expression(expression) and not expression.free_symbols
 
 
 def _has(expression: Any, kinds: Any) -> bool:

@@ -125,8 +125,12 @@ def _prepare(expression: Expr) -> Expr:
 
 def _values(gold: Expr, value: Expr, digits: int) -> Iterator[tuple[Any, Any]]:
     """Both values at up to `_ENOUGH` points where both have one."""
+    symbols = sorted(gold.free_symbols | value.free_symbols, key=lambda symbol: str(symbol.name))
+    is_whole = _is_of_whole_numbers(gold) or _is_of_whole_numbers(value)
+    is_whole = is_whole and all(_INDEX.fullmatch(symbol.name) for symbol in symbols)
     num_points = 0
-    for point in _points(gold, value):
+    for index in range(_POINTS if symbols else 1):
+        point = {symbol: _coordinate(symbol.name, index, is_whole) for symbol in symbols}
         with mpmath.workdps(_precision(digits)):
             try:
                 pair = evaluate(gold, point), evaluate(value, point)
@@ -156,15 +160,6 @@ def _are_close(left: Any, right: Any, digits: int) -> bool:
 
 def _min_points(gold: Expr, value: Expr) -> int:
     return _LEAST if gold.free_symbols | value.free_symbols else 1
-
-
-def _points(gold: Expr, value: Expr) -> list[Point]:
-    symbols = sorted(gold.free_symbols | value.free_symbols, key=lambda symbol: str(symbol.name))
-    if not symbols:
-        return [{}]
-    is_whole = _is_of_whole_numbers(gold) or _is_of_whole_numbers(value)
-    is_whole = is_whole and all(_INDEX.fullmatch(symbol.name) for symbol in symbols)
-    return [{symbol: _coordinate(symbol.name, index, is_whole) for symbol in symbols} for index in range(_POINTS)]
 
 
 def _coordinate(name: str, index: int, is_whole: bool) -> Fraction:

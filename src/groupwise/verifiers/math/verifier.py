@@ -182,7 +182,11 @@ def decide(problem: Problem, extraction: Extracted, decimals: int = DECIMALS) ->
         return Step("extraction", pair, Finding(Outcome.UNPARSABLE, "the answer is empty"))
     is_same = equivalent(pair.reference, pair.answer, partial(same_plainly, decimals=decimals), decimals=decimals)
     if is_same is not None:
-        return Step("plain comparison", pair, _judge(is_same, pair))
+        number = parse_number(split_unit(pair.answer)[0])
+        canonical = number.canonical() if number else compact(pair.answer)
+        evidence = f"{pair.answer[:200]!r} {'equals' if is_same else 'differs from'} {pair.reference[:200]!r}"
+        finding = Finding(Outcome.CORRECT if is_same else Outcome.WRONG, evidence, canonical)
+        return Step("plain comparison", pair, finding)
     return _guard(pair)
 
 
@@ -209,13 +213,6 @@ def _guard(pair: Pair) -> Step:
 def _wrong(pair: Pair, reason: str) -> Step:
     finding = Finding(Outcome.WRONG, f"{pair.answer[:200]!r}: {reason}", compact(pair.answer))
     return Step("guards before parsing", pair, finding)
-
-
-def _judge(is_same: bool, pair: Pair) -> Finding:
-    number = parse_number(split_unit(pair.answer)[0])
-    canonical = number.canonical() if number else compact(pair.answer)
-    evidence = f"{pair.answer[:200]!r} {'equals' if is_same else 'differs from'} {pair.reference[:200]!r}"
-    return Finding(Outcome.CORRECT if is_same else Outcome.WRONG, evidence, canonical)
 
 
 def _finding(answer: str, reply: Reply) -> Finding:

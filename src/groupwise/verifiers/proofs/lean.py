@@ -267,12 +267,8 @@ def _find(reply: Reply, name: str) -> Finding:
     errors = [message.text for message in reply if message.is_error]
     if errors:
         return Finding(Outcome.WRONG, f"Lean: {' '.join(errors[0].split())[:300]}")
-    return _find_axioms(reply, name)
-
-
-def _find_axioms(messages: Sequence[Message], name: str) -> Finding:
-    """Every report on the theorem must be clean, because a tactic may print a forged one beside the real one."""
-    reports = [message.text for message in messages if message.text.startswith(f"'{name}' ")]
+    # every report on the theorem must be clean, because a tactic may print a forged one beside the real one
+    reports = [message.text for message in reply if message.text.startswith(f"'{name}' ")]
     if not reports:
         return Finding(Outcome.CRASHED, f"Lean reports neither an error nor the axioms of {name}")
     for report in reports:
@@ -295,21 +291,17 @@ def complete(header: str, statement: str, proof: str) -> str:
     """
     theorem = statement.rstrip()
     theorem = f"{theorem} by" if theorem.endswith(":=") else theorem
-    tactics = _strip_statement(header, theorem, without_comments(proof))
+    tactics = without_comments(proof)
+    for prefix in (f"{header} {theorem}", theorem, "by"):  # the answer may repeat them, up to white space
+        pattern = r"\s+".join(map(re.escape, prefix.split()))
+        match = re.match(rf"\s*{pattern}(?!\w)[^\S\n]*\n?", tactics)
+        if match:
+            tactics = tactics[match.end() :]
+            break
     for word in (*_WORD.findall(tactics), *_MARKS.findall(tactics)):
         if word in FORBIDDEN or not word.isidentifier():  # what is not an identifier is one of the marks
             raise RuleError(f"{word!r} is not allowed in a proof: give the problem's statement as it is, then tactics")
     return f"{header.rstrip()}\n\n{theorem}\n{tactics.rstrip()}\n"
-
-
-def _strip_statement(header: str, statement: str, proof: str) -> str:
-    """The proof alone, where the answer repeats the statement, or header and statement, up to white space."""
-    for prefix in (f"{header} {statement}", statement, "by"):
-        pattern = r"\s+".join(map(re.escape, prefix.split()))
-        match = re.match(rf"\s*{pattern}(?!\w)[^\S\n]*\n?", proof)
-        if match:
-            return proof[match.end() :]
-    return proof
 
 
 def without_comments(text: str) -> str:

@@ -196,25 +196,9 @@ def _is_assumption(theorem: Theorem) -> bool:
     return theorem.hypotheses == {theorem.conclusion}
 
 
-def _assume(formula: Expression) -> Hypotheses | None:
-    return frozenset({formula})
-
-
-def _copy(formula: Expression, theorem: Theorem) -> Hypotheses | None:
-    return theorem.hypotheses if formula == theorem.conclusion else None
-
-
 def _and_intro(formula: Expression, left: Theorem, right: Theorem) -> Hypotheses | None:
     fits = _is(formula, "&", left.conclusion, right.conclusion)
     return left.hypotheses | right.hypotheses if fits else None
-
-
-def _and_elim(formula: Expression, theorem: Theorem) -> Hypotheses | None:
-    return theorem.hypotheses if theorem.conclusion.head == "&" and formula in theorem.conclusion.parts else None
-
-
-def _or_intro(formula: Expression, theorem: Theorem) -> Hypotheses | None:
-    return theorem.hypotheses if formula.head == "|" and theorem.conclusion in formula.parts else None
 
 
 def _or_elim(
@@ -250,14 +234,6 @@ def _not_elim(formula: Expression, theorem: Theorem, negation: Theorem) -> Hypot
     return theorem.hypotheses | negation.hypotheses if fits else None
 
 
-def _double_negation(formula: Expression, theorem: Theorem) -> Hypotheses | None:
-    return theorem.hypotheses if theorem.conclusion == _negation(_negation(formula)) else None
-
-
-def _false_elim(formula: Expression, contradiction: Theorem) -> Hypotheses | None:
-    return contradiction.hypotheses if contradiction.conclusion == FALSE else None
-
-
 def _iff_intro(formula: Expression, forward: Theorem, backward: Theorem) -> Hypotheses | None:
     if forward.conclusion.head != "->":
         return None
@@ -274,18 +250,32 @@ def _iff_elim(formula: Expression, theorem: Theorem) -> Hypotheses | None:
 
 RULES: Mapping[str, Rule] = MappingProxyType(
     {
-        "assume": Rule("anything; what follows depends on it until it is discharged", 0, _assume),
-        "copy": Rule("A; gives A", 1, _copy),
+        "assume": Rule(
+            "anything; what follows depends on it until it is discharged", 0, lambda formula: frozenset({formula})
+        ),
+        "copy": Rule("A; gives A", 1, lambda formula, a: a.hypotheses if formula == a.conclusion else None),
         "&I": Rule("A, B; gives A & B", 2, _and_intro),
-        "&E": Rule("A & B; gives A or B", 1, _and_elim),
-        "|I": Rule("A; gives A | B or B | A", 1, _or_intro),
+        "&E": Rule(
+            "A & B; gives A or B",
+            1,
+            lambda formula, ab: ab.hypotheses if ab.conclusion.head == "&" and formula in ab.conclusion.parts else None,
+        ),
+        "|I": Rule(
+            "A; gives A | B or B | A",
+            1,
+            lambda formula, a: a.hypotheses if formula.head == "|" and a.conclusion in formula.parts else None,
+        ),
         "|E": Rule("A | B, assumption A, C, assumption B, C; gives C", 5, _or_elim),
         "->I": Rule("assumption A, B; gives A -> B", 2, _implies_intro),
         "->E": Rule("A -> B, A; gives B", 2, _implies_elim),
         "~I": Rule("assumption A, False; gives ~A", 2, _not_intro),
         "~E": Rule("A, ~A; gives False", 2, _not_elim),
-        "~~E": Rule("~~A; gives A", 1, _double_negation),
-        "FalseE": Rule("False; gives anything", 1, _false_elim),
+        "~~E": Rule(
+            "~~A; gives A",
+            1,
+            lambda formula, a: a.hypotheses if a.conclusion == _negation(_negation(formula)) else None,
+        ),
+        "FalseE": Rule("False; gives anything", 1, lambda formula, a: a.hypotheses if a.conclusion == FALSE else None),
         "<->I": Rule("A -> B, B -> A; gives A <-> B", 2, _iff_intro),
         "<->E": Rule("A <-> B; gives A -> B or B -> A", 1, _iff_elim),
     }

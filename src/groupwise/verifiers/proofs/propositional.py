@@ -10,7 +10,7 @@ depend on premises only.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from groupwise.types import Outcome, Problem
@@ -48,23 +48,23 @@ class PropositionalVerifier(KernelVerifier):
     """Needs `problem.data["premises"]` (a list of formulas) and `problem.data["goal"]` (a formula)."""
 
     def find(self, problem: Problem, proof: str) -> Finding:
-        premises, goal = _read_problem(problem)
+        try:
+            premises = frozenset(parse_stated(FORMULAS, text) for text in problem.data["premises"])
+            goal = parse_stated(FORMULAS, problem.data["goal"])
+        except UnreadableError as error:
+            raise ValueError(str(error)) from None
         lines = list(read(proof))
         if not lines:
             raise UnreadableError("the proof has no line")
-        fault = _fault(prove(lines, premises), premises, goal)
+        theorem, fault = prove(lines, premises), ""
+        if theorem.conclusion != goal:
+            fault = f"the last line is {FORMULAS.write(theorem.conclusion)}, not the goal {FORMULAS.write(goal)}"
+        elif assumptions := sorted(map(FORMULAS.write, theorem.hypotheses - premises)):
+            fault = f"the last line still depends on the assumption {assumptions[0]}"
         text = "\n".join(map(str, lines))
         return Finding(
             Outcome.WRONG if fault else Outcome.CORRECT, fault or f"proved in {len(lines)} lines by the rules", text
         )
-
-
-def _read_problem(problem: Problem) -> tuple[frozenset[Expression], Expression]:
-    try:
-        premises = frozenset(parse_stated(FORMULAS, text) for text in problem.data["premises"])
-        return premises, parse_stated(FORMULAS, problem.data["goal"])
-    except UnreadableError as error:
-        raise ValueError(str(error)) from None
 
 
 def read(proof: str) -> Iterator[Line]:
@@ -108,26 +108,14 @@ def prove(lines: Sequence[Line], premises: frozenset[Expression]) -> Theorem:
     """
     theorems: dict[int, Theorem] = {}
     for line in lines:
+        rule = "assume" if line.rule == "premise" else line.rule
         try:
-            theorems[line.number] = _infer(line, theorems, premises)
+            missing_numbers = [number for number in line.cited if number not in theorems]
+            if missing_numbers:
+                raise RuleError(f"there is no line {missing_numbers[0]} above it")
+            if line.rule == "premise" and line.formula not in premises:
+                raise RuleError(f"{FORMULAS.write(line.formula)} is not a premise of this problem")
+            theorems[line.number] = infer(rule, line.formula, [theorems[number] for number in line.cited])
         except RuleError as error:
             raise RuleError(f"line {line.number}: {error}") from None
     return theorems[lines[-1].number]
-
-
-def _infer(line: Line, theorems: Mapping[int, Theorem], premises: frozenset[Expression]) -> Theorem:
-    missing_numbers = [number for number in line.cited if number not in theorems]
-    if missing_numbers:
-        raise RuleError(f"there is no line {missing_numbers[0]} above it")
-    if line.rule != "premise":
-        return infer(line.rule, line.formula, [theorems[number] for number in line.cited])
-    if line.formula not in premises:
-        raise RuleError(f"{FORMULAS.write(line.formula)} is not a premise of this problem")
-    return infer("assume", line.formula, [theorems[number] for number in line.cited])
-
-
-def _fault(theorem: Theorem, premises: frozenset[Expression], goal: Expression) -> str:
-    if theorem.conclusion != goal:
-        return f"the last line is {FORMULAS.write(theorem.conclusion)}, not the goal {FORMULAS.write(goal)}"
-    assumptions = sorted(map(FORMULAS.write, theorem.hypotheses - premises))
-    return f"the last line still depends on the assumption {assumptions[0]}" if assumptions else ""

@@ -120,20 +120,16 @@ def _words_in(language: str, sentences: Sequence[Sequence[str]]) -> int:
     if language in SCRIPTS:
         return scripts.count(SCRIPTS[language])
     if language in ("zh", "ja"):
-        return _han_words(language, scripts)
+        # Japanese mixes kana with Chinese characters: each kana vouches for two of them
+        kana, han = (sum(map(scripts.count, group)) for group in (_KANA, _HAN))
+        japanese = min(han, 2 * kana)
+        return kana + japanese if language == "ja" else han - japanese
     if language not in LATIN:
         languages = ", ".join(sorted((*SCRIPTS, "zh", "ja", *LATIN)))
         raise ConfigError(f"language consistency cannot tell the language {language!r}; known are {languages}")
     return sum(
         len(passage) for passage in _passages(sentences) if _detector().classify(" ".join(passage))[0] == language
     )
-
-
-def _han_words(language: str, scripts: Sequence[str]) -> int:
-    """Japanese mixes kana with Chinese characters: each kana vouches for two of them."""
-    kana, han = (sum(map(scripts.count, group)) for group in (_KANA, _HAN))
-    japanese = min(han, 2 * kana)
-    return kana + japanese if language == "ja" else han - japanese
 
 
 def _passages(sentences: Sequence[Sequence[str]]) -> list[list[str]]:
