@@ -1,4 +1,4 @@
-"""What a forward keeps for its backward, and activation checkpointing, with which it keeps less.
+"""Activations, which a forward keeps for its backward, and activation checkpointing, with which it keeps fewer.
 
 A checkpointed layer keeps its input alone and computes itself again in the backward (Chen et al. 2016,
 arXiv:1604.06174). It computes the same operations in the same order, so the gradient has the same bits; the price is
@@ -28,32 +28,32 @@ from groupwise.models.cores import num_in_hand
 Setting = Literal["auto", "on", "off"]
 
 SHARE = 0.5
-"""Of the available memory, what activations may take before `auto` drops them. The other half is for what comes and
-goes beside them: attention scores, chunks of logits, gradients, the next step's keys and values, other programs."""
+"""Share of the available memory that activations may take before `auto` drops them. The other half is for what comes
+and goes beside them: attention scores, chunks of logits, gradients, the next step's keys and values, other programs."""
 FP32 = 4
 
 
 def head_dim(text: Any) -> int:
-    """Width of an attention head, from the configuration of a language model."""
+    """Return the width of an attention head, from the configuration of a language model."""
     return int(getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads)
 
 
 def activation_bytes(text: Any, width: int, num_tokens: int, *, checkpointed: bool, adapted: bool = False) -> int:
-    """Bytes that the layers keep of so many tokens until the backward.
+    """Return the bytes that the layers keep of `num_tokens` until the backward.
 
     Args:
         text: configuration of the language model.
         width: bytes of a number in the matrix products.
         num_tokens: in one forward.
         checkpointed: every layer keeps its input, and one at a time, the one whose backward it is, all the rest.
-        adapted: whether adapters alone are trained.
+        adapted: True where adapters alone are trained.
     """
     layer, num_layers = layer_bytes(text, width, num_tokens, adapted=adapted), int(text.num_hidden_layers)
     return num_layers * FP32 * int(text.hidden_size) * num_tokens + layer if checkpointed else num_layers * layer
 
 
 def layer_bytes(text: Any, width: int, num_tokens: int, *, adapted: bool = False) -> int:
-    """Bytes that one layer keeps of so many tokens; its backward needs about half as many again, for gradients.
+    """Return the bytes that one layer keeps of `num_tokens`; its backward needs half as many again, for gradients.
 
     With adapters on all linear layers, these keep what the products read, and what comes between their two matrices,
     which is little; norms, whose weights are frozen, keep their input alone.
@@ -66,12 +66,12 @@ def layer_bytes(text: Any, width: int, num_tokens: int, *, adapted: bool = False
 
 
 def are_dropped(setting: Setting, num_bytes: int, available: float) -> bool:
-    """Whether activations of so many bytes, all that are kept at one time, are computed again instead of kept."""
+    """Decide whether activations of `num_bytes`, all that are kept at a time, are computed again instead of kept."""
     return setting == "on" or (setting == "auto" and num_bytes > SHARE * available)
 
 
 def available_memory(device: torch.device) -> float:
-    """Bytes that may still be taken on a device without swapping; infinite where nothing tells, or it is not here."""
+    """Return the bytes that may still be taken on a device without swapping; infinite where that is not known."""
     if device.type == "cuda":
         if not torch.cuda.is_available():
             return float("inf")
@@ -92,7 +92,7 @@ _MEMORY = Path("/proc/meminfo")
 
 @dataclass(frozen=True, slots=True)
 class _Checkpointing:
-    """What decides for one model whether its layers keep their activations."""
+    """The facts by which one model decides whether its layers keep their activations."""
 
     setting: Setting
     text: Any
@@ -100,21 +100,20 @@ class _Checkpointing:
     width: int
     """Bytes of a number in the matrix products."""
     adapted: bool
-    """Whether adapters alone are trained."""
-
-    def applies(self, num_tokens: int, device: torch.device) -> bool:
-        if self.setting != "auto":
-            return self.setting == "on"
-        kept = activation_bytes(self.text, self.width, num_tokens, checkpointed=False, adapted=self.adapted)
-        return are_dropped("auto", kept * num_in_hand(), available_memory(device))
+    """True where adapters alone are trained."""
 
 
 _ATTRIBUTE = "groupwise_checkpointing"
 _PREFIX = "Checkpointed"
 
 
+def layers_of(model: nn.Module) -> list[nn.Module]:
+    """Return the layers of a model, which transformers marks as what can be computed again in a backward."""
+    return [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+
+
 def allow_checkpointing(model: PreTrainedModel, setting: Setting, compute_dtype: torch.dtype) -> None:
-    """Prepare the layers of a model, so that `drops_activations` may say for each forward what they do.
+    """Prepare the layers of a model, so that `drops_activations` can decide for each forward.
 
     Weights, their names and the configuration stay as they are.
 
@@ -122,7 +121,7 @@ def allow_checkpointing(model: PreTrainedModel, setting: Setting, compute_dtype:
         UnsupportedModelError: the setting is "on", and the model has no layers that can be computed again.
     """
     body = model.base_model
-    layers = [module for module in body.modules() if isinstance(module, GradientCheckpointingLayer)]
+    layers = layers_of(body)
     if not layers and setting == "on":
         raise UnsupportedModelError(
             f"{type(model).__name__} has no layers that transformers can compute again in the backward: "
@@ -137,11 +136,14 @@ def allow_checkpointing(model: PreTrainedModel, setting: Setting, compute_dtype:
 
 
 def drops_activations(body: nn.Module, input_ids: torch.Tensor) -> bool:
-    """Whether the layers of a body are to compute themselves again in the backward of this forward over ids (1, N)."""
-    checkpointing: _Checkpointing | None = getattr(body, _ATTRIBUTE, None)
-    if checkpointing is None or not torch.is_grad_enabled():
+    """Decide whether a body's layers compute themselves again in the backward of this forward over ids (1, N)."""
+    facts: _Checkpointing | None = getattr(body, _ATTRIBUTE, None)
+    if facts is None or not torch.is_grad_enabled():
         return False
-    return checkpointing.applies(input_ids.shape[1], input_ids.device)
+    if facts.setting != "auto":
+        return facts.setting == "on"
+    kept = activation_bytes(facts.text, facts.width, input_ids.shape[1], checkpointed=False, adapted=facts.adapted)
+    return are_dropped("auto", kept * num_in_hand(), available_memory(input_ids.device))
 
 
 def return_freed_memory() -> None:
@@ -150,13 +152,13 @@ def return_freed_memory() -> None:
     What a layer lets go lies between the inputs that are kept, in pieces that often do not fit the next layer. Without
     this, a third of the peak would be such holes.
     """
-    if (trim := _malloc_trim()) is not None:
-        trim(0)
+    if _malloc_trim is not None:
+        _malloc_trim(0)
 
 
-@cache
-def _malloc_trim() -> Callable[[int], int] | None:
-    return getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
+_malloc_trim: Callable[[int], int] | None = (
+    getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
+)
 
 
 @cache

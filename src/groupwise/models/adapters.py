@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -27,7 +27,7 @@ from groupwise.randomness import key, uniforms
 from groupwise.ranks.sharding import first_row, own_rows, whole_tensor
 
 NAME = "default"
-"""What peft calls the adapters of a model, in the names of their weights."""
+"""peft's name for the adapters of a model, in the names of their weights."""
 MARKS = (f".lora_A.{NAME}.", f".lora_B.{NAME}.")
 """Parts of the names of adapters' weights."""
 SCORE = "score"
@@ -36,16 +36,26 @@ SCORE = "score"
 
 @dataclass(slots=True)
 class Adapters:
-    """What the adapters of a model are. Their weights are among the model's."""
+    """Settings of a model's adapters; their weights are among the model's."""
 
     config: Any
-    """peft's configuration of them, as it will be written."""
-    base_fingerprint: str
-    """Of the weights that they stand on, as read from their directory."""
+    """peft's, as it will be written."""
+    base_fingerprint: str | None
+    """Fingerprint of the weights that they stand on; None until those are read."""
+
+
+class Product(NamedTuple):
+    """s B A of an adapted layer."""
+
+    scale: float
+    second: Tensor
+    """B (out, r)"""
+    first: Tensor
+    """A (r, in)"""
 
 
 def peft() -> Any:
-    """The library, which is asked for only where there are adapters.
+    """Import the library, which only models with adapters need.
 
     Raises:
         ConfigError: it is not installed.
@@ -57,20 +67,17 @@ def peft() -> Any:
     return peft
 
 
-def new_adapters(
-    model: PreTrainedModel, lora: LoraConfig, base: str, base_fingerprint: str, seed: int, *, scores: bool
-) -> Adapters:
-    """Put new adapters into a model; they alone are trained from here on, and the score of a reward model.
+def new_adapters(model: PreTrainedModel, lora: LoraConfig, base: str, seed: int, *, scores: bool) -> Any:
+    """Put new adapters into a model and return peft's configuration of them; they and a score are all that is trained.
 
     A is drawn uniformly from ±1/√in, as peft and the paper's code draw it, each number from its own key; B is 0.
 
     Args:
         model: on a processor, in fp32.
-        lora: what is to be adapted, and how.
+        lora: rank, scale and target layers.
         base: directory or hub name of the model.
-        base_fingerprint: of its weights.
         seed: of A.
-        scores: whether the model is a reward model.
+        scores: True for a reward model.
 
     Raises:
         ModelError: a target is not there or cannot be adapted, or the rank is larger than a layer.
@@ -80,7 +87,7 @@ def new_adapters(
         r=lora.rank,
         lora_alpha=int(lora.alpha) if lora.alpha.is_integer() else lora.alpha,
         lora_dropout=0.0,
-        target_modules=sorted({name.rsplit(".", 1)[-1] for name in layers} if lora.adapts_all else lora.targets),
+        target_modules=sorted({_last(name) for name in layers} if lora.targets == ALL else lora.targets),
         task_type="SEQ_CLS" if scores else "CAUSAL_LM",
         modules_to_save=[SCORE] if scores else None,
         base_model_name_or_path=base,
@@ -90,15 +97,11 @@ def new_adapters(
         raise ModelError(f"peft adapts other layers of {base!r} than {', '.join(lora.targets)}")
     with torch.no_grad():
         for name, layer in adapted(model).items():
-            first, second = layer.lora_A[NAME].weight, layer.lora_B[NAME].weight
-            first.copy_(_first_matrix(name, first.shape, seed))
-            second.zero_()
-    return Adapters(config, base_fingerprint)
-
-
-def _first_matrix(name: str, shape: torch.Size, seed: int) -> Tensor:
-    numbers = uniforms(key(seed, "lora", name), np.arange(shape.numel()))
-    return torch.from_numpy((2 * numbers - 1) / shape[1] ** 0.5).float().view(shape)
+            first = layer.lora_A[NAME].weight
+            numbers = uniforms(key(seed, "lora", name), np.arange(first.numel()))
+            first.copy_(torch.from_numpy((2 * numbers - 1) / first.shape[1] ** 0.5).float().view(first.shape))
+            layer.lora_B[NAME].weight.zero_()
+    return config
 
 
 def inject(model: PreTrainedModel, config: Any, *, scores: bool) -> None:
@@ -135,13 +138,13 @@ def inject(model: PreTrainedModel, config: Any, *, scores: bool) -> None:
 
 
 def adapted(model: nn.Module) -> dict[str, Any]:
-    """The adapted layers of a model, by name."""
+    """Return the adapted layers of a model, by name."""
     kind = peft().tuners.lora.LoraLayer
     return {name: module for name, module in model.named_modules() if isinstance(module, kind)}
 
 
 def is_adapter(name: str) -> bool:
-    """Whether a weight of this name is an adapter's."""
+    """Tell from its name whether a weight is an adapter's."""
     return any(mark in name for mark in MARKS)
 
 
@@ -152,16 +155,16 @@ def plain_name(name: str) -> str:
 
 @torch.no_grad()
 def plain_weights(model: PreTrainedModel, *, added: bool = True) -> Iterator[tuple[str, Tensor]]:
-    """Names and weights of the plain model W + s B A; those with adapters in fp32, whatever the precision of W.
+    """Yield names and weights of the plain model W + s B A; the adapted ones in fp32, whatever the precision of W.
 
-    Unless adapters are `added`, of the model that they stand on. All ranks have to ask.
+    Unless adapters are `added`, they are those of the model that the adapters stand on. All ranks have to ask.
     """
     layers, end = adapted(model), ".base_layer.weight"
     for name, weight in model.named_parameters():
         if not is_adapter(name):
             is_adapted = added and name.endswith(end)
-            summed = _sum(layers[name.removesuffix(end)]) if is_adapted else whole_tensor(weight.detach())
-            yield plain_name(name), summed
+            whole = _sum(layers[name.removesuffix(end)]) if is_adapted else whole_tensor(weight.detach())
+            yield plain_name(name), whole
 
 
 def _sum(layer: Any) -> Tensor:
@@ -182,24 +185,6 @@ def merge(model: PreTrainedModel) -> None:
     strip(model)
 
 
-@torch.no_grad()
-def products(model: PreTrainedModel) -> dict[str, tuple[float, Tensor, Tensor]]:
-    """What adapters add, as (s, B, A), by the name that the weight will have without them."""
-    return {
-        f"{name}.weight": (layer.scaling[NAME], layer.lora_B[NAME].weight.detach(), layer.lora_A[NAME].weight.detach())
-        for name, layer in adapted(model).items()
-    }
-
-
-@torch.no_grad()
-def add_product(weight: Tensor, product: tuple[float, Tensor, Tensor]) -> None:
-    """W + s B A, in this rank's rows of W; the product is made whole, so that it has the bits of a whole one."""
-    scale, second, first = product
-    rows, start = own_rows(weight.detach()), first_row(weight)
-    added = (second.float() @ first.float())[start : start + len(rows)]
-    rows.copy_(rows.float() + scale * added.to(rows.device))
-
-
 def strip(model: PreTrainedModel) -> None:
     """Take the adapters out of a model, which can then be trained as a whole."""
     for name, layer in adapted(model).items():
@@ -207,6 +192,24 @@ def strip(model: PreTrainedModel) -> None:
     if hasattr(model, "peft_config"):
         del model.peft_config
     model.requires_grad_(True)
+
+
+def products(model: PreTrainedModel) -> dict[str, Product]:
+    """Return the products that adapters add, by the name that the weight has without them."""
+    return {
+        f"{name}.weight": Product(
+            layer.scaling[NAME], layer.lora_B[NAME].weight.detach(), layer.lora_A[NAME].weight.detach()
+        )
+        for name, layer in adapted(model).items()
+    }
+
+
+@torch.no_grad()
+def add_product(weight: Tensor, product: Product) -> None:
+    """Add s B A to this rank's rows of W; the product is computed whole, so that it has the bits of a whole one."""
+    rows, start = own_rows(weight.detach()), first_row(weight)
+    added = (product.second.float() @ product.first.float())[start : start + len(rows)]
+    rows.copy_(rows.float() + product.scale * added.to(rows.device))
 
 
 # ------------------------------------------------------------------------------------- the model without its adapters
@@ -217,9 +220,9 @@ _switch = threading.local()
 
 @contextmanager
 def adapters_used(used: bool) -> Iterator[None]:
-    """While the context is open, layers that this thread computes use their adapters, or are without them the base's.
+    """Let layers that this thread computes use their adapters, or compute the base's, while the context is open.
 
-    Of this thread alone: micro-batches are computed side by side, and one may ask the reference while another
+    It holds for this thread alone: micro-batches are computed side by side, and one may ask the reference while another
     differentiates the policy. Outside of such a context adapters are used.
     """
     before = getattr(_switch, "off", False)
@@ -232,7 +235,10 @@ def adapters_used(used: bool) -> Iterator[None]:
 
 @cache
 def _switched(kind: type[nn.Module]) -> Any:
-    """The class of an adapted layer that `adapters_used` switches."""
+    """The class of an adapted linear layer that `adapters_used` switches.
+
+    `models.activations` changes the class of the layers around it; no module gets both, so the order is free.
+    """
 
     class Switched(kind):  # type: ignore[valid-type, misc]
         @property
@@ -243,15 +249,32 @@ def _switched(kind: type[nn.Module]) -> Any:
     return Switched
 
 
+# ------------------------------------------------------------------------------------------- which layers are adapted
+
+
 def target_layers(model: PreTrainedModel, lora: LoraConfig) -> dict[str, nn.Linear]:
-    """The linear layers that are adapted, by name. It may stand on the meta device.
+    """Return the linear layers of the body that a recipe adapts, by name. The model may stand on the meta device.
 
     Raises:
         ModelError: a target is the head or the embedding, no linear layer, or not there at all; or the rank is larger
             than a layer.
     """
-    linear = linear_layers(model)
-    chosen = _all_of(model, linear) if lora.adapts_all else _named(model, linear, lora.targets)
+    inside = {id(module) for module in model.base_model.modules()}
+    linear = {n: m for n, m in model.named_modules() if isinstance(m, nn.Linear) and id(m) in inside}
+    if lora.targets == ALL:
+        others = [name for name, weight in model.base_model.named_parameters() if weight.ndim > 2]
+        if others or not linear:
+            what = f"weights that are no linear layers, such as {others[0]}" if others else "no linear layers"
+            raise ModelError(
+                f"lora.targets = '{ALL}': {type(model).__name__} has {what}, which adapters would leave out; "
+                f"allowed is a list of {_allowed(linear)}"
+            )
+        chosen = linear
+    else:
+        for target in lora.targets:
+            if not any(_is_named(name, target) for name in linear):
+                raise ModelError(_why_not(model, linear, target))
+        chosen = {n: layer for n, layer in linear.items() if any(_is_named(n, target) for target in lora.targets)}
     for name, layer in chosen.items():
         if lora.rank > (least := min(layer.in_features, layer.out_features)):
             raise ModelError(
@@ -261,55 +284,28 @@ def target_layers(model: PreTrainedModel, lora: LoraConfig) -> dict[str, nn.Line
     return chosen
 
 
-def linear_layers(model: PreTrainedModel) -> dict[str, nn.Linear]:
-    """The linear layers of a model's body, by their names in the model."""
-    body = model.base_model
-    inside = {id(module) for module in body.modules()}
-    return {n: m for n, m in model.named_modules() if isinstance(m, nn.Linear) and id(m) in inside}
-
-
-def _all_of(model: PreTrainedModel, linear: dict[str, nn.Linear]) -> dict[str, nn.Linear]:
-    others = [name for name, weight in model.base_model.named_parameters() if weight.ndim > 2]
-    if others or not linear:
-        what = f"weights that are no linear layers, such as {others[0]}" if others else "no linear layers"
-        raise ModelError(
-            f"lora.targets = '{ALL}': {type(model).__name__} has {what}, which adapters would leave out; "
-            f"allowed is a list of {_allowed(linear)}"
-        )
-    return linear
-
-
-def _named(
-    model: PreTrainedModel, linear: dict[str, nn.Linear], targets: tuple[str, ...] | str
-) -> dict[str, nn.Linear]:
-    chosen: dict[str, nn.Linear] = {}
-    for target in targets:
-        found = {name: layer for name, layer in linear.items() if is_named(name, target)}
-        if not found:
-            raise ModelError(_why_not(model, linear, target))
-        chosen |= found
-    return {name: layer for name, layer in linear.items() if name in chosen}
-
-
-def is_named(name: str, target: str) -> bool:
-    """Whether a module is one that a target means: by its whole name or by the end of it."""
-    return name == target or name.endswith(f".{target}")
-
-
 def _why_not(model: PreTrainedModel, linear: dict[str, nn.Linear], target: str) -> str:
-    other = next((module for name, module in model.named_modules() if name and is_named(name, target)), None)
+    other = next((module for name, module in model.named_modules() if name and _is_named(name, target)), None)
     intro = f"lora.targets: {target!r}"
     if other is None:
-        tails = sorted({name.rsplit(".", 1)[-1] for name, _ in model.named_modules() if name in linear})
-        nearest = difflib.get_close_matches(target, tails, n=1, cutoff=0.5)
+        nearest = difflib.get_close_matches(target, sorted(set(map(_last, linear))), n=1, cutoff=0.5)
         hint = f"did you mean '{nearest[0]}'?" if nearest else f"allowed are {_allowed(linear)}"
         return f"{intro} is no layer of {type(model).__name__}; {hint}"
-    if other is model.get_output_embeddings() or target == "score":
+    if other is model.get_output_embeddings() or target == SCORE:
         return f"{intro} is the head, which is not adapted; allowed are {_allowed(linear)}"
     if other is model.get_input_embeddings():
         return f"{intro} is the embedding, which is not adapted; allowed are {_allowed(linear)}"
     return f"{intro} is a {type(other).__name__}, not a linear layer; allowed are {_allowed(linear)}"
 
 
+def _is_named(name: str, target: str) -> bool:
+    """True where the target is the module's whole name or the end of it."""
+    return name == target or name.endswith(f".{target}")
+
+
+def _last(name: str) -> str:
+    return name.rsplit(".", 1)[-1]
+
+
 def _allowed(linear: dict[str, nn.Linear]) -> str:
-    return ", ".join(dict.fromkeys(name.rsplit(".", 1)[-1] for name in linear)) or "none"
+    return ", ".join(dict.fromkeys(map(_last, linear))) or "none"

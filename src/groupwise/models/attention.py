@@ -22,10 +22,10 @@ NAME = "groupwise"
 
 
 class Layout(Protocol):
-    """Says which tokens of a packed row attend to which, and does it."""
+    """The attention of a packed row: it knows which tokens attend to which."""
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-        """(N, H, D) queries, (N, Hkv, D) keys and values of one layer -> (N, H, D)."""
+        """Attend: (N, H, D) queries, (N, Hkv, D) keys and values of one layer -> (N, H, D)."""
         ...
 
 
@@ -41,18 +41,11 @@ def groupwise_attention(
     layout: Layout | None = None,
     **options: Any,
 ) -> tuple[Tensor, None]:
-    """Entry point for transformers: (1, H, N, D) queries in, (1, N, H, D) out."""
-    refuse_unsupported(module, dropout, options)
-    if layout is None or attention_mask is not None:
-        raise UnsupportedModelError("the groupwise attention needs a layout and takes no attention mask")
-    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    layer: int = module.layer_idx  # type: ignore[assignment]
-    query, key, value = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
-    return layout.attend(layer, query, key, value, scale)[None], None
+    """Compute attention for transformers: (1, H, N, D) queries in, (1, N, H, D) out.
 
-
-def refuse_unsupported(module: torch.nn.Module, dropout: float, options: dict[str, Any]) -> None:
-    """Name what we would get wrong; `None` and 0 mean that the feature is off."""
+    Raises:
+        UnsupportedModelError: it would be computed wrongly.
+    """
     names = {"sliding_window": "sliding-window attention", "softcap": "soft-capped attention scores", "s_aux": "sinks"}
     for option, name in names.items():
         if options.get(option) is not None:
@@ -61,6 +54,12 @@ def refuse_unsupported(module: torch.nn.Module, dropout: float, options: dict[st
             )
     if dropout:
         raise UnsupportedModelError(f"{type(module).__name__} uses attention dropout {dropout}: set it to 0 to train")
+    if layout is None or attention_mask is not None:
+        raise UnsupportedModelError("the groupwise attention needs a layout and takes no attention mask")
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    layer: int = module.layer_idx  # type: ignore[assignment]
+    query, key, value = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
+    return layout.attend(layer, query, key, value, scale)[None], None
 
 
 AttentionInterface.register(NAME, groupwise_attention)
@@ -89,7 +88,7 @@ class Blocks:
         return packed.flatten(1).index_select(0, self.tokens.flatten()).view(*self.tokens.shape, *packed.shape[1:])
 
     def tiles(self) -> Iterator[tuple[int, int]]:
-        """Where rows of queries begin and end that are computed together; they see the keys up to their end."""
+        """Beginnings and ends of rows of queries that are computed together; they see the keys up to their end."""
         length = self.tokens.shape[1]
         size = max(TILE, -(-length // MOST_TILES))
         return ((start, min(start + size, length)) for start in range(0, length, size))
@@ -108,9 +107,9 @@ class Prefix:
     """Completion tokens that see all tokens of a prompt beside those of their own sequence; no token is padded."""
 
     tokens: slice
-    """Where the completions stand in the packed row."""
+    """Of the completions, in the packed row."""
     prompt: slice
-    """Where their prompt stands."""
+    """Of their prompt."""
 
     def scores(self, query: Tensor, key: Tensor) -> Tensor:
         """Scores (Hkv, n * rep, P) in fp32: all queries of a group meet the prompt's keys in one product."""
@@ -221,7 +220,7 @@ def _block_forward(query: Tensor, key: Tensor, value: Tensor, block: Blocks) -> 
 
 
 def _join_prefix(query: Tensor, key: Tensor, value: Tensor, prefix: Prefix, out: Tensor, log_sum: Tensor) -> None:
-    """Add to the output (N, H, D) and the log-sum-exp (N, H, 1) what these tokens see of their prompt."""
+    """Add the attention to the prompt to the output (N, H, D) and the log-sum-exp (N, H, 1), in place."""
     q = _by_head(query[prefix.tokens], key.shape[1])
     k, v = (_by_head(tensor[prefix.prompt], key.shape[1]) for tensor in (key, value))
     own, log_own = out[prefix.tokens], log_sum[prefix.tokens]

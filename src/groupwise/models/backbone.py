@@ -1,17 +1,16 @@
 """Shared by policies and reward models: the root module around a transformers model, and what others may ask of it.
 
 The root is the one way to the weights. Whoever computes with them calls the root or one of its public methods, its
-entries, from outside; what an entry needs, it does itself and calls no other entry. So a hook around the entries sees
-every use of every weight.
+entries, from outside; an entry calls no other entry. So a hook around the entries sees every use of every weight.
 """
 
 import copy
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import torch
 from torch import Tensor, nn
@@ -20,19 +19,18 @@ from transformers import PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
 from groupwise.models.activations import drops_activations
-from groupwise.models.adapters import Adapters, adapters_used, plain_weights
+from groupwise.models.adapters import Adapters, Product, adapters_used, plain_weights
 from groupwise.models.attention import Layout
 from groupwise.models.cores import Sharing
 from groupwise.models.flex import flex_layout, takes_flex
-from groupwise.models.located import write_adapters
+from groupwise.models.located import AdapterFiles, write_adapters
 from groupwise.models.packed import Pack
 from groupwise.ranks.group import RANKS
 from groupwise.ranks.sharding import is_sharded, own_rows
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a weight is."""
+class Place(NamedTuple):
+    """A weight's place on disk."""
 
     file: Path
     name: str
@@ -41,23 +39,26 @@ class Place:
 
 @dataclass(slots=True)
 class Unread:
-    """A model whose weights are still to be read."""
+    """A model whose weights are still in their files; `models.rows` reads them."""
 
     path: str
-    """The recipe's."""
+    """As the recipe gives it."""
     device: torch.device
-    """Where it will compute."""
+    """Device that will compute."""
     places: dict[str, Place]
     """Of every weight, by the name that it has without adapters."""
     same: list[tuple[Place, Place]]
     """Weights that the model has once and the files twice, which must be equal."""
-    then: list[Callable[[], None]] = field(default_factory=list)
-    """What is to be done when its rows are there, by all ranks."""
+    adapters: Adapters | None = None
+    """Their base is compared with `files` and fingerprinted once it is read."""
+    files: AdapterFiles | None = None
+    products: dict[str, Product] = field(default_factory=dict)
+    """Added to the weights of these names once they are read."""
 
 
 @contextmanager
 def no_progress_bars() -> Iterator[None]:
-    """Without the bars of transformers, which would stand between a caller's own lines; left as they were found."""
+    """Hide the bars of transformers, which would stand between a caller's own lines; left as they were found."""
     was_enabled = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()
     try:
@@ -68,13 +69,13 @@ def no_progress_bars() -> Iterator[None]:
 
 
 def precision(device: torch.device, dtype: torch.dtype, keep: bool = True) -> AbstractContextManager[None]:
-    """The precision of matrix products; with `keep`, weights converted to it stay until the context ends."""
+    """Return the context of matrix products in this precision; with `keep`, converted weights stay until it ends."""
     enabled = dtype is not torch.float32
     return torch.autocast(device.type, dtype=dtype, enabled=enabled, cache_enabled=None if keep else False)
 
 
 def states_at(body: nn.Module, packed: Pack, positions: Tensor) -> Tensor:
-    """(M, d) final hidden states at positions (M,) of a pack; a position may occur more than once.
+    """Return the (M, d) final hidden states at positions (M,) of a pack; a position may occur more than once.
 
     Gathered as an embedding is, whose backward adds what falls on one position in a fixed order. That of plain
     indexing adds with atomics from several threads: two runs would round differently.
@@ -88,20 +89,18 @@ def states_at(body: nn.Module, packed: Pack, positions: Tensor) -> Tensor:
 
 
 class Root(nn.Module):
-    """Owns the weights of a transformers model."""
+    """The owner of the weights of a transformers model."""
 
     def __init__(self, model: PreTrainedModel, compute_dtype: torch.dtype, adapters: Adapters | None = None) -> None:
         super().__init__()
         self.model = model
         self.compute_dtype = compute_dtype
         self.adapters = adapters
-        """What the model's adapters are; None: it has none."""
         self.computes_on: torch.device | None = None
-        """Where, if its weights may lie elsewhere."""
+        """Device that computes, if the weights may lie elsewhere."""
 
     @property
     def device(self) -> torch.device:
-        """Where it computes."""
         return self.computes_on or self.model.device
 
     def hidden(
@@ -120,7 +119,7 @@ class Root(nn.Module):
 
 
 class Saved(Protocol):
-    """What can be written as a checkpoint."""
+    """A model that can be written as a checkpoint."""
 
     def save(self, directory: Path) -> None:
         """Write a directory that loads unchanged in transformers and vLLM."""
@@ -137,9 +136,9 @@ class Backbone:
     stop_ids: frozenset[int]
     """Token ids that end a completion (a model may have several)."""
     is_base: bool = False
-    """Whether this is what the model's adapters stand on: the same weights, computed without them."""
+    """True for the model that the adapters stand on: the same weights, computed without adapters."""
     unread: Unread | None = None
-    """Where its weights are, as long as they are not here; `models.sharded.sharded` reads them."""
+    """Weights that are still to be read; `models.sharded.sharded` does it."""
 
     @property
     def model(self) -> PreTrainedModel:
@@ -148,7 +147,6 @@ class Backbone:
 
     @property
     def adapters(self) -> Adapters | None:
-        """What the model's adapters are; None where it has none."""
         return self.root.adapters
 
     @property
@@ -161,7 +159,7 @@ class Backbone:
 
     @property
     def context_length(self) -> int:
-        """Most tokens a prompt and its completion may have together."""
+        """Most tokens of a prompt and its completion together."""
         return int(getattr(self.model.config.get_text_config(), "max_position_embeddings", 1 << 30))
 
     @property
@@ -170,17 +168,17 @@ class Backbone:
 
     @property
     def identity(self) -> object:
-        """The same for all that compute with these very weights: a weak key for what is kept beside them."""
+        """The same object for all that compute with these very weights: a weak key for what is kept beside them."""
         return self.root
 
     def precision(self, keep: bool = True) -> AbstractContextManager[None]:
-        """The precision in which this model computes; with `keep`, converted weights stay until the context ends."""
+        """Return the context of this model's precision; with `keep`, converted weights stay until it ends."""
         return precision(self.device, self.compute_dtype, keep)
 
     def hidden(
         self, input_ids: Tensor, position_ids: Tensor, layout: Layout, weights: dict[str, Tensor] | None = None
     ) -> Tensor:
-        """(N, d) final hidden states of a packed row, in the precision around the call.
+        """Return the (N, d) final hidden states of a packed row, in the precision around the call.
 
         Args:
             input_ids: (1, N)
@@ -193,11 +191,11 @@ class Backbone:
             return self.root.hidden(input_ids, position_ids, layout, weights)[0]
 
     def as_meant(self) -> AbstractContextManager[None]:
-        """With the adapters, or without them; whoever calls the root does it within."""
+        """Return the context with the adapters, or without them, in which the root has to be called."""
         return adapters_used(not self.is_base) if self.root.adapters else nullcontext()
 
     def converted(self) -> dict[str, Tensor]:
-        """Weights of the body that its precision converts in every forward, by name."""
+        """Return weights of the body that its precision converts in every forward, by name."""
         if self.compute_dtype is torch.float32:
             return {}
         modules = self.model.base_model.named_modules()
@@ -206,35 +204,31 @@ class Backbone:
         return {name: weight for named in linear for name, weight in named if weight.dtype is not dtype}
 
     def addresses(self) -> tuple[object, ...]:
-        """Where the body's weights lie, and its precision: a recorded forward is valid while this stays the same."""
+        """Return where the body's weights lie, and its precision; a recorded forward is valid while it is the same."""
         body = self.model.base_model
         return (self.compute_dtype, *(tensor.data_ptr() for tensor in (*body.parameters(), *body.buffers())))
 
     def trainable(self) -> list[tuple[str, nn.Parameter]]:
-        """What an optimizer may change, by name, always in the same order."""
+        """Return the weights that an optimizer may change, by name, always in the same order."""
         return [(name, weight) for name, weight in self.model.named_parameters() if weight.requires_grad]
 
     def state(self) -> Iterator[tuple[str, Tensor]]:
-        """Names and weights, one that is in two places once."""
+        """Yield names and weights; a weight in two places once."""
         yield from ((name, weight.detach()) for name, weight in self.model.named_parameters())
 
     def plain_state(self) -> Iterator[tuple[str, Tensor]]:
-        """Names and weights of a plain model that computes the same.
+        """Yield names and weights of a plain model that computes the same, for an engine elsewhere.
 
-        Adapters are added to the weights, in fp32, unless this is what they stand on. It is for whoever samples
-        elsewhere; here nothing is merged.
+        Adapters are added to the weights, in fp32, unless this is the model that they stand on.
         """
         yield from plain_weights(self.model, added=not self.is_base) if self.root.adapters else self.state()
 
     def fingerprint(self) -> str:
-        """16 hex digits that change when any weight changes by one bit."""
+        """Return 16 hex digits that change when any weight changes by one bit."""
         return fingerprint(self.state())
 
     def save(self, directory: Path) -> None:
-        """Write a directory that loads unchanged in transformers and vLLM, each with its own attention.
-
-        Where there are adapters, it holds them alone and loads in peft.
-        """
+        """Write a directory that loads unchanged in transformers and vLLM; adapters alone, which load in peft."""
         if self.root.adapters:
             write_adapters(self.model.named_parameters(), self.root.adapters, directory)
         else:
@@ -243,29 +237,29 @@ class Backbone:
         self.tokenizer.save_pretrained(directory)
 
     def whole(self) -> AbstractContextManager[None]:
-        """A time in which forwards need no other rank; for sampling, of which ranks do more or less."""
+        """Return a context in which forwards need no other rank; for sampling, of which ranks do more or less."""
         return nullcontext()
 
     def gathered(self) -> "Saved":
-        """All weights where the first rank can `save` them; every rank has to ask for it."""
+        """Return all weights where the first rank can `save` them; every rank has to ask for it."""
         return self
 
     def copy(self) -> Self:
-        """The same model with weights of its own."""
+        """Return the same model with weights that it shares with no other."""
         return replace(self, root=copy.deepcopy(self.root))
 
     def twin(self) -> Self:
-        """The same model with adapters of its own, on the very weights that these stand on."""
+        """Return the same model with new copies of its adapters, on the very weights that these stand on."""
         shared = {id(weight): weight for weight in self.model.parameters() if not weight.requires_grad}
         return replace(self, root=copy.deepcopy(self.root, shared))
 
     def freeze(self) -> Self:
-        """Its weights are never trained: a reference, a reward."""
+        """Keep its weights from being trained; returns the model itself."""
         self.root.requires_grad_(False)
         return self
 
     def reference(self) -> Self:
-        """The model as it is now, for a KL term: its weights stay while those of this one are trained."""
+        """Return a frozen copy of the model as it is now, for a KL term."""
         return self.copy().freeze()
 
 

@@ -1,4 +1,4 @@
-"""A checkpoint is a plain Hugging Face directory, or one of peft's; a trainer's state lies beside the weights."""
+"""Models on disk: checkpoints, plain Hugging Face directories or peft's, and weights for inference servers."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from torch import Tensor
 from groupwise.errors import CheckpointError
 from groupwise.models.backbone import Backbone, Saved, no_progress_bars
 from groupwise.models.config import ModelConfig
-from groupwise.models.located import read_adapters
+from groupwise.models.located import is_adapter_directory, locate
 from groupwise.models.policy import Policy, start_policy
 from groupwise.models.reward_model import start_reward_model
 from groupwise.randomness import key
@@ -32,7 +32,7 @@ OPTIMIZER_STATE = "optimizer.safetensors"
 
 @dataclass(frozen=True, slots=True)
 class TrainerState:
-    """What a trainer needs beside the weights to resume as if it had never stopped."""
+    """The state of a trainer beside the weights, with which it resumes as if it had never stopped."""
 
     facts: dict[str, Any]
     """Counters and file sizes, JSON."""
@@ -41,20 +41,22 @@ class TrainerState:
 
 
 def write_plain(checkpoint: Path, directory: Path) -> None:
-    """Put the model of a checkpoint into a directory that exists, without the trainer's state.
+    """Put the model of a checkpoint into an existing directory, without the trainer's state.
 
     Adapters are added, in fp32, to the weights that they stand on, so that what is written needs nothing else.
 
     Raises:
-        ModelError: the model that the adapters stand on is not there any more, or has other weights.
+        ModelError: the model that the adapters stand on is no longer there, or has other weights.
     """
-    if (files := read_adapters(str(checkpoint))) is None:
+    if not is_adapter_directory(str(checkpoint)):
         for file in checkpoint.iterdir():
             if file.name not in (OPTIMIZER_STATE, TRAINER_STATE, MANIFEST):
                 shutil.copy(file, directory / file.name)
         return
     config = ModelConfig(path=str(checkpoint), device="cpu")
-    whole: Backbone = start_reward_model(config) if files.scores else start_policy(config, None, seed=0)
+    adapters = locate(config.path).adapters
+    scores = adapters is not None and adapters.scores
+    whole: Backbone = start_reward_model(config) if scores else start_policy(config, None, seed=0)
     with _disk_errors():
         whole.save(directory)
 
@@ -72,7 +74,7 @@ def save_checkpoint(path: Path, policy: Saved, state: TrainerState | None = None
 
 @contextmanager
 def _disk_errors() -> Iterator[None]:
-    """safetensors wraps the system's errors in its own type; make them OSError again."""
+    """Make OSError again of the system's errors, which safetensors wraps in its own type."""
     try:
         yield
     except SafetensorError as error:
@@ -97,12 +99,9 @@ def load_trainer_state(path: Path, check: bool = True) -> TrainerState:
     return TrainerState(facts, load_file(path / OPTIMIZER_STATE))
 
 
-WEIGHTS = "model.safetensors"
-
-
 def save_for_serving(policy: Policy, directory: Path, weights: dict[str, Tensor]) -> None:
     """Write `serving_weights`, configuration and tokenizer."""
-    save_file(weights, directory / WEIGHTS, metadata={"format": "pt"})
+    save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})
     policy.model.config.save_pretrained(directory)
     if policy.model.generation_config is not None:
         policy.model.generation_config.save_pretrained(directory)
@@ -111,9 +110,9 @@ def save_for_serving(policy: Policy, directory: Path, weights: dict[str, Tensor]
 
 
 def serving_weights(policy: Policy) -> dict[str, Tensor]:
-    """Weights by name on the processor, the head under its own name even if it is tied.
+    """Return the weights by name on the processor, the head under its own name even if it is tied.
 
-    A server may keep a copy of the head in a form of its own, which it renews only when it reads weights of that name.
+    A server may keep its own copy of the head, which it renews only when it reads weights of that name.
     Adapters are added to the weights that they stand on, in fp32, so a server samples with no product beside them. All
     ranks have to ask; the others than the first get nothing.
     """
@@ -134,7 +133,7 @@ def serving_weights(policy: Policy) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def changed_a_little(policy: Policy, share: float = 0.05) -> Policy:
-    """A copy in which every tensor differs by noise of this share of its size: so much that any of them is missed."""
+    """Return a copy in which every tensor differs by noise of this share of its size, enough that each is missed."""
     changed = policy.copy()
     for name, weight in changed.state():
         weight.add_(_noise(name, weight, share))
@@ -143,23 +142,23 @@ def changed_a_little(policy: Policy, share: float = 0.05) -> Policy:
 
 @contextmanager
 def changing_a_little(policy: Policy, share: float = 0.05) -> Iterator[None]:
-    """While the context is open, the policy itself is changed so; its weights then have their bits again.
+    """Change the policy itself in this way while the context is open; then its weights have their bits again.
 
-    Of a policy on ranks there is no copy. All of them have to ask.
+    It is for a policy on ranks, which cannot be copied. All of them have to ask.
     """
     settle(policy.root)
     kept = []
     with torch.no_grad():
         for name, weight in policy.model.named_parameters():
-            own = own_rows(weight.detach())
-            kept.append((own, own.clone()))
-            own.add_(own_rows(sharded_like(_noise(name, whole_tensor(weight.detach()), share), weight)))
+            rows = own_rows(weight.detach())
+            kept.append((rows, rows.clone()))
+            rows.add_(own_rows(sharded_like(_noise(name, whole_tensor(weight.detach()), share), weight)))
     try:
         yield
     finally:
         settle(policy.root)  # else what a forward gathered would stay
-        for own, before in kept:
-            own.copy_(before)
+        for rows, before in kept:
+            rows.copy_(before)
 
 
 def _noise(name: str, weight: Tensor, share: float) -> Tensor:

@@ -1,4 +1,4 @@
-"""Which model, and how it computes."""
+"""The `model` and `lora` sections of a recipe."""
 
 from collections.abc import Mapping
 from importlib import resources
@@ -9,18 +9,17 @@ from pydantic import Field, field_validator, model_validator
 
 from groupwise.config import Section
 from groupwise.config.schema import SHIPPED, ModelRef
-from groupwise.errors import ModelError
 
 ADAPTER_CONFIG = "adapter_config.json"
-"""File of a directory that holds adapters alone, and names the model that they stand on."""
+"""File of a directory that holds adapters alone; it names the model that they stand on."""
+ALL = "all-linear"
 
 
 class ModelConfig(Section):
-    """Which model, and how it computes."""
+    """A model, and the way it computes."""
 
     path: ModelRef = SHIPPED
-    """`base` for the model shipped with the package, a local
-    Hugging Face directory, or a hub name."""
+    """`base` for the model shipped with the package, a local Hugging Face directory, or a hub name."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """`auto` takes a GPU when there is one."""
     compute_dtype: Literal["float32", "bfloat16"] = "float32"
@@ -31,14 +30,13 @@ class ModelConfig(Section):
     adds up gradients in fp32, keeps fp32 master copies that its updates change, and rounds them for the model after
     each. The masters start from the rounded weights. It needs `compute_dtype = "bfloat16"`."""
     attention: Literal["packed", "flex"] = "packed"
-    """How forwards of training and scoring compute attention. `flex` is torch's FlexAttention, compiled, on CUDA alone;
+    """Implementation of attention in training and scoring. `flex` is torch's FlexAttention, compiled, on CUDA alone;
     sampling always takes `packed`. Values and gradients of its eager form are tested against `packed` on a processor;
     the compiled form has not been timed, so `packed` is the default."""
     activation_checkpointing: Literal["auto", "on", "off"] = "auto"
-    """Whether layers keep only their inputs in a forward of training and compute themselves again in the backward: a
-    third to a half of the memory, a third to two thirds more time, the same bits. `auto` does so for micro-batches
-    whose activations would take more than half of the available memory; `groupwise preflight --memory` predicts it.
-    """
+    """Keep only the inputs of layers in a forward of training and compute the layers again in the backward: a third to
+    a half of the memory, a third to two thirds more time, the same bits. `auto` does so for micro-batches whose
+    activations would take more than half of the available memory; `groupwise preflight --memory` gives an estimate."""
     num_threads: int = Field(0, ge=0)
     """CPU threads; 0 leaves the number to torch, and sampling leaves to other programs the cores that they use."""
 
@@ -52,44 +50,8 @@ class ModelConfig(Section):
         return self
 
     def at(self, path: str | Path) -> Self:
-        """The same for a model at another path."""
+        """Return the same settings for a model at another path."""
         return self.model_copy(update={"path": str(path)})
-
-
-def shipped_path() -> Path:
-    """Directory of the base model inside the package."""
-    return Path(str(resources.files("groupwise") / "base_model"))
-
-
-def resolve(path: str) -> str:
-    """Return the directory or hub name that a model path means."""
-    return str(shipped_path()) if path == SHIPPED else path
-
-
-def located(path: str) -> str:
-    """The directory or hub name that a model path means, once something is known to be there.
-
-    Asks the hub once: transformers would try again and again, for most of a minute.
-
-    Raises:
-        ModelError: there is no such directory, and no hub answers for the name.
-    """
-    from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache  # takes half a second
-    from huggingface_hub.constants import CONFIG_NAME
-
-    location = resolve(path)
-    try:
-        if not Path(location).exists() and not isinstance(try_to_load_from_cache(location, CONFIG_NAME), str):
-            get_hf_file_metadata(hf_hub_url(location, CONFIG_NAME))
-    except Exception as error:  # of the name, the connection, or what the hub answered
-        raise ModelError(
-            f"the model {path!r} cannot be loaded: there is no such directory, and no hub answers for it "
-            f"({type(error).__name__})"
-        ) from None
-    return location
-
-
-ALL = "all-linear"
 
 
 class LoraConfig(Section):
@@ -123,7 +85,7 @@ class LoraConfig(Section):
             return targets
         raise ValueError(f"allowed are '{ALL}' and a list of different names of layers, such as ['q_proj', 'v_proj']")
 
-    @property
-    def adapts_all(self) -> bool:
-        """Whether every linear layer of the body is adapted."""
-        return self.targets == ALL
+
+def resolve(path: str) -> str:
+    """Return the directory or hub name that a model path means."""
+    return str(Path(str(resources.files("groupwise"))) / "base_model") if path == SHIPPED else path

@@ -1,4 +1,4 @@
-"""How work is laid on the processor's cores, so that a core taken by another program makes nobody wait.
+"""Laying work on the processor's cores, so that a core taken by another program makes no other core wait.
 
 A product that is split over cores ends where all its threads meet. When another program takes one of the cores, the
 other threads wait at every product for the one that lost it, so a busy browser costs several times its share of the
@@ -29,11 +29,11 @@ os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 # when memory is new, and look-ups of addresses when keys and values are read. No result changes.
 
 WAITING = 2
-"""Results of `in_threads` that may wait for the caller, beside the work in hand: so nobody waits for a slow piece."""
+"""Results of `in_threads` that may wait for the caller beside the work in hand: a slow piece then stops no worker."""
 
 
 def in_threads(work: Callable[[T], R], items: Sequence[T], device: torch.device) -> Iterator[R]:
-    """`work` of every item, in order: on a processor side by side, one thread each; elsewhere one after the other.
+    """Yield `work` of every item, in order: on a processor side by side, one thread each; elsewhere in turn.
 
     Whether gradients are recorded is taken over from the caller; other contexts (autocast, inference) are not, so
     `work` enters those it needs.
@@ -65,7 +65,7 @@ def in_threads(work: Callable[[T], R], items: Sequence[T], device: torch.device)
 
 
 def shared_out(work: Callable[[T], R], items: Sequence[T], device: torch.device) -> Iterator[R]:
-    """`work` of every item, in order: `in_threads`, or, where there are several ranks, by each of them a share.
+    """Yield `work` of every item, in order: `in_threads`, or, where there are several ranks, by each of them a share.
 
     All ranks get all results, their tensors on the processor and detached.
     """
@@ -73,22 +73,22 @@ def shared_out(work: Callable[[T], R], items: Sequence[T], device: torch.device)
 
 
 def num_side_by_side(num_items: int, device: torch.device, num_threads: int = 0) -> int:
-    """How many of so many items are worked on at one time, with so many threads (0: those that torch has)."""
+    """Return how many of `num_items` are worked on at a time, with this many threads (0: those that torch has)."""
     return min(num_threads or torch.get_num_threads(), num_items) if device.type == "cpu" else 1
 
 
 def num_in_hand() -> int:
-    """How many pieces of work may be in hand now: inside the work of `in_threads` so many as it has workers, else 1."""
+    """Return how many pieces of work may be in hand now: the workers of `in_threads` within its work, else 1."""
     return getattr(_worker, "num_workers", 1)
 
 
 _worker = local()
-"""Of each thread; only those of a pool have something in it."""
+"""Set in the threads of a pool."""
 
 
 @cache
 def _pool(num_workers: int, num_threads: int) -> ThreadPoolExecutor:
-    """Workers that share out so many threads of torch; each keeps its own number."""
+    """Workers that divide this many threads of torch; each keeps its number."""
     ready = Barrier(num_workers + 1)
 
     def begin() -> None:
@@ -108,24 +108,22 @@ def _pool(num_workers: int, num_threads: int) -> ThreadPoolExecutor:
 os.register_at_fork(after_in_child=_pool.cache_clear)  # a forked process has none of its parent's threads
 
 LOOK_EVERY_S = 0.2
-"""Seconds between two looks at what other programs use; their times are counted in hundredths of a second."""
+"""Seconds between two readings of what other programs use; their times are counted in hundredths of a second."""
 TAKEN = 0.5
 """Cores in use by others from which on one of them counts as taken."""
-
-
 _asked_for = False
-"""Whether a recipe said how many threads this process uses; like torch's number, it holds for the whole process."""
+"""True once a recipe has said how many threads this process uses; as torch's number, it holds for the process."""
 
 
 def ask_for_threads(number: int) -> None:
-    """Use so many threads, however busy the machine is."""
+    """Use this many threads, however busy the machine is."""
     global _asked_for
     torch.set_num_threads(number)
     _asked_for = True
 
 
 class Sharing:
-    """While the context is open, products are split only over the cores that other programs leave, at least one.
+    """Context in which products are split only over the cores that other programs leave, at least one.
 
     On Linux. Elsewhere, and where the user asked for a number of threads (`OMP_NUM_THREADS`, `model.num_threads`), the
     number stays.
@@ -143,7 +141,7 @@ class Sharing:
         self._use(self._usual)
 
     def look(self) -> None:
-        """Look now and then at what others use, and use the rest; call it often, it mostly returns at once."""
+        """Use the cores that others leave; to be called often, since it mostly returns at once."""
         if self._adapts:
             self._use(min(self._usual, max(1, _meter().num_cores - int(_meter().lately() + TAKEN))))
 
@@ -158,7 +156,7 @@ def _meter() -> "CoreMeter":
 
 
 class CoreMeter:
-    """How many cores other programs use, as the mean over the time between two readings.
+    """Measures how many cores other programs use, as the mean over the time between two readings.
 
     Processes that this one started are not others. Programs of lower priority do not count: they give way. What a
     virtual machine's host took away does.
@@ -171,23 +169,22 @@ class CoreMeter:
 
     @property
     def num_cores(self) -> int:
-        """Cores that this process may use."""
         return len(self._cores)
 
     def lately(self) -> float:
-        """What others used when it was last read, which is done again after a while."""
+        """Return what others used at the last reading, which is renewed every `LOOK_EVERY_S`."""
         if time.monotonic() - self._last[0] > LOOK_EVERY_S:
             self._lately = self.others()
         return self._lately
 
     def others(self) -> float:
-        """Cores in use by other programs since the last call; 0 where the system does not tell."""
+        """Return the cores in use by other programs since the last call; 0 where the system does not tell."""
         before, self._last = self._last, self._read()
-        elapsed, busy, own = (now - then for now, then in zip(self._last, before, strict=True))
-        return max(0.0, (busy - own) / elapsed) if elapsed else 0.0
+        elapsed, busy, ours = (now - then for now, then in zip(self._last, before, strict=True))
+        return max(0.0, (busy - ours) / elapsed) if elapsed else 0.0
 
     def _read(self) -> tuple[float, float, float]:
-        """Seconds that went by, that this process's cores were busy, and that it used with those it started."""
+        """Seconds on the clock, that this process's cores were busy, and that it used with processes it started."""
         busy = 0
         for line in _STAT.read_text().splitlines() if _STAT.exists() else ():
             name, *ticks = line.split()

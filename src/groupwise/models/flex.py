@@ -44,12 +44,12 @@ class FlexLayout:
 
 
 def flex_layout(shapes: Shapes, device: torch.device) -> FlexLayout:
-    """The layout of a row of groups."""
+    """Return the layout of a row of groups."""
     return FlexLayout(block_mask(shapes, device))
 
 
 def refuse_without_cuda(device: str) -> None:
-    """What is said where `model.attention = "flex"` cannot be had.
+    """Refuse `model.attention = "flex"` where it cannot be computed.
 
     Raises:
         ModelError: the device is no CUDA device, and the eager form is not permitted.
@@ -65,17 +65,17 @@ _ATTRIBUTE = "groupwise_flex"
 
 
 def set_flex(model: PreTrainedModel, chosen: bool) -> None:
-    """Choose how the body of a model computes the attention of packs."""
+    """Choose FlexAttention, or the packed kernel, for the attention of packs."""
     setattr(model.base_model, _ATTRIBUTE, chosen)
 
 
 def takes_flex(body: nn.Module) -> bool:
-    """Whether the body of a model computes the attention of packs by FlexAttention."""
+    """Tell whether the body of a model computes the attention of packs by FlexAttention."""
     return bool(getattr(body, _ATTRIBUTE, False))
 
 
 def block_mask(shapes: Shapes, device: torch.device) -> BlockMask:
-    """What the tokens of a row see: their own prompt and their own sequence, up to themselves."""
+    """Return the mask of a row, whose tokens see their own prompt and their own sequence, up to themselves."""
     pairs = visible_pairs(shapes)
     some, whole = (pairs > 0) & (pairs < BLOCK * BLOCK), pairs == BLOCK * BLOCK
     num_tokens = sum(map(sum, shapes))
@@ -95,7 +95,7 @@ def block_mask(shapes: Shapes, device: torch.device) -> BlockMask:
 
 
 def mask_bytes(num_tokens: int) -> int:
-    """Bytes of the mask of a row of so many tokens.
+    """Return the bytes of the mask of a row of `num_tokens`.
 
     Four lists name the blocks of each row and of each column that are seen in part or whole, in int32, with their
     counts; two int32 per token say which group and which sequence it belongs to.
@@ -105,7 +105,7 @@ def mask_bytes(num_tokens: int) -> int:
 
 
 def visible_pairs(shapes: Shapes) -> NDArray[np.int64]:
-    """(B, B) how many pairs of a query (row) and a key (column) are visible in each block of scores."""
+    """Return (B, B) the number of visible pairs of a query (row) and a key (column) in each block of scores."""
     num_blocks = -(-sum(map(sum, shapes)) // BLOCK)
     pairs = np.zeros((num_blocks, num_blocks), np.int64)
     at = 0
@@ -141,13 +141,13 @@ def _add_rectangle(pairs: NDArray[np.int64], queries: tuple[int, int], keys: tup
 
 
 def _listed(chosen: NDArray[np.bool_]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """How many blocks of each row are chosen (1, 1, B), and which, before the others (1, 1, B, B)."""
+    """Number of chosen blocks of each row (1, 1, B), and their indices before the others' (1, 1, B, B)."""
     counts = chosen.sum(1, dtype=np.int32)
     return counts[None, None], np.argsort(~chosen, axis=1, kind="stable").astype(np.int32)[None, None]
 
 
 def _sees(shapes: Shapes, device: torch.device) -> Callable[..., Tensor]:
-    """Whether a query sees a key, for the blocks in which some are seen and some are not."""
+    """The function that says of a query and a key in a mixed block whether they see each other."""
     groups = np.repeat(np.arange(len(shapes)), [sum(shape) for shape in shapes])
     own = np.concatenate([np.repeat(np.arange(len(shape)), shape) for shape in shapes])  # 0 is the prompt
     filling = (0, -len(groups) % BLOCK)  # the kernel asks about whole blocks
@@ -174,7 +174,7 @@ _eager_is_permitted = False
 
 @contextmanager
 def eager_form() -> Iterator[None]:
-    """For tests: compute FlexAttention in torch's eager form, on any device, while this lasts.
+    """Compute FlexAttention in torch's eager form, on any device, while the context is open; for tests.
 
     It holds all N × N scores. On a processor torch refuses its gradient, though the eager form has one: what refuses is
     left out meanwhile. Not for several threads.

@@ -1,4 +1,4 @@
-"""Reading a transformers model from a directory or a hub, and placing it where it computes."""
+"""Reading a transformers model from a directory or a hub, giving it adapters, and placing it where it computes."""
 
 import logging
 import timeit
@@ -34,23 +34,256 @@ from groupwise.models.adapters import (
     target_layers,
 )
 from groupwise.models.backbone import Unread, fingerprint, no_progress_bars, precision
-from groupwise.models.config import LoraConfig, ModelConfig, located
+from groupwise.models.config import LoraConfig, ModelConfig
 from groupwise.models.cores import ask_for_threads
 from groupwise.models.flex import refuse_without_cuda, set_flex
-from groupwise.models.located import PREFIX, WEIGHTS, AdapterFiles, lasting, name_on_disk
+from groupwise.models.located import PREFIX, WEIGHTS, AdapterFiles, Located, lasting, name_on_disk
+
+SLOW = 1.5
+"""A processor on which a product in bf16 takes this many times as long as in fp32 has no instructions for it."""
+ALIGNMENT = 64
+"""Bytes; torch's own tensors begin at multiples of them."""
 
 
-def refuse_unsupported(model: PreTrainedModel) -> None:
+# ------------------------------------------------------------------------------------------------------------- reading
+
+
+def read_pretrained(kind: Any, located: Located, **options: Any) -> tuple[PreTrainedModel, Any, list[str]]:
+    """Read a plain model of this kind: the model in fp32 on a processor, its tokenizer, names of missing weights.
+
+    Raises:
+        ModelError: it cannot be read.
+    """
+    with cannot_be_loaded(located), no_progress_bars():
+        model, report = kind.from_pretrained(
+            located.weights,
+            dtype=torch.float32,
+            attn_implementation=attention.NAME,
+            output_loading_info=True,
+            **options,
+        )
+        tokenizer = AutoTokenizer.from_pretrained(located.tokenizer)
+    return model, tokenizer, sorted([*report["missing_keys"], *(str(key) for key in report["mismatched_keys"])])
+
+
+@contextmanager
+def cannot_be_loaded(located: Located) -> Iterator[None]:
+    """Turn errors of the libraries that read a model into one sentence."""
+    try:
+        yield
+    except ModelError:
+        raise
+    except Exception as error:
+        why, path = str(error).split("\n")[0], Path(located.weights)
+        if path.exists() and not (path / "config.json").exists():
+            why = f"{path} has no config.json, so it is not a Hugging Face model directory"
+        raise ModelError(f"the model {located.path!r} cannot be loaded: {why}") from error
+
+
+def damaged(path: str, lost: list[str]) -> ModelError:
+    """Return the error for a model without all of its weights."""
+    return ModelError(f"the model {path!r} is damaged: weights {lost[:3]} are missing or of another shape")
+
+
+# ------------------------------------------------------------------------------------------------------------ adapters
+
+
+class Training(NamedTuple):
+    """The part of a model that a run trains."""
+
+    lora: LoraConfig | None
+    """Adapters; None: the whole model."""
+    seed: int
+    """Of new adapters."""
+
+
+def with_adapters(
+    model: PreTrainedModel, located: Located, training: Training | None, unread: Unread | None = None, *, scores: bool
+) -> tuple[Adapters | None, list[str]]:
+    """Give a plain model its adapters: those of its directory, or new ones; or add them to the weights.
+
+    Where the weights are still unread, what depends on them is left to `finish_adapters`.
+
+    Args:
+        model: as read from its directory, in fp32 on a processor.
+        located: its path.
+        training: what is trained; None: nothing is, and the model computes as it did when it was trained.
+        unread: its weights, where they are read later.
+        scores: True for a reward model.
+
+    Returns:
+        The adapters, and the names of missing weights that came with them (a reward model's score).
+
+    Raises:
+        ModelError: the adapters do not fit the model, or are others than `training` says.
+        ConfigError: peft is not installed.
+    """
+    lora, files = training.lora if training else None, located.adapters
+    if files is None and (training is None or lora is None):
+        return None, []
+    base = None if unread else base_fingerprint(model)
+    held: list[str] = []
+    if files is None:
+        assert training is not None and lora is not None
+        adapters = Adapters(new_adapters(model, lora, lasting(located.path), training.seed, scores=scores), base)
+    else:
+        _refuse_other_base(files, base)
+        expected = target_layers(model, lora).keys() if lora else None
+        held = attach(model, files, scores=scores)
+        adapters = Adapters(files.config, base)
+        if lora and expected is not None:
+            _refuse_others(model, adapters, lora, set(expected), located.path)
+    is_added = training is not None and lora is None
+    if unread:
+        unread.adapters, unread.files = adapters, files
+        if is_added:
+            unread.products = products(model)
+            strip(model)
+    elif is_added:
+        merge(model)
+    return None if is_added else adapters, held
+
+
+def finish_adapters(model: PreTrainedModel, unread: Unread) -> None:
+    """Compare the weights, now read, with those that the adapters stand on, and add what is to be added to them.
+
+    All ranks have to call it.
+
+    Raises:
+        ModelError: the adapters were trained on other weights.
+    """
+    if unread.adapters:
+        unread.adapters.base_fingerprint = base_fingerprint(model)
+        if unread.files:
+            _refuse_other_base(unread.files, unread.adapters.base_fingerprint)
+    for name, product in unread.products.items():
+        add_product(model.get_parameter(name), product)
+
+
+def base_fingerprint(model: PreTrainedModel) -> str:
+    """Return the fingerprint of the weights that make hidden states, without adapters."""
+    named = model.base_model.named_parameters()
+    return fingerprint((plain_name(name), weight) for name, weight in named if not is_adapter(name))
+
+
+@torch.no_grad()
+def attach(model: PreTrainedModel, files: AdapterFiles, *, scores: bool) -> list[str]:
+    """Put a directory's adapters into the model that they stand on; return the names of other weights it holds.
+
+    Raises:
+        ModelError: the file is damaged, or does not fit the model.
+    """
+    file = Path(files.path) / WEIGHTS
+    try:
+        saved = {name.removeprefix(PREFIX): tensor for name, tensor in load_file(file).items()}
+    except (SafetensorError, OSError) as error:
+        raise ModelError(f"{file} cannot be read: {error}") from None
+    inject(model, files.config, scores=scores)
+    weights = dict(model.named_parameters())
+    held = [name for name in weights if scores and name.startswith(f"{SCORE}.") and name in saved]
+    wanted = {name_on_disk(name): weight for name, weight in weights.items() if is_adapter(name)}
+    wanted |= {name: weights[name] for name in held}
+    different = [
+        name
+        for name in saved.keys() | wanted.keys()
+        if not (name in saved and name in wanted and saved[name].shape == wanted[name].shape)
+        and (scores or not name.startswith(f"{SCORE}."))
+    ]
+    if different:
+        raise ModelError(
+            f"the adapters {files.path!r} are damaged: weights {sorted(different)[:3]} are missing, of another shape, "
+            "or too many"
+        )
+    for name, weight in wanted.items():
+        weight.copy_(saved[name])
+    files.config.task_type = "SEQ_CLS" if scores else "CAUSAL_LM"
+    files.config.modules_to_save = [SCORE] if scores else None
+    return held
+
+
+def _refuse_other_base(files: AdapterFiles, found: str | None) -> None:
+    if None not in (files.base_fingerprint, found) and files.base_fingerprint != found:
+        edition = "; the package ships another edition of it now" if files.base == SHIPPED else ""
+        raise ModelError(
+            f"the adapters {files.path!r} were trained on other weights: {files.base!r} has {found}, and they stand on "
+            f"{files.base_fingerprint}{edition}"
+        )
+
+
+def _refuse_others(model: PreTrainedModel, adapters: Adapters, lora: LoraConfig, expected: set[str], path: str) -> None:
+    """Refuse to train adapters other than those that the recipe describes."""
+    config, layers = adapters.config, adapted(model)
+    pairs = {"rank": (lora.rank, config.r), "alpha": (lora.alpha, float(config.lora_alpha))}
+    different = [f"lora.{key} = {a:g}, and theirs is {b:g}" for key, (a, b) in pairs.items() if a != b]
+    if set(layers) != expected:
+        different.append(f"lora.targets = {lora.targets!r}, and they adapt {', '.join(sorted(config.target_modules))}")
+    scales = {scale for layer in layers.values() for scale in layer.scaling.values()}
+    if not different and scales != {lora.alpha / lora.rank}:
+        different.append(f"their scales are {sorted(scales)}, not lora.alpha / lora.rank")
+    if different:
+        raise ConfigError(
+            f"the adapters {path!r} cannot be trained further as the recipe says: {'; '.join(different)}; allowed are "
+            "their own settings, or no [lora], which trains the whole model from where they left it"
+        )
+
+
+# ------------------------------------------------------------------------------------------------------------- placing
+
+
+def device_of(config: ModelConfig) -> str:
+    """Return the kind of device that a model goes to: `cpu` or `cuda`."""
+    return config.device if config.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def place(model: PreTrainedModel, config: ModelConfig, is_read: bool = True) -> None:
+    """Refuse what the packed forward cannot compute, and move the model to its device, if its weights are read.
+
+    This is the one place that sets the number of CPU threads, which all models of a process share: the last one placed
+    with `num_threads` decides it.
+
+    Raises:
+        ModelError: there is no such device, or it has no such attention.
+        UnsupportedModelError: the model computes attention in a way that is not supported.
+    """
+    if config.num_threads:
+        ask_for_threads(config.num_threads)
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise ModelError("model.device = cuda, but torch finds no CUDA device here; allowed are auto and cpu")
+    device = device_of(config)
+    if device == "cpu" and config.compute_dtype == "bfloat16" and (times := bfloat16_cost()) > SLOW:
+        warnings.warn(
+            f"compute_dtype = bfloat16: on this processor a matrix product takes {times:.1f} times as long as in "
+            "float32; model.compute_dtype = float32 is faster here",
+            stacklevel=2,
+        )
+    _refuse_unsupported(model)
+    if config.attention == "flex":
+        refuse_without_cuda(device)
+    model.set_attn_implementation(attention.NAME)
+    allow_checkpointing(model, config.activation_checkpointing, getattr(torch, config.compute_dtype))
+    if is_read:
+        for name, weight in model.named_parameters():  # buffers, such as the frequencies of positions, stay fp32
+            if not is_adapter(name):
+                weight.data = weight.data.to(getattr(torch, config.weights_dtype))
+        model.to(device)  # type: ignore[arg-type]
+        # weights read from a file begin anywhere in memory, and products with small matrices round differently at
+        # another alignment, so a resumed run would not repeat to the bit
+        for weight in model.parameters():
+            if weight.data_ptr() % ALIGNMENT:
+                weight.data = weight.data.clone()
+    set_flex(model, config.attention == "flex")
+    model.eval()
+
+
+def _refuse_unsupported(model: PreTrainedModel) -> None:
     """Refuse by name, from the configuration, what the packed forward would compute wrongly."""
     config = model.config.get_text_config()
     name = type(model).__name__
     if sliding := sorted(set(getattr(config, "layer_types", None) or []) - {"full_attention"}):
         raise UnsupportedModelError(f"{name} has layers of type {', '.join(sliding)}; only full_attention is supported")
-    uses_window = getattr(config, "use_sliding_window", True) and getattr(config, "sliding_window", None) is not None
-    if uses_window:
-        raise UnsupportedModelError(
-            f"{name} uses sliding-window attention (window {config.sliding_window}): not supported"
-        )
+    window = getattr(config, "sliding_window", None)
+    if window is not None and getattr(config, "use_sliding_window", True):
+        raise UnsupportedModelError(f"{name} uses sliding-window attention (window {window}): not supported")
     for key in ("attn_logit_softcapping", "final_logit_softcapping"):
         if getattr(config, key, None) is not None:
             raise UnsupportedModelError(f"{name} soft-caps its logits ({key}={getattr(config, key)}): not supported")
@@ -66,14 +299,14 @@ def compare_with_eager(
     ours: Callable[[], Tensor],
     theirs: Callable[[], Tensor],
 ) -> None:
-    """Compare what the packed forward makes of some tokens with what transformers' own eager attention makes of them.
+    """Compare the packed forward of some tokens with transformers' own eager attention.
 
     Args:
         model: computes both.
         device: where it does.
-        compute_dtype: in which precision; it decides how much may differ.
-        ours: in the packed forward.
-        theirs: the same, every sequence alone.
+        compute_dtype: precision of the products; it decides how much may differ.
+        ours: computes the tokens in the packed forward.
+        theirs: computes them in transformers' forward, every sequence alone.
 
     Raises:
         UnsupportedModelError: they differ.
@@ -92,116 +325,9 @@ def compare_with_eager(
         )
 
 
-SLOW = 1.5
-"""A processor on which a product in bf16 takes this many times as long as in fp32 has no instructions for it."""
-
-
-def read_pretrained(
-    kind: Any, config: ModelConfig, files: AdapterFiles | None = None, **options: Any
-) -> tuple[PreTrainedModel, Any, list[str]]:
-    """Read a directory or hub name as this kind of model: the model, its tokenizer, the weights that are not there.
-
-    Of a directory of adapters (`files`) it is the model that they stand on, without them.
-
-    Raises:
-        ModelError: it is missing or cannot be read.
-    """
-    path = located(files.base if files else config.path)
-    with cannot_be_loaded(config.path, path):
-        with no_progress_bars():
-            model, report = kind.from_pretrained(
-                path, dtype=torch.float32, attn_implementation=attention.NAME, output_loading_info=True, **options
-            )
-        tokenizer = AutoTokenizer.from_pretrained(located(files.tokenizer) if files else path)
-    return model, tokenizer, sorted([*report["missing_keys"], *(str(key) for key in report["mismatched_keys"])])
-
-
-@contextmanager
-def cannot_be_loaded(path: str, location: str) -> Iterator[None]:
-    """Errors of the libraries that read a model become one sentence."""
-    try:
-        yield
-    except ModelError:
-        raise
-    except Exception as error:
-        raise ModelError(f"the model {path!r} cannot be loaded: {_why(location, error)}") from error
-
-
-def _why(path: str, error: Exception) -> str:
-    if Path(path).exists() and not (Path(path) / "config.json").exists():
-        return f"{path} has no config.json, so it is not a Hugging Face model directory"
-    return str(error).split("\n")[0]
-
-
-def damaged(path: str, lost: list[str]) -> ModelError:
-    """What is said of a model without all of its weights."""
-    return ModelError(f"the model {path!r} is damaged: weights {lost[:3]} are missing or of another shape")
-
-
-def device_of(config: ModelConfig) -> str:
-    """The kind of device that a model goes to."""
-    return config.device if config.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def place(model: PreTrainedModel, config: ModelConfig, is_read: bool = True) -> None:
-    """Refuse what the packed forward cannot compute, and move the model to its device, if its weights are read.
-
-    This is the one place that sets the number of CPU threads, which all models of a process share: the last one placed
-    with `num_threads` decides it.
-    """
-    if config.num_threads:
-        ask_for_threads(config.num_threads)
-    if config.device == "cuda" and not torch.cuda.is_available():
-        raise ModelError("model.device = cuda, but torch finds no CUDA device here; allowed are auto and cpu")
-    device = device_of(config)
-    if device == "cpu" and config.compute_dtype == "bfloat16":
-        _warn_if_slow(bfloat16_cost())
-    refuse_unsupported(model)
-    if config.attention == "flex":
-        refuse_without_cuda(device)
-    model.set_attn_implementation(attention.NAME)
-    allow_checkpointing(model, config.activation_checkpointing, getattr(torch, config.compute_dtype))
-    if is_read:
-        _round(model, getattr(torch, config.weights_dtype))
-        model.to(device)  # type: ignore[arg-type]
-        _align(model)
-    set_flex(model, config.attention == "flex")
-    model.eval()
-
-
-def _round(model: PreTrainedModel, dtype: torch.dtype) -> None:
-    """Give all weights this precision. Buffers, such as the frequencies of positions, and adapters keep theirs."""
-    for name, weight in model.named_parameters():
-        if not is_adapter(name):
-            weight.data = weight.data.to(dtype)
-
-
-ALIGNMENT = 64
-"""Bytes; where torch's own tensors begin."""
-
-
-def _align(model: PreTrainedModel) -> None:
-    """Let all weights begin where torch lets its own begin; those read from a file begin anywhere in it.
-
-    Products with small matrices round differently at another alignment, so a resumed run would not repeat to the bit.
-    """
-    for weight in model.parameters():
-        if weight.data_ptr() % ALIGNMENT:
-            weight.data = weight.data.clone()
-
-
-def _warn_if_slow(times: float) -> None:
-    if times > SLOW:
-        warnings.warn(
-            f"compute_dtype = bfloat16: on this processor a matrix product takes {times:.1f} times as long as in "
-            "float32; model.compute_dtype = float32 is faster here",
-            stacklevel=2,
-        )
-
-
 @cache
 def bfloat16_cost() -> float:
-    """How many times as long as in fp32 a matrix product takes in bf16 on this processor; the best of three of each."""
+    """Return the time of a matrix product in bf16 over that in fp32 on this processor; the best of three of each."""
     seconds = []
     for dtype in (torch.float32, torch.bfloat16):
         matrix = torch.ones(256, 256, dtype=dtype)
@@ -217,168 +343,3 @@ def quiet_transformers() -> None:
     transformers_logging.set_verbosity_error()
     for library in ("transformers", "huggingface_hub"):
         logging.getLogger(library).setLevel(logging.ERROR)
-
-
-class Training(NamedTuple):
-    """What a run trains of a model."""
-
-    lora: LoraConfig | None
-    """Adapters; None: the whole model."""
-    seed: int
-    """Of new adapters."""
-
-
-def with_adapters(
-    model: PreTrainedModel,
-    files: AdapterFiles | None,
-    training: Training | None,
-    path: str,
-    unread: Unread | None = None,
-    *,
-    scores: bool,
-) -> tuple[Adapters | None, list[str]]:
-    """Give a plain model the adapters that it is to have.
-
-    Args:
-        model: as read from its directory, in fp32 on a processor.
-        files: the adapters that the recipe's path means; None where it means the plain model.
-        training: what is trained; None: nothing is, and the model computes as it did when it was trained.
-        path: the recipe's.
-        unread: what is known of its weights, where they are read later; what has to be done with them is added to it.
-        scores: whether the model is a reward model.
-
-    Returns:
-        The adapters, and the names of lost weights that came with them (a reward model's score).
-
-    Raises:
-        ModelError: the adapters do not fit the model, or are others than `training` says.
-        ConfigError: peft is not installed.
-    """
-    lora = training.lora if training else None
-    if files is None:
-        if training is None or lora is None:
-            return None, []
-        base, found = lasting(path), LATER if unread else body_fingerprint(model)
-        adapters = new_adapters(model, lora, base, found, training.seed, scores=scores)
-        if unread:
-            unread.then.append(partial(_know_base, model, adapters, None))
-        return adapters, []
-    expected = set(target_layers(model, lora)) if lora else None
-    adapters, held = attach(model, files, scores=scores, is_read=unread is None)
-    if unread:
-        unread.then.append(partial(_know_base, model, adapters, files))
-    if training and lora is None:
-        _merge(model, unread)
-        return None, held
-    if lora is not None:
-        _refuse_others(model, adapters, lora, expected, path)
-    return adapters, held
-
-
-LATER = ""
-"""Stands for the fingerprint of weights that are not read yet."""
-
-
-def _know_base(model: PreTrainedModel, adapters: Adapters, files: AdapterFiles | None) -> None:
-    """Now that the weights are there: which ones the adapters stand on."""
-    named = model.base_model.named_parameters()
-    found = fingerprint((plain_name(name), weight) for name, weight in named if not is_adapter(name))
-    if files:
-        _refuse_other_base(files, found)
-    adapters.base_fingerprint = found
-
-
-def _merge(model: PreTrainedModel, unread: Unread | None) -> None:
-    if unread is None:
-        merge(model)
-        return
-    added = products(model)
-    strip(model)
-
-    def add() -> None:
-        for name, product in added.items():
-            add_product(model.get_parameter(name), product)
-
-    unread.then.append(add)
-
-
-def _refuse_others(
-    model: PreTrainedModel, adapters: Adapters, lora: LoraConfig, expected: set[str] | None, path: str
-) -> None:
-    """Adapters that go on learning are those that the recipe describes."""
-    config, layers = adapters.config, adapted(model)
-    found = {"rank": config.r, "alpha": float(config.lora_alpha)}
-    said = {"rank": lora.rank, "alpha": lora.alpha}
-    different = [
-        f"lora.{name} = {said[name]:g}, and theirs is {found[name]:g}" for name in said if said[name] != found[name]
-    ]
-    if set(layers) != expected:
-        different.append(f"lora.targets = {lora.targets!r}, and they adapt {', '.join(sorted(config.target_modules))}")
-    scales = {scale for layer in layers.values() for scale in layer.scaling.values()}
-    if not different and scales != {lora.alpha / lora.rank}:
-        different.append(f"their scales are {sorted(scales)}, not lora.alpha / lora.rank")
-    if different:
-        raise ConfigError(
-            f"the adapters {path!r} cannot go on as the recipe says: {'; '.join(different)}; allowed are their own "
-            "settings, or no [lora], which trains the whole model from where they left it"
-        )
-
-
-def body_fingerprint(model: PreTrainedModel) -> str:
-    """Of the weights that make hidden states, in a model that has no adapters yet."""
-    return fingerprint(model.base_model.named_parameters())
-
-
-@torch.no_grad()
-def attach(
-    model: PreTrainedModel, files: AdapterFiles, *, scores: bool, is_read: bool = True
-) -> tuple[Adapters, list[str]]:
-    """Put a directory's adapters into the model that they stand on; the names of other lost weights it holds.
-
-    Args:
-        model: on a processor, in fp32, without adapters.
-        files: what the directory says of itself.
-        scores: whether the model is a reward model, whose score the directory may hold.
-        is_read: whether its weights are there, so that they can be compared with those that the adapters stand on.
-
-    Raises:
-        ModelError: the model has other weights than the one they were trained on, or the file is damaged.
-    """
-    found = body_fingerprint(model) if is_read else LATER
-    if is_read:
-        _refuse_other_base(files, found)
-    saved = _weights(Path(files.path) / WEIGHTS)
-    inject(model, files.config, scores=scores)
-    wanted = {name_on_disk(name): weight for name, weight in model.named_parameters() if is_adapter(name)}
-    held = {name: weight for name, weight in model.named_parameters() if scores and name.startswith(f"{SCORE}.")}
-    wanted |= {name: weight for name, weight in held.items() if name in saved}
-    different = [n for n in saved.keys() | wanted.keys() if _shape(saved.get(n)) != _shape(wanted.get(n))]
-    if different := sorted(name for name in different if scores or not name.startswith(f"{SCORE}.")):
-        raise ModelError(f"the adapters {files.path!r} are damaged: weights {different[:3]} are missing, of another "
-                         "shape, or too many")  # fmt: skip
-    for name, weight in wanted.items():
-        weight.copy_(saved[name])
-    config = files.config
-    config.task_type = "SEQ_CLS" if scores else "CAUSAL_LM"
-    config.modules_to_save = [SCORE] if scores else None
-    return Adapters(config, found), [name for name in held if name in saved]
-
-
-def _refuse_other_base(files: AdapterFiles, found: str) -> None:
-    if files.base_fingerprint not in (None, found):
-        edition = "; the package ships another edition of it now" if files.base == SHIPPED else ""
-        raise ModelError(
-            f"the adapters {files.path!r} were trained on other weights: {files.base!r} has {found}, and they stand on "
-            f"{files.base_fingerprint}{edition}"
-        )
-
-
-def _weights(file: Path) -> dict[str, Tensor]:
-    try:
-        return {name.removeprefix(PREFIX): tensor for name, tensor in load_file(file).items()}
-    except (SafetensorError, OSError) as error:
-        raise ModelError(f"{file} cannot be read: {error}") from None
-
-
-def _shape(weight: Tensor | None) -> tuple[int, ...] | None:
-    return None if weight is None else tuple(weight.shape)

@@ -1,7 +1,8 @@
-"""Adapters on disk, in peft's own format: `adapter_config.json` and `adapter_model.safetensors`.
+"""A model path, resolved once; and adapters on disk, in peft's format.
 
-The directory names the model that its adapters stand on. Which weights that model had is kept in a file of our own,
-which peft does not read: adapters on other weights would be another model without a word.
+A directory of adapters holds `adapter_config.json`, which names the model that they stand on, and
+`adapter_model.safetensors`. The fingerprint of that model's weights is kept in a file of our own, which peft does not
+read: adapters on other weights would be another model without any error.
 """
 
 import json
@@ -17,54 +18,69 @@ from groupwise.config.schema import SHIPPED
 from groupwise.errors import ModelError
 from groupwise.models.adapters import NAME, SCORE, Adapters, is_adapter, peft
 from groupwise.models.config import ADAPTER_CONFIG as CONFIG
-from groupwise.models.config import located, resolve
+from groupwise.models.config import resolve
 
 WEIGHTS, OWN = "adapter_model.safetensors", "adapter_base.json"
 PREFIX = "base_model.model."
 """Begins every name of a weight in peft's files."""
 BASE, BASE_WEIGHTS = "model", "weights"
-"""Keys of our file: the base, where it is one that this package ships, wherever that lies; and its fingerprint."""
-ANY_OTHER = ("bias", "modules_to_save", "target_parameters", "trainable_token_indices", "layer_replication")
+"""Keys of our file: the base, where this package ships it, wherever it is installed; and its fingerprint."""
+ALLOWED: dict[str, tuple[Any, ...]] = {
+    "bias": ("none",),
+    "modules_to_save": ([SCORE], ["classifier", SCORE]),
+    "target_parameters": (),
+    "trainable_token_indices": (),
+    "layer_replication": (),
+}
+"""Values of peft's settings that are supported, beside none at all: those of plain LoRA on linear layers."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdapterFiles:
-    """A directory of adapters, read but for their weights."""
+    """A directory of adapters without their weights."""
 
     path: str
     config: Any
     """peft's."""
     base: str
-    """Directory or hub name of the model that they stand on."""
+    """Directory or hub name of the model that they stand on, or `base`."""
     base_fingerprint: str | None
-    """Of its body; None in directories that others wrote."""
+    """Fingerprint of its body; None in directories that others wrote."""
 
     @property
     def scores(self) -> bool:
-        """Whether the adapted model is a reward model."""
+        """True where the adapted model is a reward model."""
         return bool(self.config.task_type == "SEQ_CLS")
 
-    @property
-    def tokenizer(self) -> str:
-        """Where the tokenizer is: beside the adapters, or with the model that they stand on."""
-        return self.path if (Path(self.path) / "tokenizer_config.json").is_file() else self.base
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """A model path and everything that it means."""
+
+    path: str
+    """As the recipe gives it."""
+    weights: str
+    """Directory or hub name of the plain model: the one at the path, or the one that its adapters stand on."""
+    tokenizer: str
+    """Directory or hub name."""
+    adapters: AdapterFiles | None = None
 
 
-def is_adapter_directory(path: str) -> bool:
-    """Whether a model's path means a directory of adapters."""
-    return (Path(resolve(path)) / CONFIG).is_file()
-
-
-def base_path(path: str) -> str:
-    """The model that a path's adapters stand on; the path itself where it means a plain model.
+def locate(path: str) -> Located:
+    """Resolve the path of a model or of a directory of adapters; the hub is asked once for a name.
 
     Raises:
-        ModelError: the configuration of the adapters cannot be read.
+        ModelError: there is no such directory and no hub answers for the name; or the adapters cannot be read, stand
+            on a model that is not there, or are of another kind than LoRA on linear layers.
+        ConfigError: there are adapters, and peft is not installed.
     """
     if not is_adapter_directory(path):
-        return path
-    facts = _facts(Path(path))
-    base = _own(Path(path)).get(BASE) or facts.get("base_model_name_or_path")
+        weights = _available(path)
+        return Located(path, weights, weights)
+    directory = Path(path)
+    facts = _read(directory / CONFIG)
+    own = _read(directory / OWN) if (directory / OWN).is_file() else {}
+    base = own.get(BASE) or facts.get("base_model_name_or_path")
     if not base or not isinstance(base, str):
         raise ModelError(f"{path}/{CONFIG} does not name the model that its adapters stand on: base_model_name_or_path")
     if is_adapter_directory(base):
@@ -72,53 +88,49 @@ def base_path(path: str) -> str:
             f"the adapters {path!r} stand on other adapters, {base!r}, which is not supported: export those"
         )
     try:
-        located(base)
+        weights = _available(base)
     except ModelError as error:
         raise ModelError(
             f"the adapters {path!r} stand on a model that is not there; if it was moved, mend base_model_name_or_path "
             f"in their {CONFIG}: {error}"
         ) from None
-    return base
-
-
-def read_adapters(path: str) -> AdapterFiles | None:
-    """What a directory of adapters says of itself; None for a plain model.
-
-    Raises:
-        ModelError: it cannot be read, or holds another kind of adapters than LoRA on linear layers.
-        ConfigError: peft is not installed.
-    """
-    if not is_adapter_directory(path):
-        return None
-    base, facts = base_path(path), _facts(Path(path))
     if (kind := facts.get("peft_type")) != "LORA":
         raise ModelError(f"{path!r} holds adapters of type {kind}; allowed is LORA")
     try:
         config = peft().LoraConfig.from_pretrained(path)
     except (TypeError, ValueError, KeyError) as error:
         raise ModelError(f"{path}/{CONFIG} cannot be used: {error}") from None
-    _refuse_more_than_products(path, config)
-    config.lora_dropout, config.base_model_name_or_path = 0.0, lasting(base)
-    if not (Path(path) / WEIGHTS).is_file():
-        raise ModelError(f"the adapters {path!r} have no weights: there is no {WEIGHTS}")
-    return AdapterFiles(path, config, base, _own(Path(path)).get(BASE_WEIGHTS))
-
-
-def _refuse_more_than_products(path: str, config: Any) -> None:
-    allowed: dict[str, tuple[Any, ...]] = {"bias": ("none",), "modules_to_save": ([SCORE], ["classifier", SCORE])}
-    for name in ANY_OTHER:
+    for name, allowed in ALLOWED.items():
         value = getattr(config, name, None)
-        if value and value not in allowed.get(name, ()):
+        if value and value not in allowed:
             raise ModelError(f"{path}/{CONFIG}: {name} = {value!r} is not supported; allowed is LoRA on linear layers")
+    config.lora_dropout, config.base_model_name_or_path = 0.0, lasting(base)
+    if not (directory / WEIGHTS).is_file():
+        raise ModelError(f"the adapters {path!r} have no weights: there is no {WEIGHTS}")
+    tokenizer = path if (directory / "tokenizer_config.json").is_file() else weights
+    return Located(path, weights, tokenizer, AdapterFiles(path, config, base, own.get(BASE_WEIGHTS)))
 
 
-def _facts(path: Path) -> dict[str, Any]:
-    return _read(path / CONFIG)
+def is_adapter_directory(path: str) -> bool:
+    """Tell whether a model path means a directory of adapters."""
+    return (Path(resolve(path)) / CONFIG).is_file()
 
 
-def _own(path: Path) -> dict[str, Any]:
-    """Empty in directories that others wrote."""
-    return _read(path / OWN) if (path / OWN).is_file() else {}
+def _available(path: str) -> str:
+    """The directory or hub name of a plain model; transformers would ask the hub for it for most of a minute."""
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache  # takes half a second
+    from huggingface_hub.constants import CONFIG_NAME
+
+    location = resolve(path)
+    try:
+        if not Path(location).exists() and not isinstance(try_to_load_from_cache(location, CONFIG_NAME), str):
+            get_hf_file_metadata(hf_hub_url(location, CONFIG_NAME))
+    except Exception as error:  # of the name, the connection, or what the hub answered
+        raise ModelError(
+            f"the model {path!r} cannot be loaded: there is no such directory, and no hub answers for it "
+            f"({type(error).__name__})"
+        ) from None
+    return location
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -129,12 +141,12 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def name_on_disk(name: str) -> str:
-    """What a weight of a model is called in peft's files, but for their prefix."""
+    """Return the name of an adapter's weight in peft's files, without their prefix."""
     return name.replace(f".{NAME}.", ".")
 
 
 def is_kept_with(adapters: Adapters, name: str) -> bool:
-    """Whether a weight of this name of an adapted model is written with its adapters."""
+    """Tell whether a weight of this name of an adapted model is written with its adapters."""
     return is_adapter(name) or bool(adapters.config.modules_to_save and name.startswith(f"{SCORE}."))
 
 
@@ -143,7 +155,7 @@ def write_adapters(named: Iterable[tuple[str, Tensor]], adapters: Adapters, dire
 
     Args:
         named: weights of the adapted model; those that are not kept with the adapters are left out.
-        adapters: what they are.
+        adapters: of the model.
         directory: made where it is not there.
 
     Raises:
@@ -155,10 +167,9 @@ def write_adapters(named: Iterable[tuple[str, Tensor]], adapters: Adapters, dire
         for name, weight in named
         if is_kept_with(adapters, name)
     }
-    base = adapters.config.base_model_name_or_path
-    shipped = {BASE: SHIPPED} if base == lasting(SHIPPED) else {}
-    own = {BASE_WEIGHTS: adapters.base_fingerprint, **shipped}
     save_file(weights, directory / WEIGHTS, metadata={"format": "pt"})
+    is_shipped = adapters.config.base_model_name_or_path == lasting(SHIPPED)
+    own = {BASE_WEIGHTS: adapters.base_fingerprint} | ({BASE: SHIPPED} if is_shipped else {})
     (directory / OWN).write_text(json.dumps(own, indent=1), encoding="utf-8")
     # as peft itself writes it, but for the order of sets, which differs from process to process
     facts = {**adapters.config.to_dict(), "inference_mode": True}
@@ -167,6 +178,6 @@ def write_adapters(named: Iterable[tuple[str, Tensor]], adapters: Adapters, dire
 
 
 def lasting(path: str) -> str:
-    """The path of a model as adapters record it: whole, if it is a directory, so that others find it."""
+    """Return the path of a model as adapters record it: absolute, if it is a directory, so that others find it."""
     place = resolve(path)
     return str(Path(place).resolve()) if Path(place).exists() else place

@@ -19,7 +19,7 @@ TokenizerKind = Literal["characters", "bytes"]
 
 
 def character_tokenizer(alphabet: Sequence[str]) -> PreTrainedTokenizerFast:
-    """One token per character of the alphabet and one per tag; any other character is UNKNOWN."""
+    """Return a tokenizer with a token per character of the alphabet and per tag; other characters are UNKNOWN."""
     vocabulary = {token: index for index, token in enumerate([PAD, END, UNKNOWN, *TAGS, *sorted(set(alphabet))])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
@@ -29,7 +29,7 @@ def character_tokenizer(alphabet: Sequence[str]) -> PreTrainedTokenizerFast:
 
 
 def byte_tokenizer() -> PreTrainedTokenizerFast:
-    """One token per UTF-8 byte and one per tag; reads any text, for models made to test and to time."""
+    """Return a tokenizer with a token per UTF-8 byte and per tag, which reads any text."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {token: index for index, token in enumerate([PAD, END, *alphabet])}
     tokenizer = Tokenizer(models.BPE(vocabulary, []))
@@ -83,7 +83,7 @@ class NewModel(Section):
 
 
 def new_policy(config: NewModel, tokenizer: Any, model_config: ModelConfig | None = None) -> Policy:
-    """A policy with random weights for this tokenizer."""
+    """Return a policy with random weights for this tokenizer."""
     architecture = AutoConfig.for_model(
         config.architecture,
         vocab_size=len(tokenizer),

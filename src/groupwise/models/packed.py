@@ -1,13 +1,13 @@
 """Packing: all tokens of a micro-batch in one row, every prompt once, its completions after it, no padding.
 
 A `Sequences` is one prompt with the completions that continue it. `pack` lays them out, says which tokens attend to
-which (as `Blocks` and `Prefix` for the attention), and at which positions the head is applied: the last prompt token
+which (as `Blocks` and `Prefix` for the attention), and at which positions the head is applied. The last prompt token
 predicts the first token of every completion; the last token of a completion is predicted but never read.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -37,26 +37,25 @@ class Sequences:
 
     @property
     def masks(self) -> list[NDArray[np.bool_]]:
-        """(T,) of every completion: which tokens are predicted."""
+        """(T,) of every completion: True at the tokens that are predicted."""
         return [np.ones(len(c), np.bool_) for c in self.completions] if self.sampled is None else list(self.sampled)
 
     @property
     def num_predicted(self) -> int:
-        """Completion tokens that are predicted."""
         return sum(int(np.count_nonzero(mask)) for mask in self.masks)
 
 
 TOKENS_PER_MICRO_BATCH = {"cpu": 1024, "cuda": 16384}
-"""What suits a device: on a processor a micro-batch that its caches hold, and enough of them for all cores."""
+"""Defaults: on a processor a micro-batch that its caches hold, and enough of them for all cores."""
 
 
 def micro_batch_tokens(setting: int, device: torch.device) -> int:
-    """Most tokens in one forward: the setting, or where that is 0 what suits the device."""
+    """Return the most tokens in one forward: the setting, or where that is 0 the default of the device."""
     return setting or TOKENS_PER_MICRO_BATCH[device.type]
 
 
 def micro_batches(num_tokens: Sequence[int], budget: int) -> Iterator[range]:
-    """Consecutive ranges of items whose tokens sum to at most the budget; an item over the budget stands alone.
+    """Yield consecutive ranges of items whose tokens sum to at most the budget; an item over it stands alone.
 
     They are of nearly equal size, as few as the budget allows, so that threads that share them end together.
 
@@ -109,8 +108,7 @@ class Pack:
     and its gradient is exactly 0."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
+class _Run(NamedTuple):
     """Tokens start .. start+length-1 of the packed row, which form one causal sequence."""
 
     start: int
@@ -118,7 +116,11 @@ class _Run:
 
 
 def pack(sequences: Sequence[Sequences], device: torch.device | str = "cpu") -> Pack:
-    """Lay sequences out in one row. Every prompt and every completion needs at least one token."""
+    """Lay sequences out in one row.
+
+    Raises:
+        ValueError: a prompt or a completion is empty.
+    """
     ids: list[NDArray[np.int64]] = []
     positions: list[NDArray[np.int64]] = []
     heads: list[NDArray[np.int64]] = []

@@ -1,6 +1,6 @@
-"""A policy: a causal language model, its tokenizer, and what it says about tokens."""
+"""A policy: a causal language model, its tokenizer, and what it says about tokens; and the critic that values them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from groupwise.models.adapters import Adapters
 from groupwise.models.backbone import Backbone, Root, Unread, precision, states_at
 from groupwise.models.config import LoraConfig, ModelConfig
 from groupwise.models.loading import Training, compare_with_eager, damaged, place, with_adapters
-from groupwise.models.located import read_adapters
+from groupwise.models.located import locate
 from groupwise.models.packed import Pack, Sequences, pack
 from groupwise.models.rows import read
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class Prediction(NamedTuple):
-    """What a policy says about the M completion tokens of a pack; with gradient."""
+    """A policy's opinion of the M completion tokens of a pack; with gradient."""
 
     logprobs: Tensor
     """(M,) log pi(token), fp32, in nats."""
@@ -44,7 +44,7 @@ class Head(nn.Module):
         self.compute_dtype = compute_dtype
 
     def forward(self, states: Tensor, compute: Callable[[Tensor, Tensor, Tensor | None], T]) -> T:
-        """What `compute` makes of states (M, d), weight (V, d) and bias (V,), all in the precision of the products."""
+        """Call `compute` with states (M, d), weight (V, d) and bias (V,), all in the precision of the products."""
         weight: Tensor = self.layer.weight  # type: ignore[assignment]
         bias: Tensor | None = getattr(self.layer, "bias", None)
         dtype = self.compute_dtype
@@ -76,7 +76,7 @@ class PolicyModule(Root):
         return logits
 
     def teach(self, packed: Pack, learn: Callable[[Outputs], Compared]) -> Compared:
-        """What a student learns of this model, whose head it may read while `learn` runs."""
+        """Let a student `learn` from this model, whose head it may read meanwhile."""
         with torch.no_grad():
             states = self._states_at(packed, packed.head_positions)
         learned: Compared = self.head(states, lambda *head: learn(Outputs(*head)))
@@ -86,16 +86,13 @@ class PolicyModule(Root):
         states = self._states_at(packed, packed.head_positions)
 
         def compare(*head: Any) -> Compared:
-            return total_divergence(*_same_vocabulary(Outputs(*head), teacher), comparison)
+            student = Outputs(*head)
+            # models of one family pad the same vocabulary to different sizes: compared over the rows that both have
+            size = min(len(student.weight), len(teacher.weight))
+            return total_divergence(student.cut(size), teacher.cut(size), comparison)
 
         compared: Compared = self.head(states, compare)
         return compared
-
-
-def _same_vocabulary(student: Outputs, teacher: Outputs) -> tuple[Outputs, Outputs]:
-    """The rows that both heads have. Models of one family pad the same vocabulary to different sizes."""
-    size = min(len(student.weight), len(teacher.weight))
-    return student.cut(size), teacher.cut(size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,22 +112,22 @@ class Policy(Backbone):
         return int(self.root.head.layer.weight.shape[1])  # type: ignore[index]
 
     def token_logprobs(self, packed: Pack, temperature: float = 1.0) -> Prediction:
-        """Log-probability and entropy of every completion token of a pack, with gradient."""
+        """Return log-probability and entropy of every completion token of a pack, with gradient."""
         with self.as_meant():
             prediction: Prediction = self.root(packed, temperature)
         return prediction
 
     def completion_states(self, packed: Pack) -> Tensor:
-        """(M, d) hidden states that predict the completion tokens of a pack, with gradient."""
+        """Return the (M, d) hidden states that predict the completion tokens of a pack, with gradient."""
         with self.as_meant():
             return self.root.states(packed)
 
     def next_logits(self, states: Tensor) -> Tensor:
-        """(n, V) logits of the tokens that hidden states (n, d) predict, in the precision around the call."""
+        """Return the (n, V) logits that hidden states (n, d) predict, in the precision around the call."""
         return self.root.next_logits(states)
 
     def divergence(self, packed: Pack, teacher: "Policy", comparison: Comparison) -> Compared:
-        """How far the next tokens of a pack's completions are from a teacher's, over the tokens that both know.
+        """Return the divergence from a teacher over a pack's completions and the tokens that both know.
 
         The gradient goes to this model alone.
         """
@@ -152,21 +149,21 @@ class Policy(Backbone):
         drawn = [[(7 * i + 3 * k + 1) % size for i in range(length)] for k, length in enumerate((4, 4, 2, 2, 3, 4))]
         groups = [Sequences(drawn[0], drawn[1:3]), Sequences(drawn[3], drawn[4:])]  # all of unequal lengths
         packed = pack(groups, self.device)
+
+        def alone(prompt: Sequence[int], completion: Sequence[int]) -> Tensor:
+            row = torch.tensor([[*prompt, *completion]], device=self.device)
+            return self.root.eager_logits(row)[0, len(prompt) - 1 : -1]
+
         compare_with_eager(
             self.model,
             self.device,
             self.compute_dtype,
             lambda: self.next_logits(self.completion_states(packed)),
-            lambda: torch.cat([_eager_logits(self, group) for group in groups]),
+            lambda: torch.cat([alone(group.prompt, c) for group in groups for c in group.completions]),
         )
 
-    @property
-    def adapters(self) -> Adapters | None:
-        """Adapters that are trained in place of the weights, if there are any."""
-        return self.root.adapters
-
     def base(self) -> Self:
-        """The model that this one's adapters stand on, without a second one: the same weights, the adapters left out.
+        """Return the model that this one's adapters stand on: the same weights, the adapters left out.
 
         Raises:
             ModelError: it has no adapters.
@@ -192,12 +189,12 @@ def load_policy(config: ModelConfig | str | Path) -> Policy:
 
 
 def load_policy_in_rows(config: ModelConfig) -> Policy:
-    """The same; among ranks its weights are left to `models.sharded.sharded`, which reads this rank's rows alone."""
+    """Load a model; among ranks `models.sharded.sharded` reads its weights, this rank's rows alone."""
     return _load(config, None, in_rows=True)
 
 
 def start_policy(config: ModelConfig, lora: LoraConfig | None, seed: int, *, in_rows: bool = False) -> Policy:
-    """Load what a run trains: with `lora` its adapters, new ones or those of the directory; else the whole model.
+    """Load the model that a run trains: with `lora` its adapters, new ones or those of the directory; else all of it.
 
     Args:
         config: where it starts. The adapters of a directory are added to the weights where the whole model is trained.
@@ -214,13 +211,14 @@ def start_policy(config: ModelConfig, lora: LoraConfig | None, seed: int, *, in_
 
 
 def _load(config: ModelConfig, training: Training | None, in_rows: bool) -> Policy:
-    files = read_adapters(config.path)
-    model, tokenizer, lost, unread = read(AutoModelForCausalLM, config, files, in_rows)
+    located = locate(config.path)
+    model, tokenizer, lost, unread = read(AutoModelForCausalLM, located, config, in_rows)
     if lost:
-        raise damaged(files.base if files else config.path, lost)
-    if "ForSequenceClassification" in str(model.config.architectures) or (files and files.scores):
+        raise damaged(located.adapters.base if located.adapters else config.path, lost)
+    is_scorer = located.adapters is not None and located.adapters.scores
+    if is_scorer or "ForSequenceClassification" in str(model.config.architectures):
         raise ModelError(f"{config.path!r} is a reward model or another classifier; a language model is needed")
-    adapters, _ = with_adapters(model, files, training, config.path, unread, scores=False)
+    adapters, _ = with_adapters(model, located, training, unread, scores=False)
     return make_policy(model, tokenizer, config, adapters, unread)
 
 
@@ -231,20 +229,14 @@ def make_policy(
     adapters: Adapters | None = None,
     unread: Unread | None = None,
 ) -> Policy:
-    """Check a model and its tokenizer, and move them to their device; weights that are unread are checked later."""
+    """Check a model and its tokenizer, and move them to their device; weights that are unread are checked later.
+
+    Raises:
+        ModelError: there is no end token, or it is outside the vocabulary.
+        UnsupportedModelError: it computes attention in a way we do not.
+    """
     config = config or ModelConfig()
     place(model, config, is_read=unread is None)
-    stop_ids = _stop_ids(model, tokenizer)
-    root = PolicyModule(model, getattr(torch, config.compute_dtype), adapters)
-    policy = Policy(root, tokenizer, stop_ids, unread=unread)
-    if unread is None:
-        policy.check_forward()
-    else:
-        root.computes_on = unread.device
-    return policy
-
-
-def _stop_ids(model: PreTrainedModel, tokenizer: Any) -> frozenset[int]:
     ids = getattr(model.generation_config, "eos_token_id", None) or model.config.get_text_config().eos_token_id
     stops = {*(ids if isinstance(ids, list) else [ids]), tokenizer.eos_token_id} - {None}
     if tokenizer.eos_token_id is None:
@@ -252,18 +244,17 @@ def _stop_ids(model: PreTrainedModel, tokenizer: Any) -> frozenset[int]:
     vocabulary = model.get_output_embeddings().weight.shape[0]
     if outside := [int(token) for token in stops if not 0 <= token < vocabulary]:
         raise ModelError(f"end-of-sequence ids {outside} are outside the model's vocabulary of {vocabulary}")
-    return frozenset(int(token) for token in stops)
-
-
-def _eager_logits(policy: Policy, group: Sequences) -> Tensor:
-    """(M, V) logits in fp32 that predict the group's M completion tokens, each completion computed alone."""
-    rows = [torch.tensor([[*group.prompt, *completion]], device=policy.device) for completion in group.completions]
-    logits = [policy.root.eager_logits(row)[0, len(group.prompt) - 1 : -1] for row in rows]
-    return torch.cat(logits).float()
+    root = PolicyModule(model, getattr(torch, config.compute_dtype), adapters)
+    policy = Policy(root, tokenizer, frozenset(map(int, stops)), unread=unread)
+    if unread is None:
+        policy.check_forward()
+    else:
+        root.computes_on = unread.device
+    return policy
 
 
 class Critic(nn.Module):
-    """V(prompt and the tokens so far), on a backbone of its own or on the policy's.
+    """V(prompt and the tokens so far): one linear layer on a backbone of its own, or on the policy's.
 
     The layer starts at zero, so that an untrained critic says 0 everywhere and its advantages are the plain returns.
     """
@@ -288,7 +279,7 @@ class Critic(nn.Module):
         return values  # (M, 1): a hook on the output would be lost on a view
 
     def values(self, packed: Pack, policy_states: Tensor | None) -> Tensor:
-        """(M,) value of the state before each completion token, with gradient.
+        """Return the (M,) value of the state before each completion token, with gradient.
 
         Args:
             packed: the sequences.
@@ -302,11 +293,11 @@ class Critic(nn.Module):
         return self.trunk is None
 
     def trainable(self) -> list[tuple[str, nn.Parameter]]:
-        """What an optimizer may change, by name, always in the same order."""
+        """Return the weights that an optimizer may change, by name, always in the same order."""
         return [(name, weight) for name, weight in self.named_parameters() if weight.requires_grad]
 
     def state(self) -> Iterator[tuple[str, Tensor]]:
-        """Names and weights that are trained, for a checkpoint."""
+        """Yield names and weights that are trained, for a checkpoint."""
         yield from ((name, parameter.detach()) for name, parameter in self.trainable())
 
     def load_state(self, tensors: dict[str, Tensor]) -> None:

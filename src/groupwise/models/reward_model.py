@@ -16,7 +16,7 @@ from groupwise.errors import ModelError
 from groupwise.models.backbone import Backbone, Root
 from groupwise.models.config import LoraConfig, ModelConfig
 from groupwise.models.loading import Training, compare_with_eager, damaged, place, with_adapters
-from groupwise.models.located import read_adapters
+from groupwise.models.located import locate
 from groupwise.models.packed import Pack, Sequences, pack
 from groupwise.models.rows import read, read_whole
 
@@ -56,12 +56,12 @@ class RewardModel(Backbone):
         return self.root.score
 
     def scores(self, sequences: Sequence[Sequences]) -> Tensor:
-        """(B,) score of every completion, in order, with gradient; each ends with its end token."""
+        """Return the (B,) score of every completion, in order, with gradient; each ends with its end token."""
         scores: Tensor = self.root(*_with_ends(sequences, self.device))
         return scores[:, 0]
 
     def step_scores(self, sequences: Sequence[Sequences], ends: Sequence[Sequence[Sequence[int]]]) -> Tensor:
-        """(N,) score at the last token of every step of every completion, in order, with gradient.
+        """Return the (N,) score at the last token of every step of every completion, in order, with gradient.
 
         A score reads the prompt and the completion up to there, so no later text changes it.
 
@@ -69,7 +69,13 @@ class RewardModel(Backbone):
             sequences: prompts and completions.
             ends: of every completion the number of tokens up to and with each step's last one, increasing.
         """
-        marked = [_marked(sequence, of_each) for sequence, of_each in zip(sequences, ends, strict=True)]
+        marked = []  # with a token more behind each completion, and the tokens behind the steps as what is predicted
+        for sequence, ends_of_each in zip(sequences, ends, strict=True):
+            completions = [np.append(completion, 0) for completion in sequence.completions]
+            masks = [np.zeros(len(completion), np.bool_) for completion in completions]
+            for mask, step_ends in zip(masks, ends_of_each, strict=True):
+                mask[np.asarray(step_ends, np.int64)] = True
+            marked.append(Sequences(sequence.prompt, completions, masks))
         packed = pack(marked, self.device)
         scores: Tensor = self.root(packed, packed.head_positions)
         return scores[:, 0]
@@ -94,19 +100,8 @@ class RewardModel(Backbone):
         )
 
     def end_states(self, sequences: Sequence[Sequences]) -> Tensor:
-        """(B, d) hidden states at the last token of every completion, of which the scores are made."""
+        """Return the (B, d) hidden states at the last token of every completion, of which the scores are made."""
         return self.root.states(*_with_ends(sequences, self.device))
-
-
-def _marked(sequence: Sequences, ends: Sequence[Sequence[int]]) -> Sequences:
-    """The same with a token more behind each completion, and the tokens behind the steps as what is predicted."""
-    completions = [np.append(completion, 0) for completion in sequence.completions]
-    masks = []
-    for completion, of_one in zip(completions, ends, strict=True):
-        mask = np.zeros(len(completion), np.bool_)
-        mask[np.asarray(of_one, np.int64)] = True
-        masks.append(mask)
-    return Sequences(sequence.prompt, completions, masks)
 
 
 def _with_ends(sequences: Sequence[Sequences], device: torch.device) -> tuple[Pack, Tensor]:
@@ -131,7 +126,7 @@ def load_reward_model(config: ModelConfig) -> RewardModel:
 def start_reward_model(
     config: ModelConfig, lora: LoraConfig | None = None, seed: int = 0, *, in_rows: bool = False
 ) -> RewardModel:
-    """Load what a reward model is trained from: a language model, whose score is 0 at first, or a reward model.
+    """Load the start of a reward model: a language model, whose score is 0 at first, or a reward model.
 
     With `lora` its adapters are trained, and the score; see `models.policy.start_policy`.
     """
@@ -139,11 +134,11 @@ def start_reward_model(
 
 
 def _load(config: ModelConfig, training: Training | None, in_rows: bool) -> RewardModel:
-    files = read_adapters(config.path)
-    model, tokenizer, lost, unread = read(AutoModelForSequenceClassification, config, files, in_rows, num_labels=1)
+    located = locate(config.path)
+    model, tokenizer, lost, unread = read(AutoModelForSequenceClassification, located, config, in_rows, num_labels=1)
     if unread is not None:
         read_whole(model, HEAD, unread)
-    adapters, held = with_adapters(model, files, training, config.path, unread, scores=True)
+    adapters, held = with_adapters(model, located, training, unread, scores=True)
     lost = [name for name in lost if name not in held]
     if lost == [HEAD] and training is None:
         raise ModelError(

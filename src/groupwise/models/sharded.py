@@ -1,4 +1,4 @@
-"""Models whose weights lie on all ranks in shares, behind the same face as those that one process has whole."""
+"""Models whose weights lie on all ranks in shares, with the methods of those that one process has whole."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -10,13 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from groupwise.errors import UnsupportedModelError
-from groupwise.models.activations import return_freed_memory
+from groupwise.models.activations import layers_of, return_freed_memory
 from groupwise.models.backbone import Backbone, fingerprint, no_progress_bars
 from groupwise.models.located import is_kept_with, write_adapters
 from groupwise.models.policy import Critic, Policy
 from groupwise.models.reward_model import RewardModel
 from groupwise.models.rows import fill, refuse_bfloat16
-from groupwise.models.size import layers_of
 from groupwise.ranks.group import RANKS
 from groupwise.ranks.sharding import settle, shard, whole, whole_tensor
 
@@ -27,7 +26,7 @@ ENTRIES = ("states", "hidden", "next_logits", "teach", "divergence", "eager_logi
 
 
 class Sharded(Backbone):
-    """What a model does differently when this rank has rows of its weights only. All ranks call everything here."""
+    """A model of whose weights this rank has some rows. All ranks call everything here."""
 
     __slots__ = ()
 
@@ -52,31 +51,31 @@ class Sharded(Backbone):
 
     def gathered(self) -> "Gathered":
         settle(self.root)
-        adapters, found = self.root.adapters, {}
+        adapters, weights = self.root.adapters, {}
         for name, weight in self.model.named_parameters():
             if adapters is None or is_kept_with(adapters, name):
                 tensor = whole_tensor(weight.detach())
-                found[name] = tensor.cpu() if RANKS.is_first else tensor[:0]
-        return Gathered(self, found)
+                weights[name] = tensor.cpu() if RANKS.is_first else tensor[:0]
+        return Gathered(self, weights)
 
     def copy(self) -> Self:
         raise NotImplementedError("a sharded model is not copied: load the checkpoint a second time")
 
 
 class ShardedPolicy(Sharded, Policy):
-    """A policy of which every rank has some rows."""
+    """A policy in shares."""
 
     __slots__ = ()
 
 
 class ShardedRewardModel(Sharded, RewardModel):
-    """A reward model of which every rank has some rows."""
+    """A reward model in shares."""
 
     __slots__ = ()
 
 
 class Gathered:
-    """What a checkpoint holds of a model's weights, on the first rank; `save` there writes what one process would."""
+    """The weights of a checkpoint, on the first rank; `save` there writes what one process would."""
 
     def __init__(self, model: Sharded, weights: dict[str, Tensor]) -> None:
         self._model, self._weights = model, weights
@@ -86,16 +85,16 @@ class Gathered:
         model, adapters = self._model.model, self._model.root.adapters
         if adapters:
             write_adapters(self._weights.items(), adapters, directory)
-            self._model.tokenizer.save_pretrained(directory)
-            return
-        buffers = {name: tensor for name, tensor in model.state_dict().items() if name in dict(model.named_buffers())}
-        with no_progress_bars():
-            model.save_pretrained(directory, state_dict=self._weights | buffers)
+        else:
+            named = dict(model.named_buffers())
+            buffers = {name: tensor for name, tensor in model.state_dict().items() if name in named}
+            with no_progress_bars():
+                model.save_pretrained(directory, state_dict=self._weights | buffers)
         self._model.tokenizer.save_pretrained(directory)
 
 
 def sharded(model: B) -> B:
-    """The model with this rank's rows of its weights alone, read now if they are not yet; in one process as it is.
+    """Return the model with this rank's rows of its weights alone, read now if they are not; in one process as it is.
 
     Raises:
         UnsupportedModelError: its layers cannot be told apart, or it was unread and computes otherwise than it should.
@@ -138,7 +137,7 @@ def shard_critic(critic: Critic, backbone: Policy | None) -> None:
 
 
 def _layers(model: nn.Module) -> list[nn.Module]:
-    found = layers_of(model)
-    if not found:
+    layers = layers_of(model)
+    if not layers:
         raise UnsupportedModelError(f"{type(model).__name__} has no layers that ranks could share out")
-    return found
+    return layers

@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification
-from transformers.modeling_layers import GradientCheckpointingLayer
 
 from groupwise.errors import ModelError
+from groupwise.models.activations import layers_of
 from groupwise.models.adapters import target_layers
-from groupwise.models.config import LoraConfig, located
-from groupwise.models.located import base_path
+from groupwise.models.config import LoraConfig
+from groupwise.models.located import locate
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,24 +22,24 @@ class ModelSize:
     config: Any
     """The transformers configuration."""
     total: int
-    """All of them; a matrix used twice counts once."""
+    """A matrix used twice counts once."""
     body: int
-    """Those that make hidden states."""
+    """Weights that make hidden states."""
     shapes: tuple[tuple[int, ...], ...]
     """Of every weight."""
     num_layers: int
     layer: int
-    """Those of the largest layer."""
+    """Weights of the largest layer."""
     outside: int
-    """Those that stand in no layer: embedding, last norm, and the head where it is no other's."""
+    """Weights in no layer: embedding, last norm, and the head where it is not tied."""
 
     def rows(self, ranks: int) -> int:
-        """How many of them the first of some ranks holds: of every weight the rows of its share, rounded up."""
+        """Return how many weights the first of some ranks holds: the rows of its share of each, rounded up."""
         return sum(-(-shape[0] // ranks) * math.prod(shape[1:]) for shape in self.shapes)
 
 
 def language_model_size(path: str) -> ModelSize:
-    """Of a language model.
+    """Count the weights of a language model.
 
     Raises:
         ModelError: its configuration cannot be read.
@@ -47,21 +47,20 @@ def language_model_size(path: str) -> ModelSize:
     config = _config(path)
     with torch.device("meta"):
         model: Any = AutoModelForCausalLM.from_config(config)
-    layers = [_count(module) for module in layers_of(model)]
-    total = _count(model)
+    layers, total = [_count(module) for module in layers_of(model)], _count(model)
     return ModelSize(
-        config, total, _count(model.base_model), tuple(tuple(weight.shape) for weight in model.parameters()),
-        len(layers), max(layers, default=0), total - sum(layers),
-    )  # fmt: skip
-
-
-def layers_of(model: nn.Module) -> list[nn.Module]:
-    """The layers of a transformers model, which transformers marks as what can be computed again in a backward."""
-    return [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+        config=config,
+        total=total,
+        body=_count(model.base_model),
+        shapes=tuple(tuple(weight.shape) for weight in model.parameters()),
+        num_layers=len(layers),
+        layer=max(layers, default=0),
+        outside=total - sum(layers),
+    )
 
 
 def adapter_weights(path: str, lora: LoraConfig) -> int:
-    """Number of weights of the adapters that a recipe puts on a language model: r · (in + out) for every layer.
+    """Count the weights of the adapters that a recipe puts on a language model: r · (in + out) for every layer.
 
     Raises:
         ModelError: the model's configuration cannot be read, or a target cannot be adapted.
@@ -73,7 +72,7 @@ def adapter_weights(path: str, lora: LoraConfig) -> int:
 
 
 def reward_model_size(path: str) -> int:
-    """Number of weights of a reward model; adapters of its own, some thousandths of them, are not counted.
+    """Count the weights of a reward model, but for its adapters, some thousandths of them.
 
     Raises:
         ModelError: its configuration cannot be read.
@@ -89,7 +88,7 @@ def _count(module: nn.Module) -> int:
 
 
 def _config(path: str) -> Any:
-    location = located(base_path(path))
+    location = locate(path).weights
     try:
         return AutoConfig.from_pretrained(location)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""A completion's steps as a process reward model reads them: token ids, the ends of the steps, and a score at each."""
+"""A completion's steps as process reward models read them: token ids, the ends of the steps, and a score at each."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,22 +17,20 @@ from groupwise.tasks.step_rows import StepRow
 
 
 class ScoresSteps(Protocol):
-    """What can say of every step how likely it is to be right: a reward model with a head, or an implicit one."""
+    """A model that says of every step how likely it is to be right: a reward model with a head, or an implicit one."""
 
     @property
-    def tokenizer(self) -> Any:
-        """Writes what it reads."""
+    def tokenizer(self) -> Any: ...
 
     @property
     def context_length(self) -> int:
         """Most tokens of prompt and completion."""
 
     @property
-    def device(self) -> torch.device:
-        """Where it computes."""
+    def device(self) -> torch.device: ...
 
     def step_scores(self, sequences: Sequence[Sequences], ends: Sequence[Sequence[Sequence[int]]]) -> Tensor:
-        """(N,) log-odds at every step's end, in order, with gradient; `ends` in tokens of each completion."""
+        """Return the (N,) log-odds at every step's end, with gradient; `ends` in tokens of each completion."""
 
 
 class EncodedSteps(NamedTuple):
@@ -54,7 +52,7 @@ class EncodedSteps(NamedTuple):
 
 
 def has_unknown(tokenizer: Any, text: str, ids: Sequence[int]) -> bool:
-    """Whether a tokenizer had to leave out characters: it wrote more unknown tokens than the text names itself.
+    """Tell whether a tokenizer had to leave out characters: it wrote more unknown tokens than the text names itself.
 
     A model that samples the unknown token leaves its name in the text, and that can be written.
     """
@@ -63,7 +61,7 @@ def has_unknown(tokenizer: Any, text: str, ids: Sequence[int]) -> bool:
 
 
 def encode_steps(model: ScoresSteps, row: StepRow, supervision: str = "process") -> EncodedSteps:
-    """Token ids of a row: step by step, so that every token belongs to one step and every step ends with a token.
+    """Return the token ids of a row, step by step: every token belongs to one step and every step ends with a token.
 
     Raises:
         DataError: it is too long, or the tokenizer cannot write it.
@@ -79,15 +77,18 @@ def encode_steps(model: ScoresSteps, row: StepRow, supervision: str = "process")
         )
     if has_unknown(tokenizer, row.prompt + "".join(row.steps), [*prompt, *ids]):
         raise DataError(f"the tokenizer cannot write all characters of the row that begins {row.prompt[:60]!r}")
-    ends = [sum(map(len, steps[: i + 1])) for i in range(len(steps))]
     labels = list(row.labels)
     if supervision != "process":
         labels = [*[None] * (len(labels) - 1), labels[-1]]
-    return EncodedSteps(prompt, ids, ends, labels)
+    return EncodedSteps(prompt, ids, _ends(steps), labels)
+
+
+def _ends(steps: Sequence[Sequence[int]]) -> list[int]:
+    return [sum(map(len, steps[: i + 1])) for i in range(len(steps))]
 
 
 def step_logits(model: ScoresSteps, rows: Sequence[EncodedSteps]) -> Tensor:
-    """(N,) score of every step of the rows, in order, with gradient; σ of it is the chance that the step is right."""
+    """Return the (N,) score of every step of the rows, with gradient; σ of it is the chance that the step is right."""
     return model.step_scores([row.sequences for row in rows], [[row.ends] for row in rows])
 
 
@@ -105,64 +106,60 @@ class Prefixes(NamedTuple):
 
 
 def encode_prefixes(model: ScoresSteps, prompt: Sequence[int], completions: Sequence[Sequence[str]]) -> Prefixes:
-    """Token ids of the steps of some completions of one prompt, step by step as `encode_steps` has them.
+    """Return the token ids of the steps of some completions of one prompt, step by step as `encode_steps` has them.
 
     Raises:
         ModelError: one is longer than what the model can read.
     """
-    ids, ends = list[list[int]](), list[list[int]]()
-    for steps in completions:
-        encoded = model.tokenizer(list(steps), add_special_tokens=False)["input_ids"]
-        ids.append([token for step in encoded for token in step])
-        ends.append([sum(map(len, encoded[: i + 1])) for i in range(len(encoded))])
+    encoded = [model.tokenizer(list(steps), add_special_tokens=False)["input_ids"] for steps in completions]
+    ids = [[token for step in steps for token in step] for steps in encoded]
     longest = len(prompt) + max(map(len, ids))
     if longest > model.context_length:
         raise ModelError(f"it reads {model.context_length} tokens, but a completion has {longest} with its prompt")
-    return Prefixes(Sequences(prompt, ids), ends)
+    return Prefixes(Sequences(prompt, ids), [_ends(steps) for steps in encoded])
 
 
 @torch.no_grad()
 def score_prefixes(
     model: ScoresSteps, groups: Sequence[Prefixes], tokens_per_micro_batch: int = 0
 ) -> list[list[list[float]]]:
-    """Of every step of every completion of every group, the chance that it is right; each prompt is computed once."""
+    """Return of every group, completion and step the chance that it is right; each prompt is computed once."""
     budget = micro_batch_tokens(tokens_per_micro_batch, model.device)
     chunks = list(micro_batches([group.num_tokens for group in groups], budget))
 
     def logits(chunk: range) -> Tensor:
         chosen = [groups[i] for i in chunk]
-        return model.step_scores([one.sequences for one in chosen], [one.ends for one in chosen]).double().cpu()
+        return model.step_scores([group.sequences for group in chosen], [group.ends for group in chosen]).double().cpu()
 
-    found = list(shared_out(logits, chunks, model.device))
-    chances = iter(torch.cat(found).sigmoid().tolist() if found else [])
-    return [[[next(chances) for _ in of_one] for of_one in group.ends] for group in groups]
+    parts = list(shared_out(logits, chunks, model.device))
+    chances = iter(torch.cat(parts).sigmoid().tolist() if parts else [])
+    return [[[next(chances) for _ in ends] for ends in group.ends] for group in groups]
 
 
-@torch.no_grad()
 def score_rows(model: ScoresSteps, rows: Sequence[EncodedSteps], tokens_per_micro_batch: int = 0) -> list[list[float]]:
-    """Of every row, the chance that each step is right."""
-    chunks = list(
-        micro_batches([row.num_tokens for row in rows], micro_batch_tokens(tokens_per_micro_batch, model.device))
-    )
-    logits = shared_out(lambda chunk: step_logits(model, [rows[i] for i in chunk]).double().cpu(), chunks, model.device)
-    chances = iter(torch.cat(list(logits)).sigmoid().tolist())
-    return [[next(chances) for _ in row.ends] for row in rows]
+    """Return of every row the chance that each step is right."""
+    groups = [Prefixes(row.sequences, [row.ends]) for row in rows]
+    return [scores for (scores,) in score_prefixes(model, groups, tokens_per_micro_batch)]
 
 
 @dataclass(frozen=True, slots=True)
 class ImplicitRewardModel:
-    """Two language models of one tokenizer that score steps as a `RewardModel` does."""
+    """Two language models of one tokenizer that score steps as a `RewardModel` does, by how much likelier a text is.
+
+    Trained on outcomes alone as r = β log π(y|x) / π_ref(y|x), the sum up to a step's end is the log-odds that the
+    answer will be right (Yuan et al. 2024, "Free process rewards without process labels", arXiv:2412.01981,
+    proposition 3.1).
+    """
 
     policy: Policy
     """π, which is trained."""
     reference: Policy
     """π_ref, frozen."""
     beta: float
-    """β; what one nat more than the reference's counts as log-odds (PRIME, arXiv:2502.01456: 0.05)."""
+    """β: log-odds for one nat more than the reference's (PRIME, arXiv:2502.01456: 0.05)."""
 
     @property
     def tokenizer(self) -> Any:
-        """The policy's."""
         return self.policy.tokenizer
 
     @property
@@ -172,22 +169,20 @@ class ImplicitRewardModel:
 
     @property
     def device(self) -> torch.device:
-        """Where both compute."""
         return self.policy.device
 
     def trainable(self) -> list[tuple[str, nn.Parameter]]:
-        """The policy's weights."""
         return self.policy.trainable()
 
     def step_scores(self, sequences: Sequence[Sequences], ends: Sequence[Sequence[Sequence[int]]]) -> Tensor:
-        """(N,) β Σ log π/π_ref up to every step's end, in order, with the policy's gradient; arguments as there."""
+        """Return (N,) β Σ log π/π_ref up to every step's end, in order, with the policy's gradient."""
         packed = pack(sequences, self.device)
         with torch.no_grad():
             reference = self.reference.token_logprobs(packed).logprobs
         ratios = self.policy.token_logprobs(packed).logprobs - reference
         pieces = ratios.split([len(completion) for sequence in sequences for completion in sequence.completions])
-        each = zip(pieces, (of_one for of_each in ends for of_one in of_each), strict=True)
-        return self.beta * torch.stack([piece[:end].sum() for piece, of_one in each for end in of_one])
+        each = zip(pieces, (step_ends for of_each in ends for step_ends in of_each), strict=True)
+        return self.beta * torch.stack([piece[:end].sum() for piece, step_ends in each for end in step_ends])
 
 
 def load_scorer(
@@ -201,10 +196,12 @@ def load_scorer(
     if not reference:
         return load_reward_model(config).freeze()
     policy = load_policy(config)
-    found = ImplicitRewardModel(policy.freeze() if frozen else policy, load_policy(config.at(reference)).freeze(), beta)
-    if found.tokenizer.get_vocab() != found.reference.tokenizer.get_vocab():
+    scorer = ImplicitRewardModel(
+        policy.freeze() if frozen else policy, load_policy(config.at(reference)).freeze(), beta
+    )
+    if scorer.tokenizer.get_vocab() != scorer.reference.tokenizer.get_vocab():
         raise ModelError(
             f"{config.path!r} and its reference {reference!r} have different tokenizers: their log-probabilities are "
             "not of the same tokens; allowed is the model that it was trained from"
         )
-    return found
+    return scorer

@@ -216,7 +216,7 @@ def test_adapters_go_on_with_their_own_settings_only(saved: Path, start: Start) 
         ({"alpha": 9}, "lora.alpha = 9, and theirs is 8"),
         ({"targets": ["q_proj"]}, "lora.targets = ('q_proj',), and they adapt down_proj, gate_proj"),
     ):
-        with pytest.raises(ConfigError, match="cannot go on as the recipe says") as found:
+        with pytest.raises(ConfigError, match="cannot be trained further as the recipe says") as found:
             start(str(saved), lora)
         assert says in str(found.value)
 

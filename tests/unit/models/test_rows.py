@@ -17,12 +17,12 @@ from torch import Tensor
 from groupwise.errors import ConfigError, InvariantError, ModelError
 from groupwise.models import loading
 from groupwise.models import rows as module
+from groupwise.models.activations import layers_of
 from groupwise.models.config import LoraConfig, ModelConfig
 from groupwise.models.policy import Policy, load_policy, load_policy_in_rows, start_policy
 from groupwise.models.reward_model import start_reward_model
 from groupwise.models.rows import INDEX, SINGLE, fill
 from groupwise.models.sharded import ENTRIES
-from groupwise.models.size import layers_of
 from groupwise.ranks.group import RANKS
 from groupwise.ranks.sharding import own_rows, shard
 

@@ -21,8 +21,9 @@ from groupwise.checks.memory import REHEARSAL, plan
 from groupwise.checks.memory_of_rank import plan_of_rank
 from groupwise.config import parse
 from groupwise.errors import ConfigError
+from groupwise.models.activations import layers_of
 from groupwise.models.config import resolve
-from groupwise.models.size import language_model_size, layers_of
+from groupwise.models.size import language_model_size
 from groupwise.ranks.group import RANKS
 from groupwise.ranks.sharding import shard
 from groupwise.trainers.grpo import GrpoRecipe
