@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from groupwise_lab.claims.decision import Bounds, seeds_needed
 
-from groupwise.algorithms.decision import Bounds, seeds_needed
 from groupwise.algorithms.statistics import mean_over_seeds
 from groupwise.config import parse
 from groupwise.evaluation.evaluate import evaluate

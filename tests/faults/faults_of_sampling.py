@@ -47,8 +47,8 @@ FAULTS = (
         (
             Edit(
                 "training",
-                "self.policy.token_logprobs(micro.packed, self.temperature)",
-                "self.policy.token_logprobs(micro.packed, 1.0)",
+                "policy.token_logprobs(micro.packed, updater.temperature)",
+                "policy.token_logprobs(micro.packed, 1.0)",
             ),
         ),
     ),

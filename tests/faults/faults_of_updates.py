@@ -147,8 +147,8 @@ FAULTS = (
         (
             Edit(
                 "training",
-                "before if self.first else self._old(micro)",
-                "logprobs if self.first else self._old(micro)",
+                "before if first else old",
+                "logprobs if first else old",
             ),
         ),
     ),

@@ -8,9 +8,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
-from groupwise.algorithms.decision import CLAIMED, LEAST_SEEDS, Bounds, bounds
 from groupwise.config import ReadIf, Section, load
 from groupwise.errors import ConfigError
+from groupwise_lab.claims.decision import CLAIMED, LEAST_SEEDS, Bounds, bounds
 
 ARMS = "arms.toml"
 SHORT = 4.0

@@ -4,9 +4,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from groupwise.algorithms.decision import LEAST_SEEDS, Decision, Ruling, decide, slope
 from groupwise.algorithms.statistics import Estimate, mean_over_seeds
 from groupwise_lab.claims.config import Claim, Measured, Statistic
+from groupwise_lab.claims.decision import LEAST_SEEDS, Decision, Ruling, decide, slope
 from groupwise_lab.claims.results import Result, Results
 
 

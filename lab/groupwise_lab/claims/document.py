@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from groupwise.algorithms.decision import LEAST_SEEDS, Ruling
 from groupwise.algorithms.statistics import Estimate
 from groupwise_lab.claims.config import Claim, Ledger, Statistic
 from groupwise_lab.claims.decided import Decided, decided, shown
+from groupwise_lab.claims.decision import LEAST_SEEDS, Ruling
 from groupwise_lab.claims.results import Results
 
 HEAD = """# Claims

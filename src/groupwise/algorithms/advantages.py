@@ -33,27 +33,27 @@ class AdvantageEstimator(KindSection):
     """An estimator and its dials. One that looks at one group at a time needs `within` alone."""
 
     needs_rivals: ClassVar[bool] = True
-    """Whether it compares the completions of a problem with each other, so that one alone teaches nothing."""
+    """True where completions of a problem are compared with each other, so that one alone teaches nothing."""
     reads: ClassVar[Literal["reward", "parts", "steps", "tokens"]] = "reward"
     """`reward`: the completion's, and what earned more never gets less; `parts`: each part of it on its own; `steps`:
     the rewards of its steps, by `of_steps`; `tokens`: the reward and the tokens, by `of_tokens`."""
     needs_decided_ends: ClassVar[bool] = False
-    """Whether steps must cover a completion to its end, and end where the text before says so: else it is biased."""
+    """True where it is biased unless steps cover a completion to its end, and end where the text before says so."""
     refuses_negative: ClassVar[bool] = False
-    """Whether a negative reward is an error."""
+    """True where a negative reward is an error."""
 
     def __call__(self, groups: Sequence[GroupRewards]) -> list[Tensor]:
-        """All groups of a step to their advantages, (G,) each."""
+        """Map all groups of a step to their advantages, (G,) each."""
         return [_or_zeros(self, group.total) for group in groups]
 
     def within(self, rewards: Tensor) -> Tensor:
-        """The rewards of one group, (G,), to its advantages; not asked where all rewards are equal."""
+        """Map the rewards of one group, (G,), to its advantages; not called where all rewards are equal."""
         raise NotImplementedError
 
     def of_steps(
         self, step_rewards: Sequence[Tensor], step_ends: Sequence[Tensor], lengths: Sequence[int]
     ) -> list[Tensor]:
-        """Advantages of the tokens of one group's completions, (T_i,) each.
+        """Return advantages of the tokens of one group's completions, (T_i,) each.
 
         Args:
             step_rewards: (K_i,) per completion.
@@ -63,7 +63,7 @@ class AdvantageEstimator(KindSection):
         raise NotImplementedError
 
     def of_tokens(self, rewards: Sequence[float], token_ids: Sequence[Sequence[int]]) -> list[Tensor]:
-        """Advantages of the tokens of one group's completions, (T_i,) each, from their rewards and token ids."""
+        """Return advantages of the tokens of one group's completions, (T_i,) each, from rewards and token ids."""
         raise NotImplementedError
 
 
@@ -99,7 +99,7 @@ class GroupNormalised(GroupMean):
 
 
 class GroupNormalisedSample(GroupMean):
-    """As `group_normalised` with the sample std (divisor G-1), as TRL and verl compute it. Needs G >= 2."""
+    """Âᵢ = (rᵢ - mean(r)) / std(r), sample std (divisor G-1), as TRL and verl compute it. Needs G >= 2."""
 
     def within(self, rewards: Tensor) -> Tensor:
         return super().within(rewards) / (rewards.std(correction=1) + STD_EPS)
@@ -222,7 +222,7 @@ ADVANTAGES = Kinds(
 
 
 def advantage(kind: str, **dials: float) -> AdvantageEstimator:
-    """An estimator by its kind."""
+    """Return an estimator by its kind."""
     estimator = ADVANTAGES.read({"kind": kind, **dials})
     assert isinstance(estimator, AdvantageEstimator)  # the table takes no others
     return estimator
@@ -233,11 +233,11 @@ def step_advantages(
     parts: Sequence[Sequence[Sequence[float]]],
     estimator: AdvantageEstimator,
 ) -> list[tuple[float | None, ...]]:
-    """Advantages of all completions of a step, by group; None stays None.
+    """Return the advantages of all completions of a step, by group; None stays None.
 
     Args:
         rewards: of each group's completions, None where the verifier failed.
-        parts: the parts of each reward; what stands at a None is not read.
+        parts: the parts of each reward; not read at a None.
         estimator: one that reads rewards or their parts.
     """
     judged = [[i for i, reward in enumerate(group) if reward is not None] for group in rewards]

@@ -1,4 +1,4 @@
-"""Intervals by the bootstrap: the problems are drawn again, with replacement, and the figure computed anew.
+"""Intervals by the bootstrap: the problems are drawn again, with replacement, and the figure computed of each draw.
 
 Efron and Tibshirani 1993, "An Introduction to the Bootstrap", §13.3 (percentiles).
 """
@@ -15,7 +15,7 @@ NUM_RESAMPLES = 2000
 
 
 def resampled_weights(num_problems: int, seed: int = 0) -> NDArray[np.float64]:
-    """(R, P) share that each of the P problems has in each resample; every row sums to 1."""
+    """Return (R, P) shares of the P problems in each resample; every row sums to 1."""
     numbers = uniforms(key("bootstrap", seed, num_problems), np.arange(NUM_RESAMPLES * num_problems))
     chosen = (numbers * num_problems).astype(np.int64).reshape(NUM_RESAMPLES, num_problems)
     cells = chosen + num_problems * np.arange(NUM_RESAMPLES)[:, None]
@@ -24,7 +24,7 @@ def resampled_weights(num_problems: int, seed: int = 0) -> NDArray[np.float64]:
 
 
 def bootstrap_share(values: Sequence[float], seed: int = 0) -> Estimate:
-    """Mean over problems of shares in [0, 1] with its 95 % interval.
+    """Return the mean over problems of shares in [0, 1] with its 95 % interval.
 
     Equal values leave nothing to resample, which is no certainty: there the interval is Wilson's.
 
@@ -39,7 +39,7 @@ def bootstrap_share(values: Sequence[float], seed: int = 0) -> Estimate:
 
 
 def bootstrap_difference(before: Sequence[float], after: Sequence[float], seed: int = 0) -> Estimate:
-    """Mean of after - before over the same problems with its 95 % interval; infinitely wide for fewer than two.
+    """Return the mean of after - before over the same problems, 95 % interval; infinitely wide for fewer than two.
 
     Raises:
         ValueError: the problems are not the same.
@@ -55,7 +55,7 @@ def bootstrap_difference(before: Sequence[float], after: Sequence[float], seed: 
 def bootstrap_way(
     start: Sequence[float], reached: Sequence[float], end: Sequence[float], seed: int = 0
 ) -> Estimate | None:
-    """Share of the way from one mean to another that a third has covered: (r - s) / (e - s), with its 95 % interval.
+    """Return the share (r - s) / (e - s) of the way from one mean to another, with its 95 % interval.
 
     All three are of the same problems. None where there is no way: e - s is not above 0 in 97.5 % of the resamples.
     """

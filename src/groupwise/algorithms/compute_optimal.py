@@ -16,14 +16,14 @@ Ints = NDArray[np.int64]
 
 
 def folds(num_problems: int, seed: int = 0) -> Ints:
-    """(P,) 0 or 1: two halves of the problems, drawn; their sizes differ by at most one."""
+    """Return (P,) 0 or 1: two random halves of the problems; their sizes differ by at most one."""
     result = np.zeros(num_problems, np.int64)
     result[permutation(num_problems, "folds", seed)[num_problems // 2 :]] = 1
     return result
 
 
 def quantile_bins(values: Sequence[float], num_bins: int = 5) -> Ints:
-    """(P,) bin of each problem, about equally many in each, the lowest values in bin 0; equal values share a bin.
+    """Return the (P,) bin of each problem, about equally many in each, lowest values first; equal ones share a bin.
 
     >>> quantile_bins([0.1, 0.9, 0.5, 0.1], num_bins=2).tolist()
     [0, 1, 1, 0]
@@ -34,7 +34,7 @@ def quantile_bins(values: Sequence[float], num_bins: int = 5) -> Ints:
 
 
 def absolute_bins(values: Sequence[float], num_bins: int = 5) -> Ints:
-    """(P,) bin of each share in [0, 1] by fixed, equally wide bounds; 1 belongs to the last bin.
+    """Return the (P,) bin of each share in [0, 1] by equally wide bounds; 1 belongs to the last bin.
 
     >>> absolute_bins([0.0, 0.2, 0.55, 1.0]).tolist()
     [0, 1, 2, 4]
@@ -43,7 +43,7 @@ def absolute_bins(values: Sequence[float], num_bins: int = 5) -> Ints:
 
 
 def cross_fitted(accuracy: NDArray[np.float64], bins: Ints, fold: Ints) -> Ints:
-    """(P,) index of the method that every problem gets.
+    """Return the (P,) index of the method that every problem gets.
 
     In a bin a half of the problems gets the method with the highest mean accuracy over the other half's problems of
     this bin; where it has none there, the one that is best on the whole other half. The first of equal ones.

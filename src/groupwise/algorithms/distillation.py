@@ -49,7 +49,7 @@ def jsd(student: Tensor, teacher: Tensor, beta: float = 0.5) -> Tensor:
 
 
 class Comparison(NamedTuple):
-    """How a student is compared with its teacher."""
+    """Settings of the comparison of a student with its teacher."""
 
     divergence: str = "forward_kl"
     """A name in `DIVERGENCES`."""
@@ -62,7 +62,7 @@ class Comparison(NamedTuple):
 
 
 def divergence_of(student: Tensor, teacher: Tensor, comparison: Comparison) -> Tensor:
-    """(n,) divergence in nats of the distributions that logits (n, V) of student and teacher mean.
+    """Return the (n,) divergence in nats between the distributions of logits (n, V) of student and teacher.
 
     It is that of the distributions at the temperature, without Hinton's factor T². With `top_k` both are reduced to the
     same k + 1 classes, so it never exceeds that of all tokens (data-processing inequality) and is a true divergence:
@@ -97,7 +97,7 @@ class Outputs(NamedTuple):
     """(V,)"""
 
     def cut(self, vocabulary: int) -> "Outputs":
-        """The head of the first tokens of the vocabulary."""
+        """Return the head of the first tokens of the vocabulary."""
         return Outputs(self.hidden, self.weight[:vocabulary], None if self.bias is None else self.bias[:vocabulary])
 
     def logits(self, rows: slice) -> Tensor:
@@ -115,7 +115,7 @@ class Compared(NamedTuple):
 
 
 def total_divergence(student: Outputs, teacher: Outputs, comparison: Comparison) -> Compared:
-    """Sum of the divergences of M tokens, differentiable with respect to the student's hidden states, weight and bias.
+    """Sum the divergences of M tokens, differentiable with respect to the student's hidden states, weight and bias.
 
     Logits exist for a chunk of tokens at a time. As only the sum leaves, its gradient is made while they are there,
     and nothing is computed twice.

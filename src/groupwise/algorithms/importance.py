@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 class ImportanceWeights(NamedTuple):
-    """Weights and how much of the sample they leave."""
+    """Weights, and the sums of which the effective sample size is made."""
 
     weights: Tensor
     """(N,) factor of each token's policy loss; no gradient."""

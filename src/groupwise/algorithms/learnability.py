@@ -1,4 +1,4 @@
-"""What a small sample of a task says about training on it: groups that will teach nothing, and what dev can resolve.
+"""Predictions for training from a small sample of a task: groups that will teach nothing, and dev's resolution.
 
 Problems differ: some are always solved, some never. The share of groups without a signal is therefore no function of
 the mean pass rate, and is estimated problem by problem.
@@ -15,7 +15,7 @@ POWER = 2.801585218
 
 
 def flat_share(rewards: Sequence[Sequence[float]], group_size: int) -> float:
-    """Expected share of groups whose completions all earn the same, without bias.
+    """Return the expected share of groups whose completions all earn the same, without bias.
 
     Of a problem with n samples, c_v of which earned v, every subset of G is an equally likely group: it is flat with
     probability Σ_v C(c_v, G) / C(n, G). With two rewards that is [C(c, G) + C(n - c, G)] / C(n, G); the mean over
@@ -48,7 +48,7 @@ class Spread(NamedTuple):
 
 
 def fitted(correct: Sequence[int], samples: Sequence[int]) -> Spread:
-    """The beta distribution with the pass rates' unbiased first two moments.
+    """Return the beta distribution with the pass rates' unbiased first two moments.
 
     E[p] is the mean of c / n, and E[p²] that of c (c - 1) / (n (n - 1)); a + b = (E[p] - E[p²]) / (E[p²] - E[p]²).
 
@@ -67,7 +67,7 @@ def fitted(correct: Sequence[int], samples: Sequence[int]) -> Spread:
 
 
 def flat_share_of(spread: Spread, group_size: int) -> float:
-    """Share of groups of right answers alone or wrong ones alone, for group sizes beyond the sample.
+    """Return the share of groups all right or all wrong, for group sizes beyond the sample.
 
     E[p^G] + E[(1 - p)^G] under the beta distribution: Π_{i<G} (a + i) / (a + b + i), and the same with b.
 
@@ -87,7 +87,7 @@ def _power(a: float, total: float, size: int) -> float:
 
 
 def smallest_difference(correct: Sequence[int], samples: Sequence[int], num_problems: int, num_samples: int) -> float:
-    """Smallest difference in pass@1 that two evaluations of the same problems can tell from chance.
+    """Return the smallest difference in pass@1 that two evaluations of the same problems can tell from chance.
 
     The problems are the same, so what is left is sampling: 2.80 √(2 v / (N k)), v the mean variance within a problem,
     c (n - c) / (n (n - 1)). Where problems change by different amounts it takes more: this is a lower bound.

@@ -10,7 +10,7 @@ MAX_LOGITS = 1 << 22
 
 
 class TokenLogprobs(NamedTuple):
-    """What the head says about M tokens; both fp32, in nats."""
+    """Outputs of the head at M tokens; both fp32, in nats."""
 
     logprobs: Tensor
     """(M,) log pi(token)."""
@@ -21,7 +21,7 @@ class TokenLogprobs(NamedTuple):
 def token_logprobs(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, temperature: float = 1.0
 ) -> TokenLogprobs:
-    """log softmax((h Wᵀ + b) / T) at the targets, and the entropy of that softmax, both differentiable.
+    """Compute log softmax((h Wᵀ + b) / T) at the targets, and the entropy of that softmax, both differentiable.
 
     Logits are made for a chunk of tokens at a time and made again in the backward, so memory does not grow with
     tokens × vocabulary. Always fp32, whatever the dtype of the model.

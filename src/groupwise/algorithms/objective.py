@@ -1,4 +1,4 @@
-"""The contribution of a token to the loss, and its weight: the loss is Σ weight · token loss.
+"""The contribution of a token to the loss, and its weight: the loss is Σ weight · token loss. And the critic's loss.
 
 A token's loss is policy loss, KL to the reference and entropy bonus. The weights are made once per update from all its
 completions, before the first backward; a micro-batch cannot change them. Completions without signal count in every
@@ -50,7 +50,7 @@ AGGREGATIONS: dict[str, Callable[[Tensor, BatchSize], Tensor]] = {
 
 
 def token_weights(lengths: Tensor, batch: BatchSize, aggregation: str) -> Tensor:
-    """Weight of every token: completions of `lengths` (B,) -> (sum of lengths,).
+    """Return the weight of every token: completions of `lengths` (B,) -> (sum of lengths,).
 
     >>> token_weights(torch.tensor([1, 3]), BatchSize(2, 4, 8), "sequence")
     tensor([0.5000, 0.1667, 0.1667, 0.1667])
@@ -59,7 +59,7 @@ def token_weights(lengths: Tensor, batch: BatchSize, aggregation: str) -> Tensor
 
 
 class Objective(NamedTuple):
-    """Which policy loss, and what is added to it."""
+    """A policy loss and the terms added to it."""
 
     policy_loss: PolicyLoss = ClippedRatio(kind="clipped_ratio")
     kl_coef: float = 0.0
@@ -72,12 +72,12 @@ class Objective(NamedTuple):
 
 
 class Tokens(NamedTuple):
-    """What is known about N completion tokens of B completions; (N,) unless said otherwise."""
+    """N completion tokens of B completions; (N,) unless said otherwise."""
 
     logprobs: Tensor
-    """Of the policy that is trained; with gradient."""
+    """log π of the policy that is trained; with gradient."""
     entropy: Tensor
-    """Of the distribution that the token is from; with gradient."""
+    """Entropy of the distribution that the token is from; with gradient."""
     old_logprobs: Tensor
     advantages: Tensor
     lengths: Tensor

@@ -17,7 +17,7 @@ from groupwise.config.kinds import Kinds, KindSection
 
 
 class TokenLosses(NamedTuple):
-    """Per-token loss and what a person wants to know about it; all (N,)."""
+    """Per-token loss and figures for the report; all (N,)."""
 
     loss: Tensor
     """To be minimised; with gradient."""
@@ -31,10 +31,10 @@ class PolicyLoss(KindSection):
     """A policy loss and its dials."""
 
     on_policy_only: ClassVar[bool] = False
-    """Whether it is right only while the weights are those that sampled: one update per step."""
+    """True where it is right only while the weights are those that sampled: one update per step."""
 
     def __call__(self, logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, lengths: Tensor) -> TokenLosses:
-        """The loss of every token."""
+        """Compute the loss of every token."""
         raise NotImplementedError
 
 
@@ -74,7 +74,7 @@ class ClippedRatio(PolicyLoss):
         return self.clipped((logprobs - old_logprobs).exp(), advantages)
 
     def clipped(self, ratio: Tensor, advantages: Tensor) -> TokenLosses:
-        """The loss of tokens with these ratios."""
+        """Compute the loss of tokens with these ratios."""
         unclipped = ratio * advantages
         bounded = ratio.clamp(1 - self.clip_low, 1 + self.clip_high) * advantages
         objective = torch.minimum(unclipped, bounded)
@@ -87,7 +87,7 @@ class ClippedRatio(PolicyLoss):
 
 
 class SequenceRatio(ClippedRatio):
-    """As `clipped_ratio` with s = (π(o) / π_old(o))^(1/|o|) at every token of o: GSPO (arXiv:2507.18071, eq. 5 and 7).
+    """`clipped_ratio` with s = (π(o) / π_old(o))^(1/|o|) at every token of o: GSPO (arXiv:2507.18071, eq. 5 and 7).
 
     The ratio is the geometric mean over the sequence, so bounds are narrow (the paper: 3e-4 and 4e-4) and whole
     completions are clipped. On-policy its gradient is that of `clipped_ratio`.
@@ -152,7 +152,7 @@ POLICY_LOSSES = Kinds(
 
 
 def policy_loss(kind: str, **dials: float) -> PolicyLoss:
-    """A policy loss by its kind."""
+    """Return a policy loss by its kind."""
     loss = POLICY_LOSSES.read({"kind": kind, **dials})
     assert isinstance(loss, PolicyLoss)  # the table takes no others
     return loss

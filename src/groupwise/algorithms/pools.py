@@ -1,4 +1,4 @@
-"""What a choice among k samples is worth, exactly, from one pool of n samples of a problem.
+"""The worth of a choice among k samples, exactly, from one pool of n samples of a problem.
 
 Every figure is the mean over all subsets of k samples: drawing with replacement would be biased. Majority votes are in
 `statistics.majority_at_k`.
@@ -28,11 +28,11 @@ class Expected(NamedTuple):
 
     value: float
     standard_error: float
-    """Of drawing subsets; 0 where all were counted."""
+    """From drawing subsets; 0 where all were counted."""
 
 
 def best_of_k(scores: Sequence[float], correct: Sequence[bool], k: int) -> float:
-    """Expected accuracy of the best-scored of k of a problem's n samples, over all subsets of k; ties are drawn.
+    """Return the expected accuracy of the best-scored of k of n samples, over all subsets of k; ties are drawn.
 
     With groups of equal scores from the top, a_g samples above group g, m_g in it and p_g of these correct, it is
     sum_g p_g [C(n - a_g, k) - C(n - a_g - m_g, k)] / C(n, k). The score "is correct" gives pass@k, a constant c / n.
@@ -59,7 +59,7 @@ def best_of_k(scores: Sequence[float], correct: Sequence[bool], k: int) -> float
 def weighted_vote(
     answers: Sequence[str | None], scores: Sequence[float], correct: Sequence[bool], k: int, seed: int = 0
 ) -> Expected:
-    """Expected accuracy of the answer with the largest sum of scores among k of n samples; ties are drawn.
+    """Return the expected accuracy of the answer with the largest sum of scores among k of n samples; ties are drawn.
 
     Math-Shepherd (arXiv:2312.08935) and best-of-N weighted (Snell et al. 2024, arXiv:2408.03314). There is no closed
     form for real scores: all subsets are counted up to C(16, 8) of them, else `NUM_DRAWN` are drawn, by the seed alone.
@@ -69,7 +69,7 @@ def weighted_vote(
 
     Args:
         answers: canonical answer of each sample, None where there is none: it does not vote.
-        scores: what each sample's vote counts.
+        scores: weight of each sample's vote.
         correct: whether each was judged right; an answer is right if any of its samples is.
         k: votes.
         seed: of the drawn subsets.

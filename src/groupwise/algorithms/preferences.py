@@ -32,7 +32,7 @@ def centring(chosen: Tensor, rejected: Tensor) -> Tensor:
 
 
 class PairLogprobs(NamedTuple):
-    """What is known about the completions of B pairs; (B,)."""
+    """Log-probabilities of the completions of B pairs; (B,)."""
 
     chosen: Tensor
     """log π of the whole chosen completion; with gradient."""
@@ -46,7 +46,7 @@ class PairLogprobs(NamedTuple):
 
 
 class Strength(NamedTuple):
-    """How strongly a loss pulls; what does not apply to a loss is not read by it."""
+    """Coefficients of a loss; each loss reads those that apply to it."""
 
     beta: float = 0.1
     """β."""
@@ -115,7 +115,7 @@ REFERENCE_FREE = frozenset({"simpo"})
 
 
 def preferred(chosen: ArrayLike, rejected: ArrayLike) -> list[float]:
-    """For each pair 1 where the chosen completion scores higher, 0 where it does not, 1/2 for equal scores.
+    """Return for each pair 1 where the chosen completion scores higher, 0 where it does not, 1/2 for equal scores.
 
     Their mean is the accuracy.
 
@@ -137,7 +137,7 @@ class ReliabilityBin(NamedTuple):
 
 
 def reliability(chosen: ArrayLike, rejected: ArrayLike, num_bins: int = 10) -> list[ReliabilityBin]:
-    """Confidence and accuracy in bins of equally many pairs, least confident first.
+    """Return confidence and accuracy in bins of equally many pairs, least confident first.
 
     The confidence is σ(|r_c - r_r|). Bins differ by one pair at most, and are as many as there are pairs at most.
 

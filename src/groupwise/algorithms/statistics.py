@@ -25,7 +25,7 @@ class Estimate(NamedTuple):
 
 
 def pass_at_k(num_samples: int, num_correct: int, k: int) -> float:
-    """Unbiased pass@k of one problem: 1 - C(n-c, k) / C(n, k) (Chen et al. 2021, arXiv:2107.03374, eq. 1).
+    """Return the unbiased pass@k of one problem: 1 - C(n-c, k) / C(n, k) (Chen et al. 2021, arXiv:2107.03374, eq. 1).
 
     >>> pass_at_k(num_samples=4, num_correct=1, k=2)
     0.5
@@ -38,7 +38,7 @@ def pass_at_k(num_samples: int, num_correct: int, k: int) -> float:
 
 
 def mean_share(shares: Sequence[float]) -> Estimate:
-    """Mean over problems of shares in [0, 1], with a Wilson interval over problems.
+    """Return the mean over problems of shares in [0, 1], with a Wilson interval over problems.
 
     Samples of one problem are not independent, so the problems are the units: n_eff = p(1-p) / (var(shares) / n),
     at least n. Stays inside [0, 1] and is never empty, also when all problems are solved.
@@ -55,7 +55,7 @@ def mean_share(shares: Sequence[float]) -> Estimate:
 
 
 def paired_difference(before: Sequence[float], after: Sequence[float]) -> Estimate:
-    """Mean of after - before over the same problems, with a normal 95 % interval (needs at least 2 problems)."""
+    """Return the mean of after - before over the same problems, with a normal 95 % interval (needs 2 problems)."""
     if len(before) != len(after):
         raise ValueError(
             f"a paired difference needs the same problems on both sides, got {len(before)} and {len(after)}"
@@ -72,7 +72,7 @@ T_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2
 
 
 def mean_over_seeds(values: Sequence[float]) -> Estimate:
-    """Mean of a few independent runs, with Student's 95 % interval; infinitely wide for fewer than two.
+    """Return the mean of a few independent runs, with Student's 95 % interval; infinitely wide for fewer than two.
 
     >>> mean_over_seeds([0.5, 0.7])
     Estimate(value=0.6, low=-0.6706, high=1.8706)
@@ -85,7 +85,7 @@ def mean_over_seeds(values: Sequence[float]) -> Estimate:
 
 
 def majority_at_k(right: Sequence[int], wrong: Sequence[int], abstained: int, k: int) -> float:
-    """Expected accuracy of the majority vote of k of a problem's n samples, over all subsets of k; ties are drawn.
+    """Return the expected accuracy of the majority vote of k of n samples, over all subsets of k; ties are drawn.
 
     An answer wins in a subset where it is the most frequent one; of t + 1 answers that are equally frequent, each wins
     with probability 1 / (t + 1). A right answer of n_a samples wins with v votes in

@@ -26,7 +26,7 @@ class Process(AdvantageEstimator):
 
     reads = "steps"
     outcome_weight: float = Field(1.0, ge=0, allow_inf_nan=False)
-    """What the outcome counts beside one step (1: as much as a step, DeepSeekMath)."""
+    """Weight of the outcome beside one step (1: as much as a step, DeepSeekMath)."""
 
     def of_steps(
         self, step_rewards: Sequence[Tensor], step_ends: Sequence[Tensor], lengths: Sequence[int]
@@ -99,7 +99,7 @@ class ProcessMin(AdvantageEstimator):
     temperature: float = Field(0.1, gt=0)
     """T; towards 0 the minimum alone counts (PURE: 0.1)."""
     outcome_weight: float = Field(1.0, ge=0)
-    """What the outcome counts beside the steps (0: process rewards alone, which PURE saw hacked)."""
+    """Weight of the outcome beside the steps (0: process rewards alone, which PURE saw hacked)."""
 
     def of_steps(
         self, step_rewards: Sequence[Tensor], step_ends: Sequence[Tensor], lengths: Sequence[int]

@@ -1,4 +1,4 @@
-"""How well scores of steps find mistakes: ProcessBench's F1, the area under the curve, calibration."""
+"""Scores of steps: joined to one of the completion, and measured by the mistakes that they find."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -7,16 +7,16 @@ from typing import NamedTuple
 import numpy as np
 
 Scores = Sequence[float]
-"""Of each step of one completion, the chance that it is right."""
+"""For each step of one completion, the chance that it is right."""
 
 
 class FirstErrors(NamedTuple):
     """Share of first mistakes found; nan where there is nothing to find."""
 
     erroneous: float
-    """Of the completions with a mistake, the share whose first one was named exactly."""
+    """Share of the completions with a mistake whose first one was named exactly."""
     correct: float
-    """Of those without, the share in which none was named."""
+    """Share of those without in which none was named."""
 
     @property
     def f1(self) -> float:
@@ -26,7 +26,7 @@ class FirstErrors(NamedTuple):
 
 
 def predicted(scores: Scores, threshold: float) -> int | None:
-    """Index of the first step whose score is below the threshold; None without one.
+    """Return the index of the first step whose score is below the threshold; None without one.
 
     >>> predicted([0.9, 0.4, 0.1], threshold=0.5)
     1
@@ -35,7 +35,7 @@ def predicted(scores: Scores, threshold: float) -> int | None:
 
 
 def first_errors(scores: Sequence[Scores], truth: Sequence[int | None], threshold: float) -> FirstErrors:
-    """How often the first mistake is named.
+    """Measure how often the first mistake is named.
 
     >>> first_errors([[0.9, 0.2], [0.9, 0.8]], [1, None], threshold=0.5).f1
     1.0
@@ -47,7 +47,7 @@ def first_errors(scores: Sequence[Scores], truth: Sequence[int | None], threshol
 
 
 def best_threshold(scores: Sequence[Scores], truth: Sequence[int | None]) -> float:
-    """The threshold with the highest F1, the middle of the first widest range of them; to be chosen on other rows.
+    """Return the threshold with the highest F1, the middle of its widest range; to be chosen on other rows.
 
     A completion with its first mistake at e is right for thresholds above score e up to the least score before it, one
     without a mistake up to its least score; so only scores can be bounds, and all of them are tried.
@@ -80,7 +80,7 @@ def best_threshold(scores: Sequence[Scores], truth: Sequence[int | None]) -> flo
 
 
 def area_under_curve(scores: Scores, right: Sequence[bool]) -> float:
-    """Chance that a right step scores above a wrong one, equal scores counting half; nan where one kind is missing.
+    """Return the chance that a right step scores above a wrong one, equal scores counting half; nan without both.
 
     >>> area_under_curve([0.9, 0.5, 0.5, 0.1], [True, True, False, False])
     0.875
@@ -94,7 +94,7 @@ def area_under_curve(scores: Scores, right: Sequence[bool]) -> float:
 
 
 def step_calibration(scores: Scores, labels: Sequence[float], bins: int = 10) -> float:
-    """Expected calibration error: |mean label - mean score| in bins of equal width, weighted by their steps.
+    """Return the expected calibration error: |mean label - mean score| in bins of equal width, weighted by their steps.
 
     >>> round(step_calibration([0.9, 0.9, 0.1], [1, 0, 0]), 4)
     0.3
@@ -119,7 +119,7 @@ correctness. `mean` is there to compare: steps that do nothing raise it."""
 
 
 def aggregated(scores: Sequence[float], how: str) -> float:
-    """The score of a completion from those of its steps; 0, the lowest that there is, without steps.
+    """Return the score of a completion from those of its steps; 0, the lowest, without steps.
 
     >>> [aggregated([0.5, 1.0, 0.75], how) for how in AGGREGATES]
     [0.75, 0.5, 0.375, 0.75]

@@ -17,13 +17,12 @@ from groupwise.errors import RankError
 
 
 class RanksConfig(Section):
-    """Several processes that train one model together (docs/do/cards.md); how many there are, the command line says."""
+    """Several processes that train one model together (docs/do/cards.md); the command line sets their number."""
 
     partial_sums: int = Field(0, ge=0)
-    """Gradients are added up in so many partial sums, which are then added pairwise, and problems are sampled in so
-    many shares. Runs with the same number give the same bits in one process, on half as many ranks and on as many;
-    0: as many as there are ranks. In one process a number above 1 samples more slowly, and holds some gradients more.
-    """
+    """Number of partial sums of gradients, which are then added pairwise, and of shares in which problems are sampled.
+    Runs with the same number give the same bits in one process, on half as many ranks and on as many; 0: as many as
+    there are ranks. In one process a number above 1 samples more slowly, and holds some gradients more."""
     deadline_s: float = Field(1800.0, gt=0)
     """Seconds that a rank waits for the others before it gives them up and ends."""
     offload: bool = False
@@ -33,7 +32,7 @@ class RanksConfig(Section):
 
 
 def launch(ranks: int, arguments: Sequence[str]) -> None:
-    """Run `groupwise` with these arguments in so many processes of this machine, until the last one ends.
+    """Run `groupwise --ranks`: start processes of these arguments on this machine, as torchrun does, and wait for them.
 
     Raises:
         RankError: one was killed.

@@ -1,7 +1,7 @@
 """The processes that train one model together, of which this is one; the only place that knows how many there are.
 
 All ranks run the same program on the same problems and hold the same groups, advantages and micro-batches; only what
-takes long is divided: sampling, verifying, forwards and backwards, and the storage of weights. What each one found goes
+takes long is divided: sampling, verifying, forwards and backwards, and the storage of weights. The results of each go
 to all of them before anything is decided, so a decision needs no message: every rank comes to the same one.
 """
 
@@ -24,9 +24,9 @@ from groupwise.ranks import RanksConfig
 
 T = TypeVar("T")
 CONNECT_WAITS = 5
-"""gloo waits so many of its timeouts for the first connection to a rank, which may have been lost since it came."""
+"""Timeouts that gloo waits for the first connection to a rank, which may have been lost since it came."""
 CONNECT_S = 5.0
-"""The least that one of them is, in seconds."""
+"""The shortest of them, in seconds."""
 
 
 class Ranks:
@@ -37,12 +37,11 @@ class Ranks:
         self._store: Any = None
         self._meetings = 0
         self._board: Any = None
-        """Where ranks leave words for each other; without others it is `_words`."""
+        """Store in which ranks leave words for each other; one process uses `_words`."""
         self._words: dict[str, bytes] = {}
         self.deadline_s = math.inf
-        """How long a rank waits for the others."""
         self.offloads = False
-        """Whether what ranks share out lies in the processor's memory, wherever they compute."""
+        """True where the weights in shares lie in the processor's memory, wherever ranks compute."""
 
     @property
     def is_first(self) -> bool:
@@ -51,7 +50,7 @@ class Ranks:
 
     @property
     def are_sums_fixed(self) -> bool:
-        """Whether sums of gradients are made so that they do not depend on the number of ranks."""
+        """True where sums of gradients do not depend on the number of ranks."""
         return self.partial_sums > 1
 
     @contextmanager
@@ -97,7 +96,7 @@ class Ranks:
         dist.distributed_c10d._set_pg_timeout(deadline)
 
     def _await_all(self, deadline: timedelta) -> None:
-        """Until every rank is there, so that to come and to connect are two waits, each with its own end."""
+        """Wait until every rank is there, so that coming and connecting are two waits, each with a deadline."""
         self._board.set(f"here/{self.rank}", "")
         self._board.wait([f"here/{rank}" for rank in range(self.size)], deadline)
 
@@ -110,7 +109,7 @@ class Ranks:
         self._board, self.deadline_s, self.offloads = None, math.inf, False
 
     def is_first_to_say(self, sentence: str) -> bool:
-        """True for the first rank that asks, so that what all found wrong is said once; before they met, for each."""
+        """Return True for the first rank that asks, so that all say an error once; before they meet, for each."""
         if self._store is None:
             return True
         with suppress(Exception):  # the store may be gone with its process
@@ -120,7 +119,7 @@ class Ranks:
     # ------------------------------------------------------------------------------------------- what all ranks know
 
     def to_all(self, own: T) -> list[T]:
-        """What every rank has here, in their order."""
+        """Return the objects of all ranks, in their order."""
         if self.size == 1:
             return [own]
         import torch.distributed as dist
@@ -130,7 +129,7 @@ class Ranks:
         return everyone
 
     def by_first(self, work: Callable[[], T]) -> T:
-        """The first rank does it, and all get the result, or the error of a user's that it raised."""
+        """Let the first rank do it, and return its result, or raise its `GroupwiseError`, on all."""
         if self.size == 1:
             return work()
         import torch.distributed as dist
@@ -148,11 +147,11 @@ class Ranks:
         return result
 
     def most(self, count: int) -> int:
-        """The largest of all ranks' counts."""
+        """Return the largest of all ranks' counts."""
         return max(self.to_all(count))
 
     def total(self, numbers: Tensor) -> Tensor:
-        """The sum of all ranks' numbers, added in their order; integers exactly, modulo 2^64."""
+        """Return the sum of all ranks' numbers, added in their order; integers exactly, modulo 2^64."""
         if self.size == 1:
             return numbers
         parts = self.to_all(numbers.cpu())
@@ -179,13 +178,13 @@ class Ranks:
             self._board.set(name, word)
 
     def posted(self, name: str) -> str:
-        """The word that was left; empty where none was."""
+        """Return the word that was left; empty where none was."""
         if self._board is None:
             return self._words.get(name, b"").decode()
         return self._board.get(name).decode() if self._board.check([name]) else ""
 
     def count(self, name: str, more: int = 0) -> int:
-        """Add to a counter that all ranks share; returns what it is now."""
+        """Add to a counter that all ranks share, and return its value."""
         if self._board is not None:
             return int(self._board.add(name, more))
         self._words[name] = str(total := int(self._words.get(name, b"0")) + more).encode()
@@ -194,30 +193,30 @@ class Ranks:
     # --------------------------------------------------------------------------------------------- what they share out
 
     def shares(self, items: Sequence[T]) -> list[Sequence[T]]:
-        """This rank's shares of some items, of which there are `partial_sums` in all, as even as can be.
+        """Return this rank's shares of some items, of which there are `partial_sums` in all, as even as can be.
 
-        What is computed of a share together does not depend on the number of ranks.
+        The content of a share does not depend on the number of ranks.
         """
-        own = self.partial_sums // self.size
-        return [items[share :: self.partial_sums] for share in range(self.rank * own, (self.rank + 1) * own)]
+        count = self.partial_sums // self.size
+        return [items[share :: self.partial_sums] for share in range(self.rank * count, (self.rank + 1) * count)]
 
     def collect(self, own: Sequence[Sequence[T]]) -> list[T]:
-        """What all ranks made of their shares, in the order of what was shared out."""
+        """Return the results of all ranks' shares, in the order of the items."""
         return _interleaved([share for of_rank in self.to_all(list(own)) for share in of_rank])
 
     def portion(self, budget: int, num_tokens: int) -> int:
-        """Most tokens in a micro-batch, so that so many tokens make one at least for each rank."""
+        """Return the most tokens in a micro-batch, so that `num_tokens` make one at least for each rank."""
         return budget if self.partial_sums == 1 else min(budget, max(1, -(-num_tokens // self.partial_sums)))
 
     def each(self, work: Callable[[T], Any], items: Sequence[T]) -> list[Any]:
-        """`work` of every item, in order. Every rank does its share, and does as often as the others.
+        """Return `work` of every item, in order. Every rank does its share, with as many calls as the others.
 
         A rank whose share is smaller works on an item of another's and drops the result: what `work` needs of weights
         that lie on all ranks, all ranks have to ask for.
         """
         rounds = -(-len(items) // self.size)
-        found = [portable(work(items[min(self.rank + i * self.size, len(items) - 1)])) for i in range(rounds)]
-        return _interleaved(self.to_all(found))[: len(items)]
+        results = [portable(work(items[min(self.rank + i * self.size, len(items) - 1)])) for i in range(rounds)]
+        return _interleaved(self.to_all(results))[: len(items)]
 
 
 RANKS = Ranks()
@@ -225,25 +224,25 @@ RANKS = Ranks()
 
 
 def ranks_started() -> int:
-    """How many processes a launcher started of this program; 1 where nobody says."""
+    """Return the number of processes that a launcher started; 1 without a launcher."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def hosts_started() -> int:
-    """On how many machines; 1 where nobody says."""
+    """Return the number of machines of those processes."""
     return ranks_started() // max(1, int(os.environ.get("LOCAL_WORLD_SIZE", ranks_started())))
 
 
 def rank_of_launcher() -> int:
-    """This process's number among those that a launcher started; 0 where there is none."""
+    """Return this process's number among those that a launcher started; 0 without a launcher."""
     return int(os.environ.get("RANK", "0"))
 
 
 def refuse_offload(config: RanksConfig, ranks: int) -> None:
-    """One process has nothing that it could keep elsewhere.
+    """Refuse `ranks.offload` in one process, which has no shares to keep elsewhere.
 
     Raises:
-        ConfigError: it is asked to.
+        ConfigError: it is set.
     """
     if config.offload and ranks == 1:
         raise ConfigError(
@@ -252,13 +251,13 @@ def refuse_offload(config: RanksConfig, ranks: int) -> None:
         )
 
 
-def _partial_sums(asked: int, ranks: int) -> int:
-    if asked and ranks > 1 and asked not in (ranks, 2 * ranks):
+def _partial_sums(wanted: int, ranks: int) -> int:
+    if wanted and ranks > 1 and wanted not in (ranks, 2 * ranks):
         raise ConfigError(
-            f"ranks.partial_sums = {asked} does not go with {ranks} ranks: allowed are 0, {ranks} and {2 * ranks}, or "
+            f"ranks.partial_sums = {wanted} does not go with {ranks} ranks: allowed are 0, {ranks} and {2 * ranks}, or "
             "any number in one process"
         )
-    return asked or ranks
+    return wanted or ranks
 
 
 def _interleaved(shares: Sequence[Sequence[T]]) -> list[T]:
@@ -266,14 +265,14 @@ def _interleaved(shares: Sequence[Sequence[T]]) -> list[T]:
     return [shares[i % len(shares)][i // len(shares)] for i in range(sum(map(len, shares)))]
 
 
-def portable(found: T) -> T:
-    """The same with its tensors where every rank can read them."""
-    moved: T = tree_map(lambda part: part.detach().cpu() if isinstance(part, Tensor) else part, found)
+def portable(result: T) -> T:
+    """Return the same with its tensors detached and on the processor, where every rank can read them."""
+    moved: T = tree_map(lambda part: part.detach().cpu() if isinstance(part, Tensor) else part, result)
     return moved
 
 
 def added(parts: Sequence[Tensor]) -> Tensor:
-    """The sum of tensors of one shape, neighbours first: ((0 + 1) + (2 + 3)) + ...; the parts are used up."""
+    """Return the sum of tensors of one shape, neighbours first: ((0 + 1) + (2 + 3)) + ...; it overwrites the parts."""
     terms = list(parts)
     while len(terms) > 1:
         pairs = [terms[i].add_(terms[i + 1]) for i in range(0, len(terms) - 1, 2)]
@@ -283,7 +282,7 @@ def added(parts: Sequence[Tensor]) -> Tensor:
 
 @contextmanager
 def _lost_ranks_named() -> Iterator[None]:
-    """Errors of the connections between ranks become one sentence."""
+    """Turn errors of the connections between ranks into one sentence."""
     import torch.distributed as dist
 
     try:
@@ -306,7 +305,7 @@ def _lost_ranks_named() -> Iterator[None]:
 
 @contextmanager
 def _ended_by_a_signal() -> Iterator[None]:
-    """A launcher that lost one rank ends the others by SIGTERM: they say so."""
+    """Name SIGTERM, by which a launcher that lost one rank ends the others."""
 
     def end(number: int, frame: FrameType | None) -> None:
         raise RankError(
@@ -316,7 +315,7 @@ def _ended_by_a_signal() -> Iterator[None]:
 
     try:
         before = signal.signal(signal.SIGTERM, end)
-    except ValueError:  # not the main thread: signals are the caller's affair
+    except ValueError:  # not the main thread: signals are left to the caller
         yield
         return
     try:

@@ -50,7 +50,7 @@ def shard(root: nn.Module, layers: Sequence[nn.Module], entries: Sequence[str], 
 
 
 def materialise(root: nn.Module, device: torch.device) -> None:
-    """Give memory to this rank's rows of weights that have none yet; what is in it is whatever was there."""
+    """Give memory to this rank's rows of weights that have none yet, without setting it."""
     place = torch.device("cpu") if RANKS.offloads else device
 
     def given(tensor: Tensor) -> Tensor:
@@ -90,7 +90,7 @@ def _tree_sum() -> Any:
 
 @contextmanager
 def whole(root: nn.Module) -> Iterator[None]:
-    """All weights of a module whole on every rank, which may then run as many forwards as it likes. Not nested."""
+    """Hold all weights of a module whole on every rank, which may then run any number of forwards. Not nested."""
     units = _units(root)
     for unit in units:
         unit.set_reshard_after_forward(False, recurse=False)
@@ -104,13 +104,13 @@ def whole(root: nn.Module) -> Iterator[None]:
 
 
 def reduce_gradients(now: bool) -> None:
-    """Whether the next backward adds up the ranks' gradients, or leaves them to a later one."""
+    """Let the next backward add up the ranks' gradients, or leave them to a later one."""
     for root in _roots:
         root.set_requires_gradient_sync(now)  # type: ignore[operator]
 
 
 def settle(*roots: nn.Module) -> None:
-    """Let go what a forward gathered, of these modules or of all that are trained; then this rank has its rows alone.
+    """Release what a forward gathered, of these modules or of all that are trained: this rank keeps its rows alone.
 
     A forward without a backward leaves the root's own weights whole, and they would stay so when the rows change.
     """
@@ -122,40 +122,34 @@ def settle(*roots: nn.Module) -> None:
 
 
 def own_rows(tensor: Tensor) -> Tensor:
-    """This rank's rows of a tensor, sharing its memory; all of one that is not sharded."""
+    """Return this rank's rows of a tensor, sharing its memory; all of one that is not sharded."""
     rows: Tensor = tensor.to_local() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
     return rows
 
 
 def whole_tensor(tensor: Tensor) -> Tensor:
-    """All of a tensor. Every rank has to ask for it."""
+    """Return all of a tensor. Every rank has to ask for it."""
     full: Tensor = tensor.full_tensor() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
     return full
 
 
 def sharded_like(tensor: Tensor, weight: Tensor) -> Tensor:
-    """This rank's rows of a whole tensor, as those of a weight lie here."""
+    """Return this rank's rows of a whole tensor, as those of a weight lie here."""
     if not is_sharded(weight) or tensor.shape != weight.shape:
         return tensor
     rows = torch.empty_like(weight.detach(), dtype=tensor.dtype)  # where the weight's rows are, offloaded or not
-    take_rows(rows, tensor)
+    first, ours = first_row(rows), own_rows(rows)
+    ours.copy_(tensor[first : first + len(ours)])
     return rows
 
 
-@torch.no_grad()
-def take_rows(weight: Tensor, tensor: Tensor) -> None:
-    """Set this rank's rows of a weight to those of a whole tensor."""
-    first, own = first_row(weight), own_rows(weight.detach())
-    own.copy_(tensor[first : first + len(own)])
-
-
 def first_row(weight: Tensor) -> int:
-    """Which row of a weight is the first of this rank's; they follow one another."""
+    """Return the index of this rank's first row of a weight; its rows follow one another."""
     return RANKS.rank * -(-len(weight) // RANKS.size) if is_sharded(weight) else 0
 
 
 def is_sharded(tensor: Tensor) -> bool:
-    """Whether this rank has some rows of a tensor alone."""
+    """Tell whether this rank has only some rows of a tensor."""
     if RANKS.size == 1:
         return False
     from torch.distributed.tensor import DTensor
@@ -165,15 +159,15 @@ def is_sharded(tensor: Tensor) -> bool:
 
 @torch.no_grad()
 def clip_by_norm(weights: Sequence[Tensor], limit: float) -> float:
-    """Scale gradients so that their norm over all weights and ranks is at most `limit`; returns it before that.
+    """Scale gradients so that their norm over all weights and ranks is at most `limit`; return the norm before.
 
     The squares are added up in fp64 and the norm is rounded to fp32, so that it does not depend on how the gradient is
     divided among ranks.
     """
     gradients = [own_rows(weight.grad) for weight in weights if weight.grad is not None]
     squares = [torch.linalg.vector_norm(gradient, dtype=torch.float64).square() for gradient in gradients]
-    none = torch.zeros(0, dtype=torch.float64)
-    norm = RANKS.total(torch.stack(squares) if squares else none).sum().sqrt().float()
+    squared = torch.stack(squares) if squares else torch.zeros(0, dtype=torch.float64)
+    norm = RANKS.total(squared).sum().sqrt().float()
     if norm.isfinite():
         torch._foreach_mul_(gradients, (limit / (norm + 1e-6)).clamp(max=1.0))
     return norm.item()

@@ -1,4 +1,4 @@
-"""Settings of the policy loss, and the objective they define."""
+"""Settings of every trainer's run, and of the policy loss."""
 
 from collections.abc import Collection
 from typing import Annotated, Literal, Self
@@ -21,7 +21,7 @@ class CorrectionConfig(Section):
     """Importance correction for completions whose sampler is not exactly the policy (another engine or precision)."""
 
     bound: Literal["none", "truncate", "mask"] = "none"
-    """What happens to weights π_old/μ above the cap: cut down to it, or to 0 (IcePop). `none`: no weights; sampler and
+    """Treatment of weights π_old/μ above the cap: cut down to it, or to 0 (IcePop). `none`: no weights; sampler and
     trainer must then agree within `max_logprob_difference`."""
     level: Annotated[Literal["token", "sequence"], _WITH_WEIGHTS] = "token"
     """One weight per token (biased, calm) or per completion (right, noisy)."""
@@ -33,10 +33,10 @@ class LossConfig(Section):
     """The policy loss."""
 
     policy: Annotated[PolicyLoss, POLICY_LOSSES] = ClippedRatio(kind="clipped_ratio")
-    """Which policy loss, with its own dials: `clipped_ratio` (PPO, GRPO, DAPO), `sequence_ratio` (GSPO) and others
+    """The policy loss and its dials: `clipped_ratio` (PPO, GRPO, DAPO), `sequence_ratio` (GSPO) and others
     (docs/algorithms.md)."""
     aggregation: str = "constant"
-    """How tokens are averaged: `constant` (Dr. GRPO), `token` (DAPO) or `sequence` (GRPO)."""
+    """Average over tokens: `constant` (Dr. GRPO), `token` (DAPO) or `sequence` (GRPO)."""
     kl_coef: float = Field(0.0, ge=0)
     """Weight β of the estimate of KL(π ‖ reference); 0 loads no reference (DeepSeekMath: 0.04, R1: 0.001)."""
     kl_estimator: Annotated[str, WITH_KL] = "k3"
@@ -109,7 +109,7 @@ class LossConfig(Section):
 
 
 class RunConfig(Section):
-    """Where a run is kept, how long it is and what makes it repeatable."""
+    """Directory, length and seed of a run."""
 
     directory: str
     """Run directory; the same command resumes an interrupted run in it."""
@@ -127,17 +127,17 @@ class Recipe(Section):
     """Base of every trainer's recipe."""
 
     algorithm: str
-    """Which trainer runs this recipe: a built-in name, or `file.py:NAME` for your own."""
+    """The trainer that runs this recipe: a built-in name, or `file.py:NAME` for your own."""
     run: RunConfig
-    """Where, how long, which seed."""
+    """Directory, length and seed."""
     ranks: RanksConfig = RanksConfig()
     """Several processes that train one model together."""
     sinks: SinkSections = Field(default_factory=dict, exclude=True)
-    """Where the run's metrics are shown, too, by a name of your own. They do not change the run, and it does not record
-    them."""
+    """Services that show the run's metrics, too, each under a name of your choice. They do not change the run, and it
+    does not record them."""
 
     def with_changes(self, changes: Changes) -> Self:
-        """A copy with other values, checked as a whole; the recipe itself stays as it is.
+        """Return a copy with other values, checked as a whole; the recipe itself stays as it is.
 
         Args:
             changes: values by dotted key, for example `{"grpo.group_size": 8}`, or `a.b=c` texts.

@@ -1,4 +1,4 @@
-"""Something per token of every completion, without gradient: values of a critic, the divergence from a reference."""
+"""Numbers per token of every completion, without gradient: values of a critic, the divergence from a reference."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -20,7 +20,7 @@ Arrays = list[NDArray[np.float32]]
 
 
 def sequences_of(group: Group) -> Sequences:
-    """A group as the model reads it; only what was sampled is predicted."""
+    """Return a group as the model reads it; only sampled tokens are predicted."""
     completions = group.completions
     return Sequences(group.prompt.token_ids, [c.token_ids for c in completions], [c.sampled for c in completions])
 
@@ -56,7 +56,7 @@ def per_token(
 
 
 def token_penalties(groups: Sequence[Group], reference: Policy, config: LossConfig, temperature: float) -> list[Arrays]:
-    """β · KL estimate of every token of every completion, under the distribution that sampled it."""
+    """Return β · KL estimate of every token of every completion, under the distribution that sampled it."""
     estimator = KL_ESTIMATORS[config.kl_estimator]
     logprobs = per_token(
         groups,

@@ -17,10 +17,12 @@ from groupwise.ranks.sharding import reduce_gradients
 
 T = TypeVar("T")
 R = TypeVar("R")
+Gradients = Sequence[Tensor | None]
+"""One for each weight; None where it has no part in the loss."""
 
 MOST_WEIGHTS = 1 << 26
-"""Largest model whose micro-batches are computed side by side: each of them holds a gradient of its own meanwhile, and
-the products of a larger one are long enough to be split over cores."""
+"""Largest model whose micro-batches are computed side by side: each of them holds its own gradient meanwhile, and the
+products of a larger model are long enough to be split over cores."""
 
 
 def accumulate(
@@ -35,46 +37,40 @@ def accumulate(
     Among ranks every item is computed by one of them, and every rank yields what was computed of all items.
 
     Args:
-        compute: the loss of an item, a scalar, and what else is to be known of it. It runs in another thread where
-            items are computed side by side, so it changes nothing outside itself.
+        compute: returns the loss of an item, a scalar, and a report of it. It runs in another thread where items are
+            computed side by side, so it changes nothing outside itself.
         items: micro-batches.
         weights: all that has a gradient.
         device: of the weights.
         costs: tokens of each item, by which ranks get items of about one size at a time.
 
     Yields:
-        What `compute` gave beside each loss, once its gradient is added.
+        The report of each item, once its gradient is added.
     """
-    if RANKS.are_sums_fixed:
-        order = sorted(range(len(items)), key=lambda i: -costs[i]) if costs else list(range(len(items)))
-        chosen = [items[i] for i in order]
-        found = _on_ranks(compute, chosen) if RANKS.size > 1 else _in_rounds(compute, chosen, weights, device)
-        yield from (report for _, report in sorted(zip(order, found, strict=True), key=lambda pair: pair[0]))
-        return
-    if num_micro_batches_at_once(sum(map(Tensor.numel, weights)), len(items), device) < 2:
-        for item in items:
-            loss, report = compute(item)
-            loss.backward()
-            yield report
-        return
 
-    for gradients, report in in_threads(_differentiate(compute, weights), items, device):
-        _add(gradients, weights)
-        yield report
-
-
-Gradients = Sequence[Tensor | None]
-"""One for each weight; None where it has no part in the loss."""
-
-
-def _differentiate(
-    compute: Callable[[T], tuple[Tensor, R]], weights: Sequence[Tensor]
-) -> Callable[[T], tuple[Gradients, R]]:
     def differentiate(item: T) -> tuple[Gradients, R]:
         loss, report = compute(item)
         return torch.autograd.grad(loss, weights, allow_unused=True), report
 
-    return differentiate
+    in_parallel = num_micro_batches_at_once(sum(map(Tensor.numel, weights)), len(items), device) > 1
+    if RANKS.are_sums_fixed:
+        order = sorted(range(len(items)), key=lambda i: -costs[i]) if costs else list(range(len(items)))
+        chosen = [items[i] for i in order]
+        if RANKS.size > 1:
+            reports = _on_ranks(compute, chosen)
+        else:
+            made = in_threads(differentiate, chosen, device) if in_parallel else map(differentiate, chosen)
+            reports = _in_rounds(made, len(chosen), weights)
+        yield from (report for _, report in sorted(zip(order, reports, strict=True), key=lambda pair: pair[0]))
+    elif in_parallel:
+        for gradients, report in in_threads(differentiate, items, device):
+            _add(gradients, weights)
+            yield report
+    else:
+        for item in items:
+            loss, report = compute(item)
+            loss.backward()
+            yield report
 
 
 def _add(gradients: Gradients, weights: Sequence[Tensor]) -> None:
@@ -84,35 +80,27 @@ def _add(gradients: Gradients, weights: Sequence[Tensor]) -> None:
             weight.grad = gradient if weight.grad is None else weight.grad.add_(gradient)
 
 
-def _in_rounds(
-    compute: Callable[[T], tuple[Tensor, R]], items: Sequence[T], weights: Sequence[Tensor], device: torch.device
-) -> list[R]:
-    """In one process, what ranks would compute. Neighbours are added as soon as both are there, so few wait."""
-    differentiate = _differentiate(compute, weights)
-    many = num_micro_batches_at_once(sum(map(Tensor.numel, weights)), len(items), device) > 1
-    found = in_threads(differentiate, items, device) if many else map(differentiate, items)
+def _in_rounds(made: Iterator[tuple[Gradients, R]], count: int, weights: Sequence[Tensor]) -> list[R]:
+    """In one process, the sums of ranks. Neighbours are added as soon as both are there, so few wait."""
     waiting: list[tuple[int, Gradients]] = []  # sums of 1, 2, 4, ... neighbours, each with the power
     reports = []
-    for i, (gradients, report) in enumerate(found, 1):
+    for i, (gradients, report) in enumerate(made, 1):
         waiting.append((0, gradients))
-        is_last = i % RANKS.partial_sums == 0 or i == len(items)
+        is_last = i % RANKS.partial_sums == 0 or i == count
         while len(waiting) > 1 and (is_last or waiting[-1][0] == waiting[-2][0]):
             (_, right), (power, left) = waiting.pop(), waiting.pop()
-            waiting.append((power + 1, _sums(left, right)))
+            sums = [b if a is None else a if b is None else a + b for a, b in zip(left, right, strict=True)]
+            waiting.append((power + 1, sums))
         if is_last:
             _add(waiting.pop()[1], weights)
         reports.append(report)
     return reports
 
 
-def _sums(left: Gradients, right: Gradients) -> Gradients:
-    return [b if a is None else a if b is None else a + b for a, b in zip(left, right, strict=True)]
-
-
 def _on_ranks(compute: Callable[[T], tuple[Tensor, R]], items: Sequence[T]) -> list[R]:
     """Every rank takes its places of every round; where no item is left for one, the loss of another weighs nothing."""
     RANKS.agree("the number of micro-batches", len(items))
-    own: list[tuple[int, R]] = []
+    ours: list[tuple[int, R]] = []
     places = RANKS.partial_sums // RANKS.size
     for first in range(0, len(items), RANKS.partial_sums):
         for place in range(places):
@@ -121,11 +109,11 @@ def _on_ranks(compute: Callable[[T], tuple[Tensor, R]], items: Sequence[T]) -> l
             loss, report = compute(items[min(at, len(items) - 1)])
             (loss if at < len(items) else loss * 0.0).backward()
             if at < len(items):
-                own.append((at, portable(report)))
-    by_place = {at: report for of_one in RANKS.to_all(own) for at, report in of_one}
+                ours.append((at, portable(report)))
+    by_place = {at: report for of_rank in RANKS.to_all(ours) for at, report in of_rank}
     return [by_place[at] for at in range(len(items))]
 
 
 def num_micro_batches_at_once(num_weights: int, num_items: int, device: torch.device, num_threads: int = 0) -> int:
-    """How many of so many micro-batches are computed side by side, for a model of so many weights."""
+    """Return how many of `num_items` micro-batches are computed side by side, for a model of `num_weights`."""
     return num_side_by_side(num_items, device, num_threads) if num_weights <= MOST_WEIGHTS else 1

@@ -17,12 +17,12 @@ class Agreement(NamedTuple):
     bias: float
     """Mean of trainer - sampler, with its sign. Rounding goes either way and leaves about 0; a fault does not."""
     p99: float
-    """What all differences but one in 100 (and always one) stay within."""
+    """Bound of all differences but one in 100 (and always one)."""
     largest: float
 
 
 def measure_agreement(differences: Tensor) -> Agreement:
-    """The statistics of signed differences (n,), n > 0."""
+    """Return the statistics of signed differences (n,), n > 0."""
     sizes = differences.abs()
     rank = max(1, len(sizes) - max(1, len(sizes) // 100))
     return Agreement(differences.double().mean().item(), sizes.kthvalue(rank).values.item(), sizes.max().item())
@@ -34,7 +34,7 @@ those of bf16 are set by hand."""
 
 
 def agreement_bounds(num_tokens: int, temperature: float, dtype: torch.dtype, stated: float | None) -> Agreement:
-    """The bounds for this many tokens. A stated one holds for every token and replaces all others.
+    """Return the bounds for this many tokens. A stated one holds for every token and replaces all others.
 
     Below temperature 1 dividing by it makes rounding errors of the logits larger, so the bounds grow alike. One token
     as far as is allowed must not move the mean beyond its bound, however few tokens there are.
@@ -48,7 +48,7 @@ def agreement_bounds(num_tokens: int, temperature: float, dtype: torch.dtype, st
 def check_agreement(
     differences: Tensor, temperature: float, dtype: torch.dtype, stated: float | None = None
 ) -> Agreement:
-    """Sampler and trainer are one policy: they agree about the log-probabilities of an update's tokens.
+    """Check that sampler and trainer, as one policy, agree about the log-probabilities of an update's tokens.
 
     Args:
         differences: (n,) log-probability of the trainer - that of the sampler, on the same weights.
@@ -73,7 +73,7 @@ def check_agreement(
 
 
 def check_weights(parts: Sequence[Tensor], lengths: Sequence[int], batch: BatchSize, aggregation: str) -> None:
-    """Every token counts, and all micro-batches together weigh what one batch would.
+    """Check that every token counts, and that all micro-batches together weigh what one batch would.
 
     Args:
         parts: token weights of each micro-batch.
@@ -97,7 +97,7 @@ def check_weights(parts: Sequence[Tensor], lengths: Sequence[int], batch: BatchS
 
 
 def check_gradient(grad_norm: float, has_advantage: bool, is_bounded: bool) -> None:
-    """Advantages that differ from zero have a gradient, unless a bound of the loss holds somewhere.
+    """Check that advantages other than zero have a gradient, unless a bound of the loss holds somewhere.
 
     Raises:
         InvariantError: the gradient is exactly zero.

@@ -32,18 +32,18 @@ class MicroBatch:
     """Weight of each token's loss; over all micro-batches of an update the loss is Σ weight · token loss."""
     sampling_logprobs: Tensor
     old_logprobs: Tensor | None
-    """Of the trainer before the step's first update; None: the sampler's are as good."""
+    """The trainer's before the step's first update; None: the sampler's are as good."""
     values: Tensor | None
     """The critic's, when sampled; None without one."""
     returns: Tensor | None
     value_weight: float
     """Weight of each token's value loss: 1 / tokens of the update."""
     places: tuple[Place, ...]
-    """(B,) where each completion stands among the groups that were packed."""
+    """(B,) group and completion of each, among the groups that were packed."""
 
 
 class _Row(NamedTuple):
-    """A completion that is trained on."""
+    """A completion that is trained on, with its arrays."""
 
     completion: Completion
     advantages: TokenValues
@@ -76,7 +76,11 @@ def make_micro_batches(
     budget = micro_batch_tokens(config.tokens_per_micro_batch, device)
     whole = [len(prompt) + sum(row.completion.num_read for row in rows) for prompt, rows in contributing]
     budget = RANKS.portion(budget, sum(whole))
-    pieces = [(prompt, part) for prompt, rows in contributing for part in _split(prompt, rows, budget)]
+    pieces = []
+    for prompt, rows in contributing:
+        # a group that is larger than a micro-batch is cut between completions; its prompt is then computed again
+        cuts = micro_batches([row.completion.num_read for row in rows], max(1, budget - len(prompt)))
+        pieces += [(prompt, [rows[i] for i in cut]) for cut in cuts]
     sizes = [len(prompt) + sum(row.completion.num_read for row in rows) for prompt, rows in pieces]
     chunks = micro_batches(sizes, budget)
     micros = [_micro_batch([pieces[i] for i in chunk], batch, config.aggregation, device) for chunk in chunks]
@@ -101,16 +105,9 @@ def _rows(group: AdvantagedGroup, index: int, config: LossConfig, old_logprobs: 
 
 
 def is_void(completion: Completion, verdict: Verdict) -> bool:
-    """Whether the last turn has neither an answer nor a whole call."""
+    """Tell whether the last turn has neither an answer nor a whole call."""
     called = completion.finish_reason is FinishReason.TOOL_LIMIT
     return verdict.outcome is Outcome.UNPARSABLE and not called
-
-
-def _split(prompt: tuple[int, ...], rows: list[_Row], budget: int) -> list[list[_Row]]:
-    """A group that is larger than a micro-batch is cut between completions; its prompt is then computed again."""
-    room = max(1, budget - len(prompt))
-    sizes = [row.completion.num_read for row in rows]
-    return [[rows[i] for i in part] for part in micro_batches(sizes, room)]
 
 
 def _micro_batch(
@@ -149,15 +146,13 @@ def _micro_batch(
 def _sampling_logprobs(completions: Sequence[Completion]) -> NDArray[np.float32]:
     """The sampler's log-probabilities of all sampled tokens; one never written (0 beside entropy) is a fault."""
     logprobs = np.concatenate([completion.sampling_logprobs[completion.sampled] for completion in completions])
-    entropy = np.concatenate([_entropy(completion)[completion.sampled] for completion in completions])
+    # an engine that measures no entropy may give any log-probability
+    entropy = np.concatenate(
+        [np.zeros(c.num_tokens, np.float32) if c.entropy is None else c.entropy[c.sampled] for c in completions]
+    )
     valid = np.isfinite(logprobs) & (logprobs <= 0) & ((logprobs < 0) | (entropy < 1e-3))
     if not valid.all():
         raise InvariantError(
             f"{(~valid).sum()} sampled tokens have an impossible log-probability, for example {logprobs[~valid][0]}"
         )
     return logprobs
-
-
-def _entropy(completion: Completion) -> NDArray[np.float32]:
-    """The sampler's entropies; 0 where it measures none, so that any log-probability is possible."""
-    return np.zeros(completion.num_read, np.float32) if completion.entropy is None else completion.entropy

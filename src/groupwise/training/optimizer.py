@@ -39,10 +39,10 @@ class OptimizerConfig(Section):
     warmup_steps: int = Field(0, ge=0)
     """Steps over which the rate rises linearly from 0."""
     schedule: Literal["constant", "linear", "cosine", "steps"] = "constant"
-    """How the rate falls from the end of warm-up to the last step; `steps`: it stays, and drops at `drops`."""
+    """Fall of the rate from the end of warm-up to the last step; `steps`: it stays, and drops at `drops`."""
     drops: Annotated[tuple[tuple[float, float], ...], DROPS] = ((0.8, 0.316), (0.9, 0.1))
-    """From which share of all steps on the rate is which share of `lr` (DeepSeekMath, arXiv:2402.03300, 2.2.1: the
-    default)."""
+    """Pairs: from this share of all steps on, the rate is this share of `lr` (default: DeepSeekMath, arXiv:2402.03300,
+    2.2.1)."""
     final_lr_share: Annotated[float, Field(ge=0, le=1), FALLS] = 0.0
     """Share of `lr` that the schedule falls to; the step after the last would reach it."""
     max_grad_norm: float = Field(1.0, ge=0)
@@ -95,35 +95,37 @@ class Optimizer:
             InvariantError: the gradient is not finite; the weights are left as they were.
         """
         with Sharing():
-            return self._update(step)
-
-    def _update(self, step: int) -> float:
-        self._take_gradients()
-        settle()
-        limit = self.config.max_grad_norm or math.inf
-        norms = [_clip(parameters, limit) for parameters in self._parts]
-        if not all(math.isfinite(norm) for norm in norms):
-            raise InvariantError(
-                f"the gradient's norm is {norms[0]} at update {self.updates_done}; the weights are unchanged"
-                if len(norms) == 1
-                else f"the norms of the policy's and the critic's gradient are {norms} at update "
-                f"{self.updates_done}; the weights are unchanged"
-            )
-        share = learning_rate_share(self.config, step, self.num_steps)
-        for group in self.adamw.param_groups:
-            group["lr"] = group["peak"] * share
-        self._step()
-        self._round()
-        self.adamw.zero_grad(set_to_none=True)
-        self.updates_done += 1
-        return norms[0]
+            for _, master in self._masters():
+                weight = self._rounded[id(master)]
+                master.grad, weight.grad = weight.grad, None
+            settle()
+            limit = self.config.max_grad_norm or math.inf
+            norms = [_clip(parameters, limit) for parameters in self._parts]
+            if not all(math.isfinite(norm) for norm in norms):
+                whose = "gradient" if len(norms) == 1 else "policy's and the critic's gradient"
+                raise InvariantError(
+                    f"the norm of the {whose} is {', '.join(map(str, norms))} at update {self.updates_done}; the "
+                    "weights are unchanged"
+                )
+            share = learning_rate_share(self.config, step, self.num_steps)
+            for group in self.adamw.param_groups:
+                group["lr"] = group["peak"] * share
+            self._step()
+            with torch.no_grad():
+                for _, master in self._masters():
+                    self._rounded[id(master)].copy_(master)
+            self.adamw.zero_grad(set_to_none=True)
+            self.updates_done += 1
+            return norms[0]
 
     def _step(self) -> None:
-        """One step of AdamW; where sums are fixed, apart for what ranks may cut within a kernel's block."""
+        """Take a step of AdamW; where sums are fixed, in fp64 for weights that ranks may cut within a block."""
         apart = []
         if RANKS.are_sums_fixed:
             for group in self.adamw.param_groups:
-                apart += [(weight, weight.grad, group) for weight in group["params"] if _is_ragged(weight)]
+                # such weights have rows that are no multiple of a block
+                ragged = [weight for weight in group["params"] if math.prod(weight.shape[1:]) % BLOCK]
+                apart += [(weight, weight.grad, group) for weight in ragged]
         for weight, _, _ in apart:
             weight.grad = None
         self.adamw.step()
@@ -132,28 +134,16 @@ class Optimizer:
                 _step_in_double(weight, gradient, group, self.adamw.state[weight])
 
     def _masters(self) -> list[tuple[int, Tensor]]:
-        """Masters with their index among all that AdamW changes."""
+        """Masters, each with its index among all parameters of AdamW."""
         changed = (parameter for group in self.adamw.param_groups for parameter in group["params"])
         return [(index, parameter) for index, parameter in enumerate(changed) if id(parameter) in self._rounded]
 
-    def _take_gradients(self) -> None:
-        """Move the gradients of weights in bf16 to their masters."""
-        for _, master in self._masters():
-            weight = self._rounded[id(master)]
-            master.grad, weight.grad = weight.grad, None
-
-    @torch.no_grad()
-    def _round(self) -> None:
-        """Give the model the masters, rounded."""
-        for _, master in self._masters():
-            self._rounded[id(master)].copy_(master)
-
     def lr(self, step: int) -> float:
-        """The policy's learning rate of a step (0-based)."""
+        """Return the policy's learning rate of a step (0-based)."""
         return self.config.lr * learning_rate_share(self.config, step, self.num_steps)
 
     def state(self) -> dict[str, Tensor]:
-        """Running moments, and masters where there are any, by parameter index, for a checkpoint."""
+        """Return running moments, and masters where there are any, by parameter index, for a checkpoint."""
         states = self.adamw.state_dict()["state"]
         return {
             f"{index}.{name}": whole_tensor(torch.as_tensor(value))
@@ -193,12 +183,7 @@ class Optimizer:
 
 
 BLOCK = 16
-"""Numbers that a kernel of a processor takes at a time; those that are left at a tensor's end it rounds otherwise."""
-
-
-def _is_ragged(weight: Tensor) -> bool:
-    """Whether some division of a weight's rows among ranks ends within a block."""
-    return math.prod(weight.shape[1:]) % BLOCK > 0
+"""Numbers that a processor's kernel takes at a time; the rest at a tensor's end it rounds in another way."""
 
 
 @torch.no_grad()
@@ -239,7 +224,7 @@ def _master(weight: Tensor) -> Tensor:
 
 
 def learning_rate_share(config: OptimizerConfig, step: int, num_steps: int) -> float:
-    """Share of the peak rate at a step (0-based): linear warm-up, then the schedule down."""
+    """Return the share of the peak rate at a step (0-based): linear warm-up, then the schedule down."""
     if step < config.warmup_steps:
         return (step + 1) / config.warmup_steps
     if config.schedule == "steps":

@@ -1,4 +1,4 @@
-"""Shared by all trainers, around their steps: the record, checkpoints, and stopping between two steps."""
+"""A run around its steps: started or resumed, recorded, checkpointed, and stopped between two steps."""
 
 import resource
 import signal
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from groupwise.config import Section, dump_toml, parse
 from groupwise.config.places import user_files
 from groupwise.errors import CheckpointError, ConfigError
-from groupwise.models.backbone import Backbone, Saved
+from groupwise.models.backbone import Backbone
 from groupwise.models.checkpoint import TrainerState, load_trainer_state, save_checkpoint
 from groupwise.models.config import ModelConfig
 from groupwise.ranks.group import RANKS
@@ -59,16 +59,16 @@ class Progress:
     """Completion tokens sampled for training."""
     best: Best | None = None
     pass_rates: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """What the curriculum remembers (`trainers.curriculum.PassRates.state`)."""
+    """Memory of the curriculum (`trainers.curriculum.PassRates.state`)."""
     ending: bool = False
     """True where the run was stopped before its last step."""
 
     @classmethod
     def read(cls, facts: Mapping[str, Any]) -> Self:
-        """From a checkpoint's JSON.
+        """Read a checkpoint's JSON.
 
         Raises:
-            CheckpointError: it has keys that this version does not know.
+            CheckpointError: it has an unknown key.
         """
         names = [item.name for item in fields(cls)]
         if unknown := sorted(facts.keys() - set(names)):
@@ -79,30 +79,26 @@ class Progress:
         best = facts.get("best")
         return cls(**{**facts, "best": best and Best(**best)})
 
-    def facts(self) -> dict[str, Any]:
-        """As JSON."""
-        return asdict(self)
-
 
 BESIDE = "critic:"
 """Prefix, among a checkpoint's tensors, of what is trained beside the policy."""
 
 
 class Beside(Protocol):
-    """What is trained beside the policy, as a checkpoint keeps it: a critic, for example."""
+    """A part that is trained beside the policy, as a checkpoint keeps it: a critic, for example."""
 
     def trainable(self) -> list[tuple[str, nn.Parameter]]:
-        """Its weights, by name, always in the same order."""
+        """Return its weights, by name, always in the same order."""
 
     def state(self) -> Iterator[tuple[str, Tensor]]:
-        """Names and tensors for a checkpoint, its weights among them."""
+        """Yield names and tensors for a checkpoint, its weights among them."""
 
     def load_state(self, tensors: dict[str, Tensor]) -> None:
         """Restore what `state` gave."""
 
 
 def peak_memory_mb() -> float:
-    """Most memory this process has held so far, in MiB: on the GPU if there is one, else resident."""
+    """Return the most memory this process has held so far, in MiB: on the GPU if there is one, else resident."""
     if torch.cuda.is_available():
         return torch.cuda.max_memory_allocated() / 2**20
     unit = 1 if sys.platform == "darwin" else 1024  # bytes there, KiB elsewhere
@@ -126,27 +122,23 @@ class Session:
     """Set by Ctrl-C: the step in hand is finished, a checkpoint written, then the loop ends."""
 
     def steps(self) -> Iterator[int]:
-        """The steps left to do (0-based); writes checkpoints between them and ends early when stopping.
+        """Yield the remaining steps (0-based); write checkpoints between them and end early when stopping.
 
         Ctrl-C reaches ranks at different moments, so they agree on `stopping` before each of them acts on it: between
         two steps, and when the last one is done.
         """
         with self._finish_step_on_interrupt():
-            yield from self._steps()
+            for step in range(self.progress.step, self.config.num_steps):
+                if self.progress.ending or self._agree_to_stop():
+                    break
+                yield step
+                done = step + 1
+                last = self._agree_to_stop() or done == self.config.num_steps or self.progress.ending
+                if last or done % self.config.checkpoint_every == 0:
+                    self.checkpoint(done)
         self._agree_to_stop()
 
-    def _steps(self) -> Iterator[int]:
-        for step in range(self.progress.step, self.config.num_steps):
-            if self.progress.ending or self._agree_to_stop():
-                return
-            yield step
-            done = step + 1
-            last = self._agree_to_stop() or done == self.config.num_steps or self.progress.ending
-            if last or done % self.config.checkpoint_every == 0:
-                self.checkpoint(done)
-
     def _agree_to_stop(self) -> bool:
-        """Whether any rank was told to stop."""
         self.stopping = bool(RANKS.most(int(self.stopping)))
         return self.stopping
 
@@ -175,12 +167,13 @@ class Session:
         if self.beside:
             settle()
             state |= {BESIDE + name: whole_tensor(tensor) for name, tensor in self.beside.state()}
-        RANKS.by_first(lambda: self._write(path, policy, state))
-        return path
 
-    def _write(self, path: Path, policy: Saved, state: dict[str, Tensor]) -> None:
-        save_checkpoint(path, policy, TrainerState(self.progress.facts(), state))
-        self.directory.drop_old_checkpoints(self.config.keep_checkpoints)
+        def write() -> None:
+            save_checkpoint(path, policy, TrainerState(asdict(progress), state))
+            directory.drop_old_checkpoints(self.config.keep_checkpoints)
+
+        RANKS.by_first(write)
+        return path
 
     def finish(self) -> None:
         """Mark the run as finished, unless it was stopped before its end, and let other processes work on it."""
@@ -192,7 +185,7 @@ class Session:
 
     @contextmanager
     def _finish_step_on_interrupt(self) -> Iterator[None]:
-        """First Ctrl-C: stop after this step. Second: stop at once."""
+        """Stop after this step at the first Ctrl-C, at once at the second."""
 
         def stop(number: int, frame: FrameType | None) -> None:
             if self.stopping:
@@ -211,7 +204,7 @@ class Session:
 
 
 class Start:
-    """A run before its first step, new or resumed: it says where the model is and becomes a `Session`.
+    """A run before its first step, new or resumed: it names the model to load and becomes a `Session`.
 
     From here on no other process works in the run's directory.
     """
@@ -226,7 +219,7 @@ class Start:
         self._state = load_trainer_state(self._checkpoint, RANKS.is_first) if self._checkpoint else None
 
     def _open(self, recipe: Recipe, restart: bool) -> Path | None:
-        """Hold the directory for this process alone; where the run resumes, if it does."""
+        """Hold the directory for this process alone; return the checkpoint where the run resumes, if it does."""
         path = self._directory.path
         self._hold = hold_run(path)
         if restart:  # an earlier run is deleted by `begin`, when everything could be loaded
@@ -241,11 +234,11 @@ class Start:
 
     @property
     def resumes(self) -> bool:
-        """Whether the model comes from a checkpoint of this run."""
+        """True where the model comes from a checkpoint of this run."""
         return self._checkpoint is not None
 
     def model_to_load(self, model: ModelConfig) -> ModelConfig:
-        """The checkpoint's when resuming, else the recipe's."""
+        """Return the checkpoint's model when resuming, else the recipe's."""
         return model.at(self._checkpoint) if self._checkpoint else model
 
     def begin(self, policy: Backbone, optimizer: Optimizer, beside: Beside | None = None) -> Session:
@@ -255,7 +248,14 @@ class Start:
             CheckpointError: the policy does not have the weights that the ledger's last step left.
         """
         progress = Progress.read(self._state.facts) if self._state else Progress()
-        RANKS.by_first(lambda: self._cut(progress))
+
+        def cut() -> None:
+            if self._restart_with is not None:
+                begin_run(self._directory.path, self._restart_with, self._sources)
+            self._directory.ledger.truncate(progress.ledger)
+            self._directory.metrics.truncate(progress.metrics)
+
+        RANKS.by_first(cut)
         if self._state:
             self._check_weights(policy)
             restore(self._state, optimizer, beside)
@@ -263,15 +263,8 @@ class Start:
         sinks = Sinks.start(self._directory.path, self._sinks) if RANKS.is_first else Sinks()
         return Session(self._config, self._directory, self._hold, progress, policy, optimizer, beside, sinks)
 
-    def _cut(self, progress: Progress) -> None:
-        """Begin anew where that is asked for, and cut off what came after the checkpoint."""
-        if self._restart_with is not None:
-            begin_run(self._directory.path, self._restart_with, self._sources)
-        self._directory.ledger.truncate(progress.ledger)
-        self._directory.metrics.truncate(progress.metrics)
-
     def _check_weights(self, policy: Backbone) -> None:
-        """The policy that was loaded must be the one that the ledger's last step left behind."""
+        """Compare the loaded policy with the one that the ledger's last step left behind."""
         loaded, lines = policy.fingerprint(), self._directory.ledger.lines
         recorded = RANKS.by_first(lambda: [line["weights"] for line in lines() if "weights" in line][-1:])
         if recorded and loaded != recorded[-1]:
@@ -282,15 +275,15 @@ class Start:
 
 
 def _resolved(kind: type[Section], tables: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A recorded recipe with every value of today's, so that one of an earlier version is resumed, too."""
+    """A recorded recipe with every value that it does not name, so that one without newer keys is resumed, too."""
     try:
         return tomllib.loads(dump_toml(parse(kind, tables)))
-    except ConfigError:  # it cannot be used any more: what differs from today's recipe will be named
+    except ConfigError:  # it can no longer be used: the differences from today's recipe will be named
         return tables
 
 
 def restore(state: TrainerState, optimizer: Optimizer, beside: Beside | None) -> None:
-    """Bring the optimizer and what is trained beside the policy back to where a checkpoint's state left them."""
+    """Restore the optimizer, and what is trained beside the policy, from a checkpoint's state."""
     if beside:  # first: the optimizer compares weights in bf16 with its masters
         tensors = {n.removeprefix(BESIDE): tensor for n, tensor in state.tensors.items() if n.startswith(BESIDE)}
         named = dict(beside.trainable())

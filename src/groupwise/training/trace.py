@@ -1,4 +1,4 @@
-"""What a step's updates computed for every token, kept for the record as they computed it: nothing is made again."""
+"""Everything a step's updates computed for every token, kept for the record: nothing is computed again."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ Values = NDArray[np.float32]
 Place = tuple[int, int]
 """Group and completion within it, among the groups of the step."""
 LOW, HIGH, MASKED = 1, 2, 3
-"""Which bound held: of the policy loss; or the importance weight became 0. 0: none."""
+"""The bound that held: of the policy loss; or the importance weight became 0. 0: none."""
 
 
 @dataclass(slots=True)
@@ -24,7 +24,7 @@ class CompletionTrace:
     """One completion in its last update; arrays hold one value per sampled token, fp32."""
 
     old: Literal["trainer", "sampler"]
-    """Whose log-probabilities were the ratio's denominator."""
+    """Source of the log-probabilities in the ratio's denominator."""
     loss_weight: float
     """Of each token."""
     ratio: Values
@@ -37,7 +37,7 @@ class CompletionTrace:
 
 
 class Seen(NamedTuple):
-    """What one micro-batch computed; (M,) tensors over its sampled tokens, detached."""
+    """Results of one micro-batch; (M,) tensors over its sampled tokens, detached."""
 
     places: Sequence[Place]
     lengths: Tensor
@@ -51,7 +51,7 @@ class Seen(NamedTuple):
 
 @dataclass(slots=True)
 class UpdateTrace:
-    """Collects over the updates of one step; `update_policy` fills it."""
+    """The traces of all updates of one step; `update_policy` fills it."""
 
     completions: dict[Place, CompletionTrace] = field(default_factory=dict)
     grad_norms: list[float] = field(default_factory=list)
@@ -63,9 +63,13 @@ class UpdateTrace:
     """Over all updates."""
 
     def add(self, seen: Seen) -> None:
-        """Take what a micro-batch computed; a completion's later update replaces its earlier one."""
+        """Take the results of a micro-batch; a completion's later update replaces its earlier one."""
         lengths = seen.lengths.tolist()
-        bound = _bounds(seen)
+        clipped, ratio = seen.losses.clipped, seen.losses.ratio
+        held = torch.where(clipped, torch.where(ratio < 1, LOW, HIGH), 0)
+        if seen.importance is not None:
+            held = torch.where(seen.importance.weights == 0, MASKED, held)
+        bound = held.to(torch.int8).cpu().numpy()
         self.num_low += int((bound == LOW).sum())
         self.num_high += int((bound == HIGH).sum())
         self.num_tokens += len(bound)
@@ -73,7 +77,7 @@ class UpdateTrace:
         columns = [
             _pieces(values, lengths)
             for values in (
-                seen.losses.ratio,
+                ratio,
                 seen.trainer_logprobs,
                 seen.ref_logprobs,
                 None if seen.ref_logprobs is None else seen.losses.kl,
@@ -82,24 +86,16 @@ class UpdateTrace:
         ]
         start = 0
         for i, (place, length) in enumerate(zip(seen.places, lengths, strict=True)):
-            ratio, trainer, reference, kl, importance = (None if column is None else column[i] for column in columns)
-            assert ratio is not None  # every update computes it
+            ratios, trainer, reference, kl, importance = (None if column is None else column[i] for column in columns)
+            assert ratios is not None  # every update computes them
             before = self.completions.get(place)
-            own = bound[start : start + length]
+            bounds = bound[start : start + length]
             if trainer is None and before is not None:
                 trainer = before.trainer_logprobs
             self.completions[place] = CompletionTrace(
-                seen.old, float(weights[start]), ratio, own, trainer, reference, kl, importance
+                seen.old, float(weights[start]), ratios, bounds, trainer, reference, kl, importance
             )
             start += length
-
-
-def _bounds(seen: Seen) -> NDArray[np.int8]:
-    clipped, ratio = seen.losses.clipped, seen.losses.ratio
-    bound = torch.where(clipped, torch.where(ratio < 1, LOW, HIGH), 0)
-    if seen.importance is not None:
-        bound = torch.where(seen.importance.weights == 0, MASKED, bound)
-    return bound.to(torch.int8).cpu().numpy()
 
 
 def _pieces(values: Tensor | None, lengths: Sequence[int]) -> list[Values] | None:

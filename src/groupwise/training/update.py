@@ -3,14 +3,15 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from groupwise.algorithms.importance import ImportanceWeights, importance_weights
-from groupwise.algorithms.objective import TokenLoss, Tokens, clipped_value_loss, token_loss
+from groupwise.algorithms.objective import Tokens, clipped_value_loss, token_loss
 from groupwise.errors import InvariantError
 from groupwise.models.policy import Critic, Policy
 from groupwise.ranks.group import RANKS
@@ -31,7 +32,7 @@ class CriticLoss(NamedTuple):
     coef: float
     """Weight of the value loss."""
     clip: float
-    """How far a value may move from the one at sampling, in units of the reward; 0: any distance."""
+    """Largest distance of a value from the one at sampling, in units of the reward; 0: any distance."""
 
 
 class UpdateMetrics(NamedTuple):
@@ -67,7 +68,7 @@ NO_UPDATE = UpdateMetrics(0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Updater:
-    """What an update works with besides the groups."""
+    """Everything that an update works with besides the groups."""
 
     policy: Policy
     optimizer: Optimizer
@@ -75,7 +76,7 @@ class Updater:
     temperature: float
     """At which the completions were drawn."""
     max_tokens: int
-    """Most tokens that one could have."""
+    """Most tokens of a completion."""
     reference: Policy | None = None
     critic: CriticLoss | None = None
 
@@ -89,7 +90,7 @@ class Updater:
 def update_policy(
     updater: Updater, groups: Sequence[AdvantagedGroup], step: int, trace: UpdateTrace | None = None
 ) -> UpdateMetrics:
-    """One or several optimizer updates on a step's groups; groups without a gradient are skipped before the forward.
+    """Update the weights once or several times on a step's groups; groups without a gradient are skipped.
 
     The first update runs on the weights that sampled: its old_logprobs are its own, detached, so the ratio is exactly
     1, and they are compared with the sampler's. Later updates divide by the sampler's, or, where `config.correction`
@@ -100,28 +101,27 @@ def update_policy(
         InvariantError: sampler and trainer disagree, or the gradient is not finite.
     """
     reports: list[UpdateMetrics] = []
-    config = updater.loss
+    policy, config = updater.policy, updater.loss
     old = _old_logprobs(updater, groups)
     for _ in range(config.epochs):
         for part in np.array_split(np.arange(len(groups)), min(config.mini_batches, len(groups))):
             chosen, chosen_old = [groups[i] for i in part], [old[i] for i in part] if old else None
-            batch = make_micro_batches(chosen, config, updater.max_tokens, updater.policy.device, chosen_old)
-            if batch:
-                update = _Update(updater, first=not reports, traced=trace is not None)
-                costs = [micro.packed.input_ids.numel() for micro in batch]
-                for measured in accumulate(update.loss, batch, updater.weights, updater.policy.device, costs):
-                    update.add(measured)
-                    if trace is not None and (seen := measured.seen) is not None:
-                        places = [(int(part[group]), completion) for group, completion in seen.places]
-                        trace.add(seen._replace(places=places))
-                update.compare()
-                reports.append(update.report(updater.optimizer.update(step)))
-                if trace is not None:
-                    trace.grad_norms.append(reports[-1].grad_norm)
-    return _mean_report(reports) if reports else NO_UPDATE
-
-
-def _mean_report(reports: Sequence[UpdateMetrics]) -> UpdateMetrics:
+            batch = make_micro_batches(chosen, config, updater.max_tokens, policy.device, chosen_old)
+            if not batch:
+                continue
+            compute = partial(_loss, updater, first=not reports, traced=trace is not None)
+            costs = [micro.packed.input_ids.numel() for micro in batch]
+            sums = Sums()
+            for of_micro, seen in accumulate(compute, batch, updater.weights, policy.device, costs):
+                sums = sums.added(of_micro)
+                if trace is not None and seen is not None:
+                    trace.add(seen._replace(places=[(int(part[group]), place) for group, place in seen.places]))
+            agreement = _agreement(updater, sums)  # before the weights change
+            reports.append(_report(sums, agreement, updater.optimizer.update(step)))
+            if trace is not None:
+                trace.grad_norms.append(reports[-1].grad_norm)
+    if not reports:
+        return NO_UPDATE
     means = [float(np.mean([report[i] for report in reports])) for i in range(len(UpdateMetrics._fields))]
     return UpdateMetrics._make(means)._replace(
         ratio_max=max(report.ratio_max for report in reports),
@@ -148,166 +148,127 @@ def _old_logprobs(updater: Updater, groups: Sequence[AdvantagedGroup]) -> list[A
     )
 
 
-class _Measured(NamedTuple):
-    """What is known of a micro-batch beside its loss: sums over its tokens, unless said otherwise."""
+class Sums(NamedTuple):
+    """Sums over the tokens of micro-batches, of which an update's report is made."""
 
-    surrogate: float
-    clipped: float
-    kl: float
-    ratio_max: float
-    """The largest ratio."""
-    num_tokens: int
-    has_advantage: bool
-    """Whether any advantage is not 0."""
-    value_loss: float
-    difference: Tensor | None
-    """(M,) trainer - sampler; None after the first update."""
-    importance: ImportanceWeights | None
-    num_weights: int
+    surrogate: float = 0.0
+    clipped: float = 0.0
+    kl: float = 0.0
+    value_loss: float = 0.0
+    num_tokens: int = 0
+    bounded: float = 0.0
+    """Tokens whose importance weight was truncated or masked."""
+    weight_sum: float = 0.0
+    weight_squares: float = 0.0
+    num_weights: int = 0
     """Importance weights: one per token or per completion."""
-    seen: Seen | None
-    """What it computed for every token, where that is traced."""
+    differences: tuple[Tensor, ...] = ()
+    """(M,) trainer - sampler of each micro-batch; none after the first update."""
+    ratio_max: float = 0.0
+    """The largest, no sum."""
+    has_advantage: bool = False
+    """True where any advantage is not 0."""
 
-
-class _Update:
-    """One optimizer update: the loss of its micro-batches, and the sums that are reported of them."""
-
-    def __init__(self, updater: Updater, *, first: bool, traced: bool = False) -> None:
-        self.policy, self.config, self.temperature = updater.policy, updater.loss, updater.temperature
-        self.reference, self.critic, self.first = updater.reference, updater.critic, first
-        self.traced = traced
-        self.surrogate = self.clipped = self.kl = self.value_loss = 0.0
-        self.ratio_max = 0.0
-        self.differences: list[Tensor] = []
-        self.agreement = Agreement(0.0, 0.0, 0.0)
-        self.bounded = self.weight_sum = self.weight_squares = 0.0
-        self.num_weights = self.num_tokens = 0
-        self.has_advantage = False
-
-    def loss(self, micro: MicroBatch) -> tuple[Tensor, _Measured]:
-        """The loss of one micro-batch; several may be computed at one time, so nothing here is changed by it."""
-        logprobs, entropy, states = self.policy.token_logprobs(micro.packed, self.temperature)
-        before = logprobs.detach()
-        old_logprobs = before if self.first else self._old(micro)
-        importance = self._importance(old_logprobs, micro)
-        tokens = Tokens(
-            logprobs,
-            entropy,
-            old_logprobs,
-            micro.advantages,
-            micro.lengths,
-            self._reference(micro),
-            importance.weights if importance else None,
-        )
-        losses = token_loss(tokens, self.config.objective)
-        loss = (micro.weights * losses.loss).sum()
-        value_loss = self._value_loss(self.critic, states, micro) if self.critic else None
-        measured = _Measured(
-            surrogate=loss.item(),
-            clipped=float(losses.clipped.sum()),
-            kl=losses.kl.sum().item(),
-            ratio_max=losses.ratio.max().item(),
-            num_tokens=len(logprobs),
-            has_advantage=bool(micro.advantages.any()),
-            value_loss=0.0 if value_loss is None else value_loss.item(),
-            difference=before - micro.sampling_logprobs if self.first else None,
-            importance=importance,
-            num_weights=len(micro.lengths) if self.config.correction.level == "sequence" else len(logprobs),
-            seen=self._seen(micro, before, tokens.ref_logprobs, losses, importance) if self.traced else None,
-        )
-        if self.critic is not None and value_loss is not None:
-            loss = loss + self.critic.coef * value_loss
-        return loss, measured
-
-    def _seen(
-        self,
-        micro: MicroBatch,
-        before: Tensor,
-        reference: Tensor | None,
-        losses: TokenLoss,
-        importance: ImportanceWeights | None,
-    ) -> Seen:
-        by_trainer = self.first or micro.old_logprobs is not None
-        return Seen(
-            micro.places,
-            micro.lengths,
-            micro.weights,
-            before if self.first else micro.old_logprobs,
-            reference,
-            losses._replace(loss=losses.loss.detach()),
-            importance,
-            "trainer" if by_trainer else "sampler",
+    def added(self, other: "Sums") -> "Sums":
+        """Return the sums of both."""
+        pairs: Any = zip(self, other, strict=True)
+        return Sums._make(a + b for a, b in pairs)._replace(
+            ratio_max=max(self.ratio_max, other.ratio_max), has_advantage=self.has_advantage or other.has_advantage
         )
 
-    def add(self, measured: _Measured) -> None:
-        """Add a micro-batch to the sums."""
-        self.surrogate += measured.surrogate
-        self.clipped += measured.clipped
-        self.kl += measured.kl
-        self.ratio_max = max(self.ratio_max, measured.ratio_max)
-        self.num_tokens += measured.num_tokens
-        self.has_advantage |= measured.has_advantage
-        self.value_loss += measured.value_loss
-        if measured.difference is not None:
-            self.differences.append(measured.difference)
-        if measured.importance is not None:
-            self.bounded += measured.importance.bounded.sum().item()
-            self.weight_sum += measured.importance.sum.item()
-            self.weight_squares += measured.importance.sum_squares.item()
-            self.num_weights += measured.num_weights
 
-    def _old(self, micro: MicroBatch) -> Tensor:
-        return micro.sampling_logprobs if micro.old_logprobs is None else micro.old_logprobs
+def _loss(updater: Updater, micro: MicroBatch, *, first: bool, traced: bool) -> tuple[Tensor, tuple[Sums, Seen | None]]:
+    """The loss of one micro-batch, its sums, and what it computed for every token, where that is `traced`.
 
-    def _reference(self, micro: MicroBatch) -> Tensor | None:
-        if self.reference is None:
-            return None
+    Several micro-batches may be computed at one time, so nothing is changed here.
+    """
+    policy, config, critic = updater.policy, updater.loss, updater.critic
+    logprobs, entropy, states = policy.token_logprobs(micro.packed, updater.temperature)
+    before = logprobs.detach()
+    old = micro.sampling_logprobs if micro.old_logprobs is None else micro.old_logprobs
+    old_logprobs = before if first else old
+    importance = _importance(updater.loss, old_logprobs, micro)
+    reference = None
+    if updater.reference is not None:
         with torch.no_grad():
-            return self.reference.token_logprobs(micro.packed, self.temperature).logprobs
-
-    def _importance(self, old_logprobs: Tensor, micro: MicroBatch) -> ImportanceWeights | None:
-        correction = self.config.correction
-        if correction.bound == "none":
-            return None
-        return importance_weights(
-            old_logprobs, micro.sampling_logprobs, micro.lengths, correction.level, correction.bound, correction.cap
+            reference = updater.reference.token_logprobs(micro.packed, updater.temperature).logprobs
+    weights = importance.weights if importance else None
+    tokens = Tokens(logprobs, entropy, old_logprobs, micro.advantages, micro.lengths, reference, weights)
+    losses = token_loss(tokens, config.objective)
+    loss = (micro.weights * losses.loss).sum()
+    sums = Sums(
+        surrogate=loss.item(),
+        clipped=float(losses.clipped.sum()),
+        kl=losses.kl.sum().item(),
+        num_tokens=len(logprobs),
+        differences=(before - micro.sampling_logprobs,) if first else (),
+        ratio_max=losses.ratio.max().item(),
+        has_advantage=bool(micro.advantages.any()),
+    )
+    if importance:
+        sums = sums._replace(
+            bounded=importance.bounded.sum().item(),
+            weight_sum=importance.sum.item(),
+            weight_squares=importance.sum_squares.item(),
+            num_weights=len(micro.lengths) if config.correction.level == "sequence" else len(logprobs),
         )
+    if critic is not None:
+        value_loss = _value_loss(critic, states, micro)
+        sums = sums._replace(value_loss=value_loss.item())
+        loss = loss + critic.coef * value_loss
+    seen = None
+    if traced:
+        trainer = before if first else micro.old_logprobs
+        detached = losses._replace(loss=losses.loss.detach())
+        seen = Seen(
+            micro.places, micro.lengths, micro.weights, trainer, reference, detached, importance,
+            "sampler" if trainer is None else "trainer",
+        )  # fmt: skip
+    return loss, (sums, seen)
 
-    def _value_loss(self, critic: CriticLoss, states: Tensor, micro: MicroBatch) -> Tensor:
-        if micro.values is None or micro.returns is None:
-            raise InvariantError("a critic is trained on completions whose values and returns were never computed")
-        values = critic.critic.values(micro.packed, states)
-        return clipped_value_loss(values, micro.values, micro.returns, critic.clip).sum() * micro.value_weight
 
-    def compare(self) -> None:
-        """Before the weights change: in a step's first update, trainer and sampler agree on all its tokens.
+def _importance(config: LossConfig, old_logprobs: Tensor, micro: MicroBatch) -> ImportanceWeights | None:
+    correction = config.correction
+    if correction.bound == "none":
+        return None
+    return importance_weights(
+        old_logprobs, micro.sampling_logprobs, micro.lengths, correction.level, correction.bound, correction.cap
+    )
 
-        Where importance weights correct for another sampler, only a stated bound holds.
-        """
-        if self.differences:
-            stated = self.config.max_logprob_difference or (
-                math.inf if self.config.correction.bound != "none" else None
-            )
-            differences = torch.cat(self.differences)
-            self.agreement = check_agreement(differences, self.temperature, self.policy.compute_dtype, stated)
 
-    def report(self, grad_norm: float) -> UpdateMetrics:
-        """What the update did, after its optimizer step."""
-        check_gradient(grad_norm, self.has_advantage, is_bounded=bool(self.clipped or self.bounded))
-        count = self.num_tokens
-        return UpdateMetrics(
-            surrogate=self.surrogate,
-            grad_norm=grad_norm,
-            clipped=self.clipped / count,
-            kl=self.kl / count,
-            ratio_max=self.ratio_max,
-            logprob_difference=self.agreement.largest,
-            num_updates=1,
-            num_tokens=count,
-            logprob_bias=self.agreement.bias,
-            value_loss=self.value_loss,
-            weights_bounded=self.bounded / count,
-            effective_samples=self.weight_sum**2 / (self.weight_squares * self.num_weights)
-            if self.weight_squares
-            else float(not self.num_weights),
-        )
+def _value_loss(critic: CriticLoss, states: Tensor, micro: MicroBatch) -> Tensor:
+    if micro.values is None or micro.returns is None:
+        raise InvariantError("a critic is trained on completions whose values and returns were never computed")
+    values = critic.critic.values(micro.packed, states)
+    return clipped_value_loss(values, micro.values, micro.returns, critic.clip).sum() * micro.value_weight
+
+
+def _agreement(updater: Updater, sums: Sums) -> Agreement:
+    """Trainer and sampler compared in a step's first update, over all its tokens.
+
+    Where importance weights correct for another sampler, only a stated bound holds.
+    """
+    if not sums.differences:
+        return Agreement(0.0, 0.0, 0.0)
+    config = updater.loss
+    stated = config.max_logprob_difference or (math.inf if config.correction.bound != "none" else None)
+    return check_agreement(torch.cat(sums.differences), updater.temperature, updater.policy.compute_dtype, stated)
+
+
+def _report(sums: Sums, agreement: Agreement, grad_norm: float) -> UpdateMetrics:
+    check_gradient(grad_norm, sums.has_advantage, is_bounded=bool(sums.clipped or sums.bounded))
+    count, squares = sums.num_tokens, sums.weight_squares
+    return UpdateMetrics(
+        surrogate=sums.surrogate,
+        grad_norm=grad_norm,
+        clipped=sums.clipped / count,
+        kl=sums.kl / count,
+        ratio_max=sums.ratio_max,
+        logprob_difference=agreement.largest,
+        num_updates=1,
+        num_tokens=count,
+        logprob_bias=agreement.bias,
+        value_loss=sums.value_loss,
+        weights_bounded=sums.bounded / count,
+        effective_samples=sums.weight_sum**2 / (squares * sums.num_weights) if squares else float(not sums.num_weights),
+    )

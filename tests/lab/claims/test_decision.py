@@ -5,8 +5,8 @@ import random
 import statistics
 
 import pytest
+from groupwise_lab.claims.decision import MOST_SEEDS, Bounds, Ruling, bounds, decide, seeds_needed, slope
 
-from groupwise.algorithms.decision import MOST_SEEDS, Bounds, Ruling, bounds, decide, seeds_needed, slope
 from groupwise.algorithms.statistics import T_95
 
 INF = math.inf

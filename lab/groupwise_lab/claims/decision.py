@@ -1,4 +1,4 @@
-"""What a few independent runs decide about a claim, by a rule that is stated before they are looked at.
+"""Ruling on a claim by a few independent runs, by a rule that is stated before they are looked at.
 
 A claim is a set of values: "above 0.02" is (0.02, ∞). It holds where the whole 95 % interval over seeds lies in the
 set, it does not where the whole interval lies outside, and else the runs do not decide it.
@@ -16,11 +16,11 @@ from groupwise.algorithms.statistics import T_95, Estimate, mean_over_seeds
 LEAST_SEEDS = 3
 """Two seeds decide nothing: their spread is one difference, which may be small by chance."""
 MOST_SEEDS = 1000
-"""More than these are not counted out."""
+"""Larger numbers of seeds are not computed."""
 
 
 class Ruling(StrEnum):
-    """What the runs say of a claim."""
+    """Verdict of the runs on a claim."""
 
     HOLDS = "holds here"
     FAILS = "does not hold here"
@@ -35,7 +35,7 @@ class Bounds(NamedTuple):
 
 
 def bounds(claimed: str, margin: float) -> Bounds:
-    """The values that are claimed, of a difference.
+    """Return the values of a difference that are claimed.
 
     above (m, ∞) · below (-∞, -m) · equal (-m, m) · at_least (-m, ∞) · at_most (-∞, m)
 
@@ -56,7 +56,7 @@ CLAIMED = {
 
 
 class Decision(NamedTuple):
-    """A ruling with what it rests on."""
+    """A ruling with its evidence."""
 
     ruling: Ruling
     estimate: Estimate
@@ -92,7 +92,7 @@ def _ruling(estimate: Estimate, claimed: Bounds) -> Ruling:
 
 
 def seeds_needed(values: Sequence[float], claimed: Bounds) -> int | None:
-    """Fewest seeds n with t(n - 1) s / √n < d: s is the spread, d the distance of the mean to the nearest bound.
+    """Return the fewest seeds n with t(n - 1) s / √n < d, s the spread, d the distance of the mean to a bound.
 
     At least three; None where one value shows no spread, and where it would be more than `MOST_SEEDS`.
     """
@@ -109,7 +109,7 @@ def _t_95(degrees: int) -> float:
 
 
 def slope(points: Mapping[float, float]) -> float:
-    """Least-squares slope of values over sizes, Σ (x - x̄)(y - ȳ) / Σ (x - x̄)².
+    """Return the least-squares slope of values over sizes, Σ (x - x̄)(y - ȳ) / Σ (x - x̄)².
 
     >>> slope({1: 0.5, 2: 0.6, 3: 0.7})
     0.1
