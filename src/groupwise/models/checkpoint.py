@@ -28,6 +28,7 @@ from groupwise.runs.atomic import MANIFEST, check_directory, new_directory
 
 TRAINER_STATE = "trainer_state.json"
 OPTIMIZER_STATE = "optimizer.safetensors"
+WEIGHTS = "model.safetensors"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,7 @@ def load_trainer_state(path: Path, check: bool = True) -> TrainerState:
 
 def save_for_serving(policy: Policy, directory: Path, weights: dict[str, Tensor]) -> None:
     """Write `serving_weights`, configuration and tokenizer."""
-    save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})
+    save_file(weights, directory / WEIGHTS, metadata={"format": "pt"})
     policy.model.config.save_pretrained(directory)
     if policy.model.generation_config is not None:
         policy.model.generation_config.save_pretrained(directory)
