@@ -57,11 +57,6 @@ def policy(tiny_policy: Callable[..., Policy]) -> Policy:
     return dataclasses.replace(tiny_policy(), stop_ids=frozenset(range(1, 41)))
 
 
-def frozen(policy: Policy) -> Policy:
-    """A reference with the same weights."""
-    return policy.reference()
-
-
 def make_groups(
     policy: Policy, rewards: Rewards = SIGNAL, temperature: float = 1.0, step: int = 0
 ) -> list[AdvantagedGroup]:
@@ -162,23 +157,6 @@ def test_the_groups_of_these_tests_are_ragged(policy: Policy) -> None:
     assert {completion.finish_reason for _, completion, _ in rows} == {FinishReason.STOP, FinishReason.LENGTH}
 
 
-@pytest.mark.parametrize("aggregation", ["constant", "token", "sequence"])
-def test_the_first_update_has_the_gradient_of_reinforce(policy: Policy, eager_logprobs: Any, aggregation: str) -> None:
-    groups = make_groups(policy)
-    metrics, recorder = run(policy, groups, aggregation=aggregation)
-    model, logprobs, _ = eager_logprobs(policy, [(p, c.token_ids.tolist()) for p, c, _ in judged(groups)])
-    value: Any = 0.0
-    for (_, completion, advantage), terms in zip(
-        judged(groups), logprobs.split([c.num_tokens for _, c, _ in judged(groups)]), strict=True
-    ):
-        num_tokens = sum(c.num_tokens for _, c, _ in judged(groups))
-        share = {"constant": 12 * MAX_TOKENS, "token": num_tokens, "sequence": 12 * completion.num_tokens}[aggregation]
-        value = value - advantage * terms.sum() / share
-    value.backward()
-    assert_close(recorder.gradients[0], {name: p.grad for name, p in model.named_parameters()}, 1e-5)
-    assert metrics.num_updates == 1
-
-
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 @pytest.mark.parametrize("aggregation", ["constant", "token", "sequence"])
 def test_the_first_update_equals_the_papers_loops(
@@ -194,12 +172,11 @@ def test_the_first_update_equals_the_papers_loops(
 
 
 def test_the_first_update_is_exactly_on_policy(policy: Policy) -> None:
-    metrics, _ = run(policy, make_groups(policy))
-    assert metrics.ratio_max == 1.0
-    assert metrics.clipped == 0.0
-    assert metrics.kl == 0.0
+    groups = make_groups(policy)
+    metrics, _ = run(policy, groups)
+    assert (metrics.ratio_max, metrics.clipped, metrics.kl) == (1.0, 0.0, 0.0)
     assert 0 < metrics.logprob_difference < 1e-4
-    assert metrics.num_tokens == sum(completion.num_tokens for _, completion, _ in judged(make_groups(policy)))
+    assert metrics.num_tokens == sum(completion.num_tokens for _, completion, _ in judged(groups))
 
 
 @pytest.mark.parametrize("aggregation", ["constant", "token", "sequence"])
@@ -212,9 +189,8 @@ def test_the_cut_into_micro_batches_does_not_change_the_gradient(policy: Policy,
         run(policy, groups, aggregation=aggregation, tokens_per_micro_batch=tokens) for tokens in (100_000, budget)
     )
     assert_close(cut[1].gradients[0], whole[1].gradients[0])
-    same, other = (  # how far sampler and trainer lie apart is rounding itself
-        metrics._replace(logprob_difference=0.0, logprob_bias=0.0) for metrics in (cut[0], whole[0])
-    )
+    # the distance of sampler and trainer is rounding itself
+    same, other = (part[0]._replace(logprob_difference=0.0, logprob_bias=0.0) for part in (cut, whole))
     assert same == pytest.approx(other, rel=1e-4, abs=1e-6)
     assert max(metrics.logprob_difference for metrics in (cut[0], whole[0])) < 1e-5
     assert max(abs(metrics.logprob_bias) for metrics in (cut[0], whole[0])) < 1e-6
@@ -276,15 +252,14 @@ def test_groups_without_signal_are_skipped_but_stay_in_the_denominator(
 def test_skipping_equals_computing_groups_without_signal(policy: Policy) -> None:
     groups = make_groups(policy, WITHOUT_SIGNAL)
     skipped = run(policy, groups)
-    computed = run(policy, groups, kl_coef=1e-12, reference=frozen(policy))
+    computed = run(policy, groups, kl_coef=1e-12, reference=policy.reference())
     assert computed[0].num_tokens > skipped[0].num_tokens
     assert_close(skipped[1].gradients[0], computed[1].gradients[0])
 
 
 def test_a_batch_without_any_signal_is_no_update(policy: Policy) -> None:
     metrics, recorder = run(policy, make_groups(policy, [(0.0, 0.0), (1.0, 1.0), (None, 1.0)]))
-    assert metrics.num_updates == metrics.num_tokens == 0
-    assert recorder.gradients == []
+    assert (metrics.num_updates, metrics.num_tokens, recorder.gradients) == (0, 0, [])
     assert all(parameter.grad is None for parameter in policy.model.parameters())
 
 
@@ -312,9 +287,9 @@ def test_later_updates_divide_by_the_samplers_logprobs(
     groups = make_groups(policy, [*SIGNAL, (0.0, 1.0)])
     metrics, recorder = run(policy, groups, change=0.05, policy={"clip_low": 0.1, "clip_high": 0.3}, **config)
     assert metrics.num_updates == len(recorder.gradients) == 2
-    first, second = (groups[:2], groups[2:]) if "mini_batches" in config else (groups, groups)
+    parts = (groups[:2], groups[2:]) if "mini_batches" in config else (groups, groups)
     for trained, part, on_policy, found in zip(
-        recorder.policies, (first, second), (True, False), recorder.gradients, strict=True
+        recorder.policies, parts, (True, False), recorder.gradients, strict=True
     ):
         _, expected = slow_gradient(trained, part, eager_logprobs, on_policy=on_policy, clip=(0.1, 0.3))
         assert_close(found, expected, 1e-5)
@@ -362,7 +337,7 @@ def test_a_mini_batch_without_signal_is_passed_over(policy: Policy) -> None:
 
 def test_the_divergence_from_an_equal_reference_is_zero(policy: Policy) -> None:
     groups = make_groups(policy)
-    metrics, recorder = run(policy, groups, kl_coef=0.5, reference=frozen(policy))
+    metrics, recorder = run(policy, groups, kl_coef=0.5, reference=policy.reference())
     assert metrics.kl == pytest.approx(0.0, abs=1e-9)
     assert_close(recorder.gradients[0], gradient(policy, groups))
 
@@ -370,7 +345,7 @@ def test_the_divergence_from_an_equal_reference_is_zero(policy: Policy) -> None:
 @pytest.mark.parametrize("budget", [7, 100_000])
 def test_the_divergence_from_another_reference(policy: Policy, eager_logprobs: Any, budget: int) -> None:
     groups = make_groups(policy, WITHOUT_SIGNAL)
-    reference = frozen(policy)
+    reference = policy.reference()
     with torch.no_grad():
         for parameter in reference.model.parameters():
             parameter += 0.03 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(7))
@@ -430,11 +405,7 @@ def with_logprobs(groups: list[AdvantagedGroup], group: int, change: Callable[[A
 
 
 def fill(value: float) -> Callable[[Any], Any]:
-    def change(logprobs: Any) -> Any:
-        logprobs[-1] = value
-        return logprobs
-
-    return change
+    return lambda logprobs: np.append(logprobs[:-1], np.float32(value))
 
 
 FAULTS = {
@@ -453,14 +424,8 @@ def test_wrong_sampling_logprobs_stop_the_run(policy: Policy, fault: str) -> Non
         run(policy, groups)
 
 
-def test_a_filled_in_logprob_is_also_found_in_a_later_mini_batch(policy: Policy) -> None:
-    groups = with_logprobs(make_groups(policy), 2, fill(0.0))
-    with pytest.raises(InvariantError):
-        run(policy, groups, mini_batches=3)
-
-
-@pytest.mark.parametrize("value", [float("nan"), -float("inf")])
-def test_a_logprob_that_is_no_number_never_reaches_the_weights(policy: Policy, value: float) -> None:
+@pytest.mark.parametrize("value", [0.0, float("nan"), -float("inf")])
+def test_an_impossible_logprob_in_a_later_mini_batch_never_reaches_the_weights(policy: Policy, value: float) -> None:
     groups = with_logprobs(make_groups(policy), 2, fill(value))
     optimizer = Optimizer(policy.trainable(), OptimizerConfig(lr=1e-3), num_steps=1)
     with pytest.raises(InvariantError):
