@@ -393,15 +393,13 @@ def test_a_completion_that_is_only_a_stop_token_has_a_gradient(
 
 def with_logprobs(groups: list[AdvantagedGroup], group: int, change: Callable[[Any], Any]) -> list[AdvantagedGroup]:
     """The same groups, with the sampling logprobs of one completion of one group changed."""
-    changed = list(groups)
     inner = groups[group].scored.group
     longest = max(range(len(inner.completions)), key=lambda i: inner.completions[i].num_tokens)
     completions = list(inner.completions)
     logprobs = change(completions[longest].sampling_logprobs.copy())
     completions[longest] = dataclasses.replace(completions[longest], sampling_logprobs=logprobs)
     scored = dataclasses.replace(groups[group].scored, group=dataclasses.replace(inner, completions=tuple(completions)))
-    changed[group] = dataclasses.replace(groups[group], scored=scored)
-    return changed
+    return [*groups[:group], dataclasses.replace(groups[group], scored=scored), *groups[group + 1 :]]
 
 
 def fill(value: float) -> Callable[[Any], Any]:
