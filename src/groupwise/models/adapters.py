@@ -71,13 +71,7 @@ def new_adapters(model: PreTrainedModel, lora: LoraConfig, base: str, seed: int,
     """Put new adapters into a model and return peft's configuration of them; they and a score are all that is trained.
 
     A is drawn uniformly from ±1/√in, as peft and the paper's code draw it, each number from its own key; B is 0.
-
-    Args:
-        model: on a processor, in fp32.
-        lora: rank, scale and target layers.
-        base: directory or hub name of the model.
-        seed: of A.
-        scores: True for a reward model.
+    The model is on a processor, in fp32; `base` is its directory or hub name, and it `scores` if it is a reward model.
 
     Raises:
         ModelError: a target is not there or cannot be adapted, or the rank is larger than a layer.

@@ -6,7 +6,7 @@ entries, from outside; an entry calls no other entry. So a hook around the entri
 
 import copy
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,11 +18,13 @@ from torch.func import functional_call
 from transformers import PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
+from groupwise.errors import UnsupportedModelError
+from groupwise.models import attention
 from groupwise.models.activations import drops_activations
 from groupwise.models.adapters import Adapters, Product, adapters_used, plain_weights
 from groupwise.models.attention import Layout
 from groupwise.models.cores import Sharing
-from groupwise.models.flex import flex_layout, takes_flex
+from groupwise.models.flex import FlexLayout, block_mask, takes_flex
 from groupwise.models.located import AdapterFiles, write_adapters
 from groupwise.models.packed import Pack
 from groupwise.ranks.group import RANKS
@@ -80,7 +82,8 @@ def states_at(body: nn.Module, packed: Pack, positions: Tensor) -> Tensor:
     Gathered as an embedding is, whose backward adds what falls on one position in a fixed order. That of plain
     indexing adds with atomics from several threads: two runs would round differently.
     """
-    layout = flex_layout(packed.shapes, packed.input_ids.device) if takes_flex(body) else packed.layout
+    is_flex, device = takes_flex(body), packed.input_ids.device
+    layout = FlexLayout(block_mask(packed.shapes, device)) if is_flex else packed.layout
     named = {"position_ids": packed.position_ids, "layout": layout, "use_cache": False}
     if drops_activations(body, packed.input_ids):
         named["drop_activations"] = True
@@ -178,17 +181,33 @@ class Backbone:
     def hidden(
         self, input_ids: Tensor, position_ids: Tensor, layout: Layout, weights: dict[str, Tensor] | None = None
     ) -> Tensor:
-        """Return the (N, d) final hidden states of a packed row, in the precision around the call.
+        """Return the (N, d) final hidden states of a packed row (1, N), in the precision around the call.
 
-        Args:
-            input_ids: (1, N)
-            position_ids: (1, N)
-            layout: which token attends to which.
-            weights: stand in for weights of the body, as `converted` names them.
+        Given `weights` stand in for those of the body, as `converted` names them.
         """
         # the view is made here: a hook on the root's output would be lost on it
         with self.as_meant():
             return self.root.hidden(input_ids, position_ids, layout, weights)[0]
+
+    @torch.no_grad()
+    def compare_with_eager(self, ours: Callable[[], Tensor], theirs: Callable[[], Tensor]) -> None:
+        """Compare what the packed forward computes with what transformers' own does of every sequence alone.
+
+        Raises:
+            UnsupportedModelError: they differ.
+        """
+        with self.precision():
+            packed = ours().float()
+            self.model.set_attn_implementation("eager")
+            alone = theirs().float()
+            self.model.set_attn_implementation(attention.NAME)
+        difference = (packed - alone).abs().max().item()
+        allowed = (1e-3 if self.compute_dtype is torch.float32 else 0.25) * max(1.0, alone.abs().max().item())
+        if not difference <= allowed:
+            raise UnsupportedModelError(
+                f"{type(self.model).__name__}: the packed forward differs from transformers' eager forward by "
+                f"{difference:.2g} (allowed {allowed:.2g}), so this architecture is not supported"
+            )
 
     def as_meant(self) -> AbstractContextManager[None]:
         """Return the context with the adapters, or without them, in which the root has to be called."""

@@ -43,11 +43,6 @@ class FlexLayout:
         return out[0].transpose(0, 1)
 
 
-def flex_layout(shapes: Shapes, device: torch.device) -> FlexLayout:
-    """Return the layout of a row of groups."""
-    return FlexLayout(block_mask(shapes, device))
-
-
 def refuse_without_cuda(device: str) -> None:
     """Refuse `model.attention = "flex"` where it cannot be computed.
 

@@ -3,7 +3,7 @@
 import logging
 import timeit
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import Tensor
 from transformers import AutoTokenizer, PreTrainedModel
 
 from groupwise.config.schema import SHIPPED
@@ -33,7 +32,7 @@ from groupwise.models.adapters import (
     strip,
     target_layers,
 )
-from groupwise.models.backbone import Unread, fingerprint, no_progress_bars, precision
+from groupwise.models.backbone import Unread, fingerprint, no_progress_bars
 from groupwise.models.config import LoraConfig, ModelConfig
 from groupwise.models.cores import ask_for_threads
 from groupwise.models.flex import refuse_without_cuda, set_flex
@@ -102,14 +101,8 @@ def with_adapters(
 ) -> tuple[Adapters | None, list[str]]:
     """Give a plain model its adapters: those of its directory, or new ones; or add them to the weights.
 
-    Where the weights are still unread, what depends on them is left to `finish_adapters`.
-
-    Args:
-        model: as read from its directory, in fp32 on a processor.
-        located: its path.
-        training: what is trained; None: nothing is, and the model computes as it did when it was trained.
-        unread: its weights, where they are read later.
-        scores: True for a reward model.
+    The model is in fp32 on a processor; where its weights are still `unread`, what depends on them is left to
+    `finish_adapters`. Without `training` it computes as it did when it was trained.
 
     Returns:
         The adapters, and the names of missing weights that came with them (a reward model's score).
@@ -289,40 +282,6 @@ def _refuse_unsupported(model: PreTrainedModel) -> None:
             raise UnsupportedModelError(f"{name} soft-caps its logits ({key}={getattr(config, key)}): not supported")
     if not getattr(model, "_supports_attention_backend", False):
         raise UnsupportedModelError(f"{name} does not dispatch through transformers' attention interface")
-
-
-@torch.no_grad()
-def compare_with_eager(
-    model: PreTrainedModel,
-    device: torch.device,
-    compute_dtype: torch.dtype,
-    ours: Callable[[], Tensor],
-    theirs: Callable[[], Tensor],
-) -> None:
-    """Compare the packed forward of some tokens with transformers' own eager attention.
-
-    Args:
-        model: computes both.
-        device: where it does.
-        compute_dtype: precision of the products; it decides how much may differ.
-        ours: computes the tokens in the packed forward.
-        theirs: computes them in transformers' forward, every sequence alone.
-
-    Raises:
-        UnsupportedModelError: they differ.
-    """
-    with precision(device, compute_dtype):
-        packed = ours().float()
-        model.set_attn_implementation("eager")
-        alone = theirs().float()
-        model.set_attn_implementation(attention.NAME)
-    difference = (packed - alone).abs().max().item()
-    allowed = (1e-3 if compute_dtype is torch.float32 else 0.25) * max(1.0, alone.abs().max().item())
-    if not difference <= allowed:
-        raise UnsupportedModelError(
-            f"{type(model).__name__}: the packed forward differs from transformers' eager forward by {difference:.2g} "
-            f"(allowed {allowed:.2g}), so this architecture is not supported"
-        )
 
 
 @cache

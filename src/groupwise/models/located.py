@@ -151,16 +151,7 @@ def is_kept_with(adapters: Adapters, name: str) -> bool:
 
 
 def write_adapters(named: Iterable[tuple[str, Tensor]], adapters: Adapters, directory: Path) -> None:
-    """Write a directory that `peft` loads on the model that the adapters stand on.
-
-    Args:
-        named: weights of the adapted model; those that are not kept with the adapters are left out.
-        adapters: of the model.
-        directory: made where it is not there.
-
-    Raises:
-        OSError: the disk is full, or the directory cannot be written.
-    """
+    """Write a directory that `peft` loads on the model that the adapters stand on; of its weights those to be kept."""
     directory.mkdir(parents=True, exist_ok=True)
     weights = {
         f"{PREFIX}{name_on_disk(name)}": weight.detach().cpu().contiguous()

@@ -16,7 +16,7 @@ from groupwise.errors import ModelError
 from groupwise.models.adapters import Adapters
 from groupwise.models.backbone import Backbone, Root, Unread, precision, states_at
 from groupwise.models.config import LoraConfig, ModelConfig
-from groupwise.models.loading import Training, compare_with_eager, damaged, place, with_adapters
+from groupwise.models.loading import Training, damaged, place, with_adapters
 from groupwise.models.located import locate
 from groupwise.models.packed import Pack, Sequences, pack
 from groupwise.models.rows import read
@@ -154,10 +154,7 @@ class Policy(Backbone):
             row = torch.tensor([[*prompt, *completion]], device=self.device)
             return self.root.eager_logits(row)[0, len(prompt) - 1 : -1]
 
-        compare_with_eager(
-            self.model,
-            self.device,
-            self.compute_dtype,
+        self.compare_with_eager(
             lambda: self.next_logits(self.completion_states(packed)),
             lambda: torch.cat([alone(group.prompt, c) for group in groups for c in group.completions]),
         )

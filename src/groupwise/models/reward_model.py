@@ -15,7 +15,7 @@ from transformers import AutoModelForSequenceClassification
 from groupwise.errors import ModelError
 from groupwise.models.backbone import Backbone, Root
 from groupwise.models.config import LoraConfig, ModelConfig
-from groupwise.models.loading import Training, compare_with_eager, damaged, place, with_adapters
+from groupwise.models.loading import Training, damaged, place, with_adapters
 from groupwise.models.located import locate
 from groupwise.models.packed import Pack, Sequences, pack
 from groupwise.models.rows import read, read_whole
@@ -91,10 +91,7 @@ class RewardModel(Backbone):
         size = self.model.config.get_text_config().vocab_size
         prompt, *tails = ([(7 * i + 3 * k + 1) % size for i in range(length)] for k, length in enumerate((3, 4, 2)))
         rows = [torch.tensor([[*prompt, *tail]], device=self.device) for tail in tails]
-        compare_with_eager(
-            self.model,
-            self.device,
-            self.compute_dtype,
+        self.compare_with_eager(
             lambda: self.end_states([Sequences(prompt, tails)]),
             lambda: torch.cat([self.root.eager_states(row)[:, -1] for row in rows]),
         )

@@ -232,12 +232,9 @@ def read_whole(model: PreTrainedModel, name: str, unread: Unread) -> None:
 
 @torch.no_grad()
 def fill(root: nn.Module, model: PreTrainedModel, unread: Unread) -> None:
-    """Read this rank's rows of the weights that were shared out. All ranks have to ask.
+    """Read this rank's rows of the weights that were shared out: those of `root`, of this model or around its body.
 
-    Args:
-        root: the module whose weights lie in shares: of this model, or around its body.
-        model: from `read`.
-        unread: from `read`.
+    All ranks have to ask.
 
     Raises:
         ModelError: a file is damaged, or holds a tied weight as two that differ; or adapters have another base.

@@ -8,7 +8,7 @@ import torch
 
 from groupwise.errors import ModelError
 from groupwise.models.config import ModelConfig
-from groupwise.models.flex import BLOCK, block_mask, eager_form, flex_layout, mask_bytes, set_flex, visible_pairs
+from groupwise.models.flex import BLOCK, FlexLayout, block_mask, eager_form, mask_bytes, set_flex, visible_pairs
 from groupwise.models.packed import Sequences, pack
 from groupwise.models.policy import Policy, load_policy
 
@@ -50,7 +50,7 @@ def test_values_and_gradients_are_ours(row: list[tuple[int, list[int]]], kv_head
     q, k, v = (torch.randn(num_tokens, h, 16, generator=draw).requires_grad_() for h in (4, kv_heads, kv_heads))
     grad = torch.randn(num_tokens, 4, 16, generator=draw)
     found = []
-    for layout in (packed.layout, flex_layout(packed.shapes, torch.device("cpu"))):
+    for layout in (packed.layout, FlexLayout(block_mask(packed.shapes, torch.device("cpu")))):
         out = layout.attend(0, q, k, v, 0.3)
         found.append((out, *torch.autograd.grad(out, (q, k, v), grad)))
     for ours, theirs in zip(*found, strict=True):
