@@ -5,7 +5,7 @@ and no others. Which ones those are follows from the layout alone: they are coun
 mask never exists. The compiled kernel is for CUDA; torch's eager form holds all scores and is for tests (`eager_form`).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -74,6 +74,18 @@ def block_mask(shapes: Shapes, device: torch.device) -> BlockMask:
     pairs = visible_pairs(shapes)
     some, whole = (pairs > 0) & (pairs < BLOCK * BLOCK), pairs == BLOCK * BLOCK
     num_tokens = sum(map(sum, shapes))
+    groups = np.repeat(np.arange(len(shapes)), [sum(shape) for shape in shapes])
+    parts = np.concatenate([np.repeat(np.arange(len(shape)), shape) for shape in shapes])  # 0 is the prompt
+    filling = (0, -len(groups) % BLOCK)  # the kernel asks about whole blocks
+    group, part = (
+        torch.from_numpy(np.pad(array, filling, constant_values=-1).astype(np.int32)).to(device)
+        for array in (groups, parts)
+    )
+
+    def sees(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        same = (part[key] == 0) | (part[key] == part[query])
+        return (key <= query) & (group[key] == group[query]) & same
+
     counts, indices, full_counts, full_indices = (
         torch.from_numpy(array).to(device) for array in (*_listed(some), *_listed(whole))
     )
@@ -83,7 +95,7 @@ def block_mask(shapes: Shapes, device: torch.device) -> BlockMask:
         full_counts,
         full_indices,
         BLOCK_SIZE=BLOCK,
-        mask_mod=_sees(shapes, device),
+        mask_mod=sees,
         seq_lengths=(num_tokens, num_tokens),
     )
     return mask
@@ -110,7 +122,9 @@ def visible_pairs(shapes: Shapes) -> NDArray[np.int64]:
         for length in completions:
             _add_causal(pairs, at, at + length)
             at += length
-        _add_rectangle(pairs, (begin + prompt, at), (begin, begin + prompt))
+        if at > begin + prompt:
+            (rows, queries), (columns, keys) = _overlap(begin + prompt, at), _overlap(begin, begin + prompt)
+            pairs[rows, columns] += np.outer(queries, keys)
     return pairs
 
 
@@ -128,34 +142,10 @@ def _add_causal(pairs: NDArray[np.int64], start: int, stop: int) -> None:
     pairs[where, where] += np.tril(np.outer(counts, counts), -1) + np.diag(counts * (counts + 1) // 2)
 
 
-def _add_rectangle(pairs: NDArray[np.int64], queries: tuple[int, int], keys: tuple[int, int]) -> None:
-    if queries[0] == queries[1]:
-        return
-    rows, columns = _overlap(*queries), _overlap(*keys)
-    pairs[rows[0], columns[0]] += np.outer(rows[1], columns[1])
-
-
 def _listed(chosen: NDArray[np.bool_]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Number of chosen blocks of each row (1, 1, B), and their indices before the others' (1, 1, B, B)."""
     counts = chosen.sum(1, dtype=np.int32)
     return counts[None, None], np.argsort(~chosen, axis=1, kind="stable").astype(np.int32)[None, None]
-
-
-def _sees(shapes: Shapes, device: torch.device) -> Callable[..., Tensor]:
-    """The function that says of a query and a key in a mixed block whether they see each other."""
-    groups = np.repeat(np.arange(len(shapes)), [sum(shape) for shape in shapes])
-    own = np.concatenate([np.repeat(np.arange(len(shape)), shape) for shape in shapes])  # 0 is the prompt
-    filling = (0, -len(groups) % BLOCK)  # the kernel asks about whole blocks
-    group, sequence = (
-        torch.from_numpy(np.pad(array, filling, constant_values=-1).astype(np.int32)).to(device)
-        for array in (groups, own)
-    )
-
-    def sees(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        same = (sequence[key] == 0) | (sequence[key] == sequence[query])
-        return (key <= query) & (group[key] == group[query]) & same
-
-    return sees
 
 
 @cache

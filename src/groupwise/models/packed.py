@@ -172,9 +172,22 @@ FUSED_ON = frozenset({"cpu"})
 def _layout(runs: Sequence[_Run], prefixes: Sequence[Prefix], device: torch.device) -> Layout:
     if device.type in FUSED_ON:
         return FusedLayout(tuple(run.length for run in sorted(runs, key=lambda run: run.start)), tuple(prefixes))
-    blocks = [_block(chunk) for chunk in _chunks(runs)]
-    inverse = torch.from_numpy(_inverse(blocks, sum(run.length for run in runs)))
-    return PackedLayout(tuple(block.on(device) for block in blocks), tuple(prefixes), inverse.to(device))
+    blocks, tokens, paddings = [], [], []
+    for chunk in _chunks(runs):
+        starts, lengths = np.array([[run.start for run in chunk], [run.length for run in chunk]])[..., None]
+        offsets = np.arange(lengths.max())[None]
+        padded = offsets >= lengths
+        indices = np.where(padded, 0, starts + offsets)
+        padding = torch.from_numpy(padded[:, :, None, None]).to(device) if padded.any() else None
+        blocks.append(Blocks(torch.from_numpy(indices).to(device), padding))
+        tokens.append(indices.ravel())
+        paddings.append(padded.ravel())
+    # each packed token stands in exactly one row among the concatenated rows of all blocks
+    real, num_tokens = ~np.concatenate(paddings), sum(run.length for run in runs)
+    inverse = np.full(num_tokens, -1, np.int64)
+    inverse[np.concatenate(tokens)[real]] = np.flatnonzero(real)
+    assert real.sum() == num_tokens and (inverse >= 0).all()
+    return PackedLayout(tuple(blocks), tuple(prefixes), torch.from_numpy(inverse).to(device))
 
 
 def _prefixes(prompt: _Run, end: int) -> Iterator[Prefix]:
@@ -183,26 +196,6 @@ def _prefixes(prompt: _Run, end: int) -> Iterator[Prefix]:
     size = max(1, MAX_SCORES // prompt.length)
     for at in range(start, end, size):
         yield Prefix(slice(at, min(at + size, end)), slice(prompt.start, start))
-
-
-@dataclass(frozen=True, slots=True)
-class _Block:
-    """Blocks in numpy, before it goes to a device; both (S, R)."""
-
-    tokens: NDArray[np.int64]
-    padded: NDArray[np.bool_]
-
-    def on(self, device: torch.device) -> Blocks:
-        padding = torch.from_numpy(self.padded[:, :, None, None]).to(device) if self.padded.any() else None
-        return Blocks(torch.from_numpy(self.tokens).to(device), padding)
-
-
-def _block(runs: Sequence[_Run]) -> _Block:
-    starts = np.array([run.start for run in runs])[:, None]
-    lengths = np.array([run.length for run in runs])[:, None]
-    offsets = np.arange(lengths.max())[None]
-    padded = offsets >= lengths
-    return _Block(np.where(padded, 0, starts + offsets), padded)
 
 
 def _chunks(runs: Sequence[_Run]) -> Iterator[list[_Run]]:
@@ -215,13 +208,3 @@ def _chunks(runs: Sequence[_Run]) -> Iterator[list[_Run]]:
         chunk.append(run)
     if chunk:
         yield chunk
-
-
-def _inverse(blocks: Sequence[_Block], num_tokens: int) -> NDArray[np.int64]:
-    """For each packed token its row among the concatenated rows of all blocks; every token has exactly one."""
-    tokens = np.concatenate([block.tokens.ravel() for block in blocks])
-    real = ~np.concatenate([block.padded.ravel() for block in blocks])
-    inverse = np.full(num_tokens, -1, np.int64)
-    inverse[tokens[real]] = np.flatnonzero(real)
-    assert real.sum() == num_tokens and (inverse >= 0).all()
-    return inverse

@@ -14,7 +14,7 @@ import hashlib
 import json
 import warnings
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -254,19 +254,15 @@ def fill(root: nn.Module, model: PreTrainedModel, unread: Unread) -> None:
                 seen.update(f"{place.name} {tensor.get_shape()} {tensor.get_dtype()}".encode())
                 seen.update(tensor[0:1].float().numpy().tobytes())
     RANKS.agree("the files that they read", seen.hexdigest())
-    _compare_tied(unread.same, unread.path)
-    finish_adapters(model, unread)
-
-
-def _compare_tied(same: Sequence[tuple[Place, Place]], path: str) -> None:
-    for one, other in same:
+    for one, other in unread.same:
         with opened(one.file) as left, opened(other.file) as right:
             a, b = left.get_slice(one.name), right.get_slice(other.name)
             count = -(-a.get_shape()[0] // RANKS.size)
-            rows = slice(RANKS.rank * count, (RANKS.rank + 1) * count)
-            equal = torch.equal(a[rows].float(), b[rows].float())
+            part = slice(RANKS.rank * count, (RANKS.rank + 1) * count)
+            equal = torch.equal(a[part].float(), b[part].float())
         if not all(RANKS.to_all(equal)):
             raise ModelError(
-                f"the model {path!r} has one matrix for {one.name} and {other.name}, and its files hold two "
+                f"the model {unread.path!r} has one matrix for {one.name} and {other.name}, and its files hold two "
                 "that differ: its config.json should say tie_word_embeddings = false"
             )
+    finish_adapters(model, unread)

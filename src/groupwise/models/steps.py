@@ -87,11 +87,6 @@ def _ends(steps: Sequence[Sequence[int]]) -> list[int]:
     return [sum(map(len, steps[: i + 1])) for i in range(len(steps))]
 
 
-def step_logits(model: ScoresSteps, rows: Sequence[EncodedSteps]) -> Tensor:
-    """Return the (N,) score of every step of the rows, with gradient; σ of it is the chance that the step is right."""
-    return model.step_scores([row.sequences for row in rows], [[row.ends] for row in rows])
-
-
 class Prefixes(NamedTuple):
     """Beginnings of the completions of one prompt, which are read at the ends of their steps."""
 

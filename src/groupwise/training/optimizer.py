@@ -6,7 +6,7 @@ comes in bf16; it is added up over micro-batches, clipped and used in fp32.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal, Self
 
 import torch
@@ -100,7 +100,10 @@ class Optimizer:
                 master.grad, weight.grad = weight.grad, None
             settle()
             limit = self.config.max_grad_norm or math.inf
-            norms = [_clip(parameters, limit) for parameters in self._parts]
+            if RANKS.are_sums_fixed:
+                norms = [clip_by_norm(parameters, limit) for parameters in self._parts]
+            else:
+                norms = [clip_grad_norm_(parameters, limit, foreach=True).item() for parameters in self._parts]
             if not all(math.isfinite(norm) for norm in norms):
                 whose = "gradient" if len(norms) == 1 else "policy's and the critic's gradient"
                 raise InvariantError(
@@ -204,12 +207,6 @@ def _step_in_double(weight: Tensor, gradient: Tensor, group: dict[str, Any], sta
     w = w - group["lr"] * (m / (1 - first**updates)) / denominator
     for tensor, value in ((rows[0], w), (rows[2], m), (rows[3], v)):
         tensor.copy_(value)
-
-
-def _clip(weights: Sequence[Tensor], limit: float) -> float:
-    if RANKS.are_sums_fixed:
-        return clip_by_norm(weights, limit)
-    return float(clip_grad_norm_(weights, limit, foreach=True).item())
 
 
 MASTER = "master"

@@ -74,8 +74,9 @@ class UpdateTrace:
         self.num_high += int((bound == HIGH).sum())
         self.num_tokens += len(bound)
         weights = seen.weights.cpu().numpy()
+        ends = np.cumsum(lengths)[:-1]
         columns = [
-            _pieces(values, lengths)
+            None if values is None else np.split(values.detach().float().cpu().numpy(), ends)
             for values in (
                 ratio,
                 seen.trainer_logprobs,
@@ -96,10 +97,3 @@ class UpdateTrace:
                 seen.old, float(weights[start]), ratios, bounds, trainer, reference, kl, importance
             )
             start += length
-
-
-def _pieces(values: Tensor | None, lengths: Sequence[int]) -> list[Values] | None:
-    if values is None:
-        return None
-    array: Values = values.detach().float().cpu().numpy()
-    return np.split(array, np.cumsum(lengths)[:-1])
