@@ -321,7 +321,7 @@ def test_reflection_and_tools_exclude_each_other(tiny_policy: Callable[..., Poli
 
 def test_the_ablation_trains_every_token(tiny_policy: Callable[..., Policy], monkeypatch: pytest.MonkeyPatch) -> None:
     """lab/benchmarks/tool_mask.py: each token has an advantage and a log-probability in `results_trained`."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[3] / "benchmarks"))
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[3] / "lab" / "benchmarks"))
     tool_mask, policy = importlib.import_module("tool_mask"), tiny_policy()
     verdicts = tuple(Verdict(Outcome.WRONG, {"r": float(i)}, "") for i in range(2))
     masked = advantaged([ScoredGroup(with_results([2, 5]), verdicts)], advantage("group_mean"), policy)

@@ -43,7 +43,7 @@ def group(least: list[float], outcomes: list[Outcome]) -> AdvantagedGroup:
 def test_the_least_probability_is_that_of_what_is_trained(
     drops: bool, least: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[3] / "benchmarks"))
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[3] / "lab" / "benchmarks"))
     looked_at = importlib.import_module("void_turns").looked_at
     groups = [
         group([0.5, 0.2], [Outcome.CORRECT, Outcome.WRONG]),
