@@ -345,19 +345,6 @@ def test_at_a_bound_itself_nothing_is_stopped(name: str, advantage: float) -> No
 # --- clipped ratio
 
 
-@given(shift=st.floats(-0.19, 0.29), advantage=st.floats(-3, 3))
-def test_inside_the_bounds_the_slope_is_ratio_times_advantage(shift: float, advantage: float) -> None:
-    loss, slope, clipped = one("clipped_ratio", 1 + shift, advantage, BOUNDS)
-    assert not clipped
-    assert slope == pytest.approx(-(1 + shift) * advantage, abs=1e-9)
-    assert loss == pytest.approx(slope, abs=1e-9)
-
-
-@given(ratio=st.floats(0.01, 20), advantage=st.floats(-3, 3))
-def test_the_clip_never_promises_more_than_the_plain_ratio(ratio: float, advantage: float) -> None:
-    assert one("clipped_ratio", ratio, advantage, BOUNDS)[0] >= -ratio * advantage - 1e-12
-
-
 @given(ratio=st.floats(0.01, 20), advantage=st.floats(-3, 3))
 def test_the_dual_clip_bounds_the_loss_of_negative_advantages_and_nothing_else(ratio: float, advantage: float) -> None:
     single, dual = (one("clipped_ratio", ratio, advantage, bounds)[0] for bounds in (BOUNDS, DUAL))
