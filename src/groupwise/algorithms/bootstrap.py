@@ -59,15 +59,15 @@ def bootstrap_way(
 
     All three are of the same problems. None where there is no way: e - s is not above 0 in 97.5 % of the resamples.
     """
-    begun, now, most = (np.asarray(values, float) for values in (start, reached, end))
-    if len(begun) < 2:
+    first, now, last = (np.asarray(values, float) for values in (start, reached, end))
+    if len(first) < 2:
         return None
-    weights = resampled_weights(len(begun), seed)
-    whole, done = weights @ (most - begun), weights @ (now - begun)
-    if (whole <= 0).mean() > 0.025 or (most - begun).mean() <= 0:
+    weights = resampled_weights(len(first), seed)
+    whole, done = weights @ (last - first), weights @ (now - first)
+    if (whole <= 0).mean() > 0.025 or (last - first).mean() <= 0:
         return None
     ways = done[whole > 0] / whole[whole > 0]
-    return _percentiles(float((now - begun).mean() / (most - begun).mean()), ways)
+    return _percentiles(float((now - first).mean() / (last - first).mean()), ways)
 
 
 def _percentiles(value: float, resampled: NDArray[np.float64]) -> Estimate:

@@ -34,8 +34,8 @@ def flat_share(rewards: Sequence[Sequence[float]], group_size: int) -> float:
     if not rewards or min(map(len, rewards)) < group_size or group_size < 1:
         raise ValueError(f"groups of {group_size} of {min(map(len, rewards), default=0)} samples: too few samples")
     return fmean(
-        sum(math.comb(count, group_size) for count in Counter(own).values()) / math.comb(len(own), group_size)
-        for own in rewards
+        sum(math.comb(count, group_size) for count in Counter(samples).values()) / math.comb(len(samples), group_size)
+        for samples in rewards
     )
 
 

@@ -19,8 +19,8 @@ class Process(AdvantageEstimator):
     All step rewards of the group are normalised together: r̃ = (r - mean(R)) / std(R), population std. The last step
     carries the outcome, times `outcome_weight`. Tokens after its end have advantage 0.
 
-    >>> own = Process(kind="process")
-    >>> own.of_steps([torch.tensor([1.0, 0.0])], [torch.tensor([1, 3])], [4])[0].round(decimals=3)
+    >>> estimator = Process(kind="process")
+    >>> estimator.of_steps([torch.tensor([1.0, 0.0])], [torch.tensor([1, 3])], [4])[0].round(decimals=3)
     tensor([ 0., -1., -1.,  0.])
     """
 
@@ -31,7 +31,7 @@ class Process(AdvantageEstimator):
     def of_steps(
         self, step_rewards: Sequence[Tensor], step_ends: Sequence[Tensor], lengths: Sequence[int]
     ) -> list[Tensor]:
-        step_rewards = [torch.cat([own[:-1], self.outcome_weight * own[-1:]]) for own in step_rewards]
+        step_rewards = [torch.cat([rewards[:-1], self.outcome_weight * rewards[-1:]]) for rewards in step_rewards]
         pooled = torch.cat(step_rewards)
         if not len(pooled) or (pooled == pooled[0]).all():
             return [torch.zeros(length, dtype=pooled.dtype) for length in lengths]
@@ -52,9 +52,9 @@ class ProcessGae(AdvantageEstimator):
     ends are decided by the text before them (`sentence`, `newline`): where an equation ends shows in what follows it,
     so its baseline would know the next token.
 
-    >>> own = ProcessGae(kind="process_gae", lam=1.0)
+    >>> estimator = ProcessGae(kind="process_gae", lam=1.0)
     >>> steps, ends = [torch.tensor([0.75, 1.0]), torch.tensor([0.0])], [torch.tensor([1, 3]), torch.tensor([2])]
-    >>> own.of_steps(steps, ends, [3, 2])
+    >>> estimator.of_steps(steps, ends, [3, 2])
     [tensor([1.0000, 0.2500, 0.2500]), tensor([-1., -1.])]
     """
 
@@ -68,11 +68,11 @@ class ProcessGae(AdvantageEstimator):
     ) -> list[Tensor]:
         starts = _means_of_others([rewards[-1] if len(rewards) else None for rewards in step_rewards])
         return [
-            _until_ends(self._of_one(rewards, start), ends, length)
+            _until_ends(self._of_completion(rewards, start), ends, length)
             for rewards, ends, length, start in zip(step_rewards, step_ends, lengths, starts, strict=True)
         ]
 
-    def _of_one(self, rewards: Tensor, start: float) -> Tensor:
+    def _of_completion(self, rewards: Tensor, start: float) -> Tensor:
         if not len(rewards):
             return rewards
         values = torch.cat([rewards.new_tensor([start]), rewards[:-1]])
@@ -88,10 +88,10 @@ class ProcessMin(AdvantageEstimator):
     others' Σ r* per token, times the tokens that are left, so that how the text is cut into steps earns nothing. The
     outcome, which the last step carries, counts beside it: + outcome_weight (R - mean of the others' R).
 
-    >>> own = ProcessMin(kind="process_min", outcome_weight=0.0)
+    >>> estimator = ProcessMin(kind="process_min", outcome_weight=0.0)
     >>> steps = [torch.tensor([1.0, 0.0, 1.0]), torch.tensor([1.0, 1.0, 1.0])]
     >>> ends = [torch.tensor([1, 2, 4]), torch.tensor([1, 2, 4])]
-    >>> own.of_steps(steps, ends, [4, 4])[0].round(decimals=2)
+    >>> estimator.of_steps(steps, ends, [4, 4])[0].round(decimals=2)
     tensor([-1.0000, -0.7500, -0.5000, -0.2500])
     """
 
@@ -108,18 +108,18 @@ class ProcessMin(AdvantageEstimator):
         judged = [bool(len(rewards)) for rewards in step_rewards]
         outcomes = [rewards[-1] if len(rewards) else None for rewards in step_rewards]
         centres = _means_of_others(outcomes)
-        sums = [float(own.sum()) for own in worst]
+        sums = [float(weighted.sum()) for weighted in worst]
         advantages = []
-        for i, (own, ends, length) in enumerate(zip(worst, step_ends, lengths, strict=True)):
+        for i, (weighted, ends, length) in enumerate(zip(worst, step_ends, lengths, strict=True)):
             outcome = outcomes[i]
             if outcome is None:
                 advantages.append(step_rewards[i].new_zeros(length))
                 continue
             others = [j for j in range(len(lengths)) if j != i and judged[j]]
             per_token = sum(sums[j] for j in others) / max(1, sum(lengths[j] for j in others))
-            left = torch.arange(length, 0, -1, dtype=own.dtype)
-            from_here = own.flip(0).cumsum(0).flip(0)
-            process = _until_ends(from_here, ends[:-1], length) - per_token * left
+            remaining = torch.arange(length, 0, -1, dtype=weighted.dtype)
+            from_here = weighted.flip(0).cumsum(0).flip(0)
+            process = _until_ends(from_here, ends[:-1], length) - per_token * remaining
             advantages.append(process + self.outcome_weight * (outcome - centres[i]))
         return advantages
 
@@ -131,11 +131,11 @@ class GroupTree(AdvantageEstimator):
     """Âₜ = Rᵢ - Vₜ, Vₜ the mean reward of the *other* completions that begin with the same t tokens; GAE for λ < 1.
 
     A group is a Monte Carlo estimate of the worth of every prefix that its completions share (arXiv:2509.21154). Where
-    nobody shares the prefix any more the last value stands. A completion is no part of its own value, so at λ = 1 the
-    gradient is unbiased; with no shared prefix it is `leave_one_out`.
+    no other shares the prefix any longer the last value stands. A completion is no part of its own value, so at λ = 1
+    the gradient is unbiased; with no shared prefix it is `leave_one_out`.
 
-    >>> own = GroupTree(kind="group_tree")
-    >>> own.of_tokens([1.0, 0.0, 0.0], [[5, 6], [5, 7], [8, 9]])[0]
+    >>> estimator = GroupTree(kind="group_tree")
+    >>> estimator.of_tokens([1.0, 0.0, 0.0], [[5, 6], [5, 7], [8, 9]])[0]
     tensor([1., 1.], dtype=torch.float64)
     """
 
@@ -160,11 +160,11 @@ def tree_values(index: int, rewards: Sequence[float], token_ids: Sequence[Sequen
     >>> tree_values(0, [1.0, 0.0, 0.5], [[5, 6], [5, 7], [8, 9]])
     tensor([0.2500, 0.0000], dtype=torch.float64)
     """
-    own = list(token_ids[index])
+    ids = list(token_ids[index])
     sharing = [i for i in range(len(token_ids)) if i != index]
     values, value = [], 0.0
-    for t in range(len(own)):
-        sharing = [i for i in sharing if not t or list(token_ids[i][t - 1 : t]) == own[t - 1 : t]]
+    for t in range(len(ids)):
+        sharing = [i for i in sharing if not t or list(token_ids[i][t - 1 : t]) == ids[t - 1 : t]]
         value = sum(rewards[i] for i in sharing) / len(sharing) if sharing else value
         values.append(value)
     return torch.tensor(values, dtype=torch.float64)

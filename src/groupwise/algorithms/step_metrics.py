@@ -41,8 +41,8 @@ def first_errors(scores: Sequence[Scores], truth: Sequence[int | None], threshol
     1.0
     """
     hits: dict[bool, list[bool]] = {True: [], False: []}
-    for of_one, error in zip(scores, truth, strict=True):
-        hits[error is not None].append(predicted(of_one, threshold) == error)
+    for of_steps, error in zip(scores, truth, strict=True):
+        hits[error is not None].append(predicted(of_steps, threshold) == error)
     return FirstErrors(*(sum(of) / len(of) if of else math.nan for of in (hits[True], hits[False])))
 
 
@@ -60,12 +60,12 @@ def best_threshold(scores: Sequence[Scores], truth: Sequence[int | None]) -> flo
     """
     if {error is None for error in truth} != {True, False}:
         raise ValueError("a threshold is chosen on completions with a mistake and others without; one kind is missing")
-    bounds = np.unique([score for of_one in scores for score in of_one])
+    bounds = np.unique([score for of_steps in scores for score in of_steps])
     candidates = np.concatenate([bounds, [math.nextafter(bounds[-1], math.inf)]])
     found, missed = np.zeros(len(candidates) + 1), np.zeros(len(candidates) + 1)
-    for of_one, error in zip(scores, truth, strict=True):
-        low = -math.inf if error is None else of_one[error]
-        high = min(of_one if error is None else of_one[:error], default=math.inf)
+    for of_steps, error in zip(scores, truth, strict=True):
+        low = -math.inf if error is None else of_steps[error]
+        high = min(of_steps if error is None else of_steps[:error], default=math.inf)
         if low < high:  # right for thresholds in (low, high]
             counts = missed if error is None else found
             counts[np.searchsorted(candidates, low, side="right")] += 1

@@ -223,11 +223,11 @@ def _join_prefix(query: Tensor, key: Tensor, value: Tensor, prefix: Prefix, out:
     """Add the attention to the prompt to the output (N, H, D) and the log-sum-exp (N, H, 1), in place."""
     q = _by_head(query[prefix.tokens], key.shape[1])
     k, v = (_by_head(tensor[prefix.prompt], key.shape[1]) for tensor in (key, value))
-    own, log_own = out[prefix.tokens], log_sum[prefix.tokens]
-    before, log_before = (_by_token(rows, len(own)) for rows in _attend(prefix.scores(q, k), v))
-    total = torch.logaddexp(log_own, log_before)
-    own.mul_((log_own - total).exp_()).add_(before.mul_((log_before - total).exp_()))
-    log_own.copy_(total)
+    ours, log_ours = out[prefix.tokens], log_sum[prefix.tokens]
+    before, log_before = (_by_token(rows, len(ours)) for rows in _attend(prefix.scores(q, k), v))
+    total = torch.logaddexp(log_ours, log_before)
+    ours.mul_((log_ours - total).exp_()).add_(before.mul_((log_before - total).exp_()))
+    log_ours.copy_(total)
 
 
 def _block_backward(

@@ -294,15 +294,15 @@ def fingerprint(weights: Iterable[tuple[str, Tensor]]) -> str:
     of summation and so of thread count, device, pieces and ranks; cheap enough for every step. Of weights that lie on
     ranks in shares it is that of the whole weights, and all ranks have to call it.
     """
-    found, sums, in_shares = list[str](), list[Tensor](), False
+    names, sums, in_shares = list[str](), list[Tensor](), False
     with Sharing():
         for name, weight in weights:
             in_shares |= is_sharded(weight)
-            found.append(name)
+            names.append(name)
             sums.append(_bit_sums(own_rows(weight)))
     totals = torch.stack(sums) if sums else torch.zeros(0, 2)
     digest = hashlib.sha256()
-    for name, (total, squares) in zip(found, (RANKS.total(totals) if in_shares else totals).tolist(), strict=True):
+    for name, (total, squares) in zip(names, (RANKS.total(totals) if in_shares else totals).tolist(), strict=True):
         digest.update(f"{name}:{total}:{squares}".encode())
     return digest.hexdigest()[:16]
 

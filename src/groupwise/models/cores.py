@@ -3,7 +3,7 @@
 A product that is split over cores ends where all its threads meet. When another program takes one of the cores, the
 other threads wait at every product for the one that lost it, so a busy browser costs several times its share of the
 machine. Therefore independent pieces of work run side by side, one thread each (`in_threads`), and where each piece
-needs the one before, as in decoding, products are split only over the cores that nobody else uses (`Sharing`).
+needs the one before, as in decoding, products are split only over the cores that no other program uses (`Sharing`).
 Neither changes a result: the pieces do not depend on the number of threads, and their results are used in order.
 """
 
@@ -49,7 +49,7 @@ def in_threads(work: Callable[[T], R], items: Sequence[T], device: torch.device)
         with torch.set_grad_enabled(gradients):
             return work(item)
 
-    torch.set_num_threads(1)  # the caller's own products meanwhile: threads that help with one go on spinning after it
+    torch.set_num_threads(1)  # the caller's own products meanwhile: threads that help with one keep spinning after it
     try:
         for item in items:
             pending.append(pool.submit(run, item))

@@ -48,13 +48,13 @@ class _FusedAttention(torch.autograd.Function):
         pieces = [_attend(*part, causal=True, scale=scale) for part in zip(*parts, strict=True)]
         out, log_sum = (torch.cat(rows) for rows in zip(*pieces, strict=True))
         for prefix in layout.prefixes:
-            own, log_own = out[prefix.tokens], log_sum[prefix.tokens]
+            ours, log_ours = out[prefix.tokens], log_sum[prefix.tokens]
             prompt, log_prompt = _attend(
                 query[prefix.tokens], key[prefix.prompt], value[prefix.prompt], causal=False, scale=scale
             )
-            total = torch.logaddexp(log_own, log_prompt)
-            own.mul_((log_own - total).exp_()[..., None]).add_(prompt.mul_((log_prompt - total).exp_()[..., None]))
-            log_own.copy_(total)
+            total = torch.logaddexp(log_ours, log_prompt)
+            ours.mul_((log_ours - total).exp_()[..., None]).add_(prompt.mul_((log_prompt - total).exp_()[..., None]))
+            log_ours.copy_(total)
         ctx.save_for_backward(query, key, value, out, log_sum)
         ctx.layout, ctx.scale = layout, scale
         return out

@@ -79,8 +79,8 @@ def locate(path: str) -> Located:
         return Located(path, weights, weights)
     directory = Path(path)
     facts = _read(directory / CONFIG)
-    own = _read(directory / OWN) if (directory / OWN).is_file() else {}
-    base = own.get(BASE) or facts.get("base_model_name_or_path")
+    ours = _read(directory / OWN) if (directory / OWN).is_file() else {}
+    base = ours.get(BASE) or facts.get("base_model_name_or_path")
     if not base or not isinstance(base, str):
         raise ModelError(f"{path}/{CONFIG} does not name the model that its adapters stand on: base_model_name_or_path")
     if is_adapter_directory(base):
@@ -108,7 +108,7 @@ def locate(path: str) -> Located:
     if not (directory / WEIGHTS).is_file():
         raise ModelError(f"the adapters {path!r} have no weights: there is no {WEIGHTS}")
     tokenizer = path if (directory / "tokenizer_config.json").is_file() else weights
-    return Located(path, weights, tokenizer, AdapterFiles(path, config, base, own.get(BASE_WEIGHTS)))
+    return Located(path, weights, tokenizer, AdapterFiles(path, config, base, ours.get(BASE_WEIGHTS)))
 
 
 def is_adapter_directory(path: str) -> bool:
@@ -160,8 +160,8 @@ def write_adapters(named: Iterable[tuple[str, Tensor]], adapters: Adapters, dire
     }
     save_file(weights, directory / WEIGHTS, metadata={"format": "pt"})
     is_shipped = adapters.config.base_model_name_or_path == lasting(SHIPPED)
-    own = {BASE_WEIGHTS: adapters.base_fingerprint} | ({BASE: SHIPPED} if is_shipped else {})
-    (directory / OWN).write_text(json.dumps(own, indent=1), encoding="utf-8")
+    ours = {BASE_WEIGHTS: adapters.base_fingerprint} | ({BASE: SHIPPED} if is_shipped else {})
+    (directory / OWN).write_text(json.dumps(ours, indent=1), encoding="utf-8")
     # as peft itself writes it, but for the order of sets, which differs from process to process
     facts = {**adapters.config.to_dict(), "inference_mode": True}
     plain = {key: sorted(value) if isinstance(value, set) else value for key, value in facts.items()}

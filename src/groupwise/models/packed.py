@@ -104,8 +104,8 @@ class Pack:
     head_positions: Tensor
     """(M,) packed index of the token that predicts each target, in the order the sequences were given."""
     targets: Tensor
-    """(M,) the completion tokens that are predicted. A token that was put in is no target, so the head never meets it
-    and its gradient is exactly 0."""
+    """(M,) the completion tokens that are predicted. A token that was not sampled is no target, so the head never
+    meets it and its gradient is exactly 0."""
 
 
 class _Run(NamedTuple):

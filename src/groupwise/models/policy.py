@@ -251,7 +251,7 @@ def make_policy(
 
 
 class Critic(nn.Module):
-    """V(prompt and the tokens so far): one linear layer on a backbone of its own, or on the policy's.
+    """V(prompt and the tokens so far): one linear layer on its own backbone, or on the policy's.
 
     The layer starts at zero, so that an untrained critic says 0 everywhere and its advantages are the plain returns.
     """

@@ -149,9 +149,9 @@ def opened(file: Path) -> Iterator[Any]:
 def _place(headers: Headers, name: str, shape: torch.Size) -> Place | None:
     if name not in headers:
         return None
-    file, found = headers[name]
-    if found != tuple(shape):
-        raise ModelError(f"{file} holds {name} as {list(found)}, and the model wants {list(shape)}")
+    file, stored = headers[name]
+    if stored != tuple(shape):
+        raise ModelError(f"{file} holds {name} as {list(stored)}, and the model wants {list(shape)}")
     return Place(file, name)
 
 
@@ -169,13 +169,13 @@ def _places(model: PreTrainedModel, headers: Headers) -> tuple[dict[str, Place],
         names[weight].append(name)
     places, same, lost = {}, [], []
     for weight, (first, *others) in names.items():
-        found = []
+        copies = []
         for name in (first, *others):
             place = _place(headers, name, weight.shape) or _place(headers, name.removeprefix(prefix), weight.shape)
-            found += [place] if place else []
-        if found:
-            places[first] = found[0]
-            same += [(found[0], other) for other in found[1:] if other != found[0]]
+            copies += [place] if place else []
+        if copies:
+            places[first] = copies[0]
+            same += [(copies[0], other) for other in copies[1:] if other != copies[0]]
         else:
             lost.append(first)
     return places, same, sorted(lost)

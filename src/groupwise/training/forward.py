@@ -31,7 +31,7 @@ def per_token(
 ) -> list[Arrays]:
     """Run `compute`, which gives (M,) for the M sampled tokens of a pack, over all completions of the groups.
 
-    Arrays are (T,), 0 at the tokens that were put in.
+    Arrays are (T,), 0 at tokens that were not sampled.
 
     Args:
         groups: whose completions.
