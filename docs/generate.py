@@ -145,13 +145,12 @@ def api() -> str:
         f"# Names of the package\n\n{NOTE} from the docstrings. `import groupwise as gw`, then `gw.NAME`; "
         "[python.md](python.md) shows how they belong together.\n"
     ]
-    for name, place in groupwise._PLACES.items():
-        parts.append(_name(name, place))
+    for name, (module, attribute) in groupwise._PLACES.items():
+        parts.append(_name(name, module, attribute))
     return "\n".join(parts)
 
 
-def _name(name: str, place: str) -> str:
-    module, _, attribute = place.partition(":")
+def _name(name: str, module: str, attribute: str) -> str:
     node = definition(module, attribute)
     signature = f"gw.{name}"
     if isinstance(node, ast.FunctionDef):
