@@ -19,7 +19,6 @@ LAYERS: dict[str, int] = {
     "models": 2, "rollout": 2, "training": 2, "checks": 2, "evaluation": 2, "recall": 2,
     "trainers": 3,
     "pipeline": 4, "checks.preflight": 4, "checks.memory": 4, "checks.surroundings": 4,
-    "checks.memory_of_rank": 4,
     "explorer": 5, "cli": 5, "__main__": 5,
 }  # fmt: skip
 """Layer of every room; a module may import those of lower layers, and its own room. A room within another has a name
@@ -29,8 +28,8 @@ NEIGHBOURS = {
     ("tasks", "verifiers"), ("verifiers", "sandbox"), ("rollout.tools", "sandbox"),
     ("rollout", "models"), ("training", "models"),
     ("evaluation", "rollout"), ("evaluation", "models"), ("__main__", "cli"),
-    ("cli", "explorer"), ("checks.preflight", "checks.memory"), ("checks.memory_of_rank", "checks.memory"),
-    ("checks.preflight", "checks.memory_of_rank"), ("checks.preflight", "checks.surroundings"),
+    ("cli", "explorer"), ("checks.preflight", "checks.memory"),
+    ("checks.preflight", "checks.surroundings"),
 }  # fmt: skip
 """Imports allowed within a layer, importer first; layer 0, whose modules share one vocabulary, needs no entry."""
 
@@ -152,7 +151,7 @@ def test_the_walk_accepts_what_is_allowed(path: str, source: str) -> None:
 
 
 def test_light_modules_load_neither_torch_nor_transformers() -> None:
-    names = "groupwise.types, groupwise.config, groupwise.tasks, groupwise.verifiers, groupwise.checks.audit.quick"
+    names = "groupwise.types, groupwise.config, groupwise.tasks, groupwise.verifiers, groupwise.checks.audit.verifier"
     program = f"import sys, {names}; print(*sorted({{'torch', 'transformers'}} & set(sys.modules)))"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
     assert result.returncode == 0, result.stderr

@@ -101,8 +101,7 @@ def show_sandbox(audit: "SandboxAudit") -> None:
 
 def show_audit(title: str, summary: "Summary", explanations: Sequence[Sequence[str]], most_alike: int) -> None:
     """Print the result of an audit: one explanation per miss, in their order; of misses alike at most `most_alike`."""
-    from groupwise.checks.audit.summary import outcomes
-    from groupwise.checks.audit.wording import agreement_line, milliseconds, verdict_line
+    from groupwise.checks.audit.summary import agreement_line, milliseconds, outcomes, verdict_line
     from groupwise.verifiers.extraction import clipped
 
     console.print(_table(title, summary))
@@ -142,7 +141,7 @@ def _table(title: str, summary: "Summary") -> Table:
 
 
 def _cells(name: str, counts: "Tally") -> list[Text | str]:
-    from groupwise.checks.audit.wording import others, share
+    from groupwise.checks.audit.summary import others, share
 
     def rate(count: int, estimate: "Estimate") -> Text | str:
         text = f"{count}   {share(estimate).replace(' %', '')}"

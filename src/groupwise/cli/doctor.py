@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
+from groupwise.checks import STYLES, Finding, Severity
 from groupwise.cli.app import Json, app, console, print_json
 
 if TYPE_CHECKING:
-    from groupwise.checks.doctor import Diagnosis, Finding
+    from groupwise.checks.doctor import Diagnosis
 
-STYLES = {"note": "cyan", "warning": "yellow", "critical": "bold red"}
 FAILED = 3
 """Exit status where a finding is as bad as `--fail-on` names."""
 
@@ -42,7 +42,7 @@ def examine(
 
         groupwise doctor --environment
     """
-    from groupwise.checks.doctor import Severity, doctor
+    from groupwise.checks.doctor import doctor
     from groupwise.errors import ConfigError
 
     if environment:
@@ -71,7 +71,7 @@ def examine(
 
 def show(path: Path, diagnosis: "Diagnosis") -> None:
     """Print a headline, a block for each finding, and what could not be judged."""
-    from groupwise.checks.doctor import RULES, Severity
+    from groupwise.checks.doctor import RULES
 
     counts = {severity: sum(found.severity is severity for found in diagnosis.findings) for severity in Severity}
     summary = ", ".join(f"{n} {severity}{'s' if n > 1 else ''}" for severity, n in counts.items() if n)
@@ -80,37 +80,18 @@ def show(path: Path, diagnosis: "Diagnosis") -> None:
     console.print(Text(headline, style=STYLES[diagnosis.worst or Severity.NOTE] if summary else "green"))
     for finding in diagnosis.findings:
         console.print()
-        console.print(block(finding), soft_wrap=True)
+        console.print(finding.text(RULES[finding.check].says), soft_wrap=True)
     if diagnosis.not_judged:
         console.print()
         missing = "; ".join(f"{name} ({', '.join(names)})" for name, names in diagnosis.not_judged.items())
         console.print(Text(f"Not judged, for what was not recorded: {missing}", style="dim"), soft_wrap=True)
 
 
-def block(finding: "Finding") -> Text:
-    """Return a finding in a few lines. Text alone: a problem's id is never markup."""
-    from groupwise.checks.doctor import RULES
-
-    rule = RULES[finding.rule]
-    lines = Text.assemble(
-        (f"{finding.severity}  ", STYLES[finding.severity]), (rule.says, "bold"), (f"  {finding.rule}", "dim")
-    )
-    lines.append(f"\n  {finding.explanation}.")
-    wasted = f"; about {finding.wasted} steps wasted" if finding.wasted else ""
-    numbers = f"{finding.statistic:.3g} {finding.unit}; bound {finding.threshold:g}; since step {finding.since_step}"
-    lines.append(f"\n  {numbers}{wasted}", "dim")
-    if finding.where:
-        lines.append(f"\n  see  {finding.where}")
-    for advice in finding.advice:
-        lines.append(f"\n  try  {advice.key}: {advice.change}" if advice.key else f"\n  try  {advice.change}")
-    return lines
-
-
-def line(finding: "Finding") -> Text:
+def line(finding: Finding) -> Text:
     """Return a finding as a line among those of the steps."""
     from groupwise.checks.doctor import RULES
 
-    text = f"  {finding.severity}  {RULES[finding.rule].says} {finding.explanation} (doctor: {finding.rule})"
+    text = f"  {finding.severity}  {RULES[finding.check].says} {finding.evidence} (doctor: {finding.check})"
     return Text(text, style=STYLES[finding.severity])
 
 
@@ -127,7 +108,7 @@ def show_rule(name: str) -> None:
     rows = {
         "statistic": rule.statistic, "bounds": rule.thresholds, "source": rule.source,
         "reads": ", ".join(rule.needs) or "every file of the run",
-        "advice": "; ".join(f"{a.key}: {a.change}" if a.key else a.change for a in rule.advice) or "-",
+        "advice": "; ".join(map(str, rule.advice)) or "-",
     }  # fmt: skip
     for title, value in rows.items():
         console.print(Text(f"  {title:9}  {value}"), soft_wrap=True)

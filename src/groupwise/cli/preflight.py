@@ -9,13 +9,13 @@ import typer
 from rich.table import Column, Table
 from rich.text import Text
 
+from groupwise.checks import Severity, visible
 from groupwise.cli.app import Json, Overrides, app, console
 
 if TYPE_CHECKING:
-    from groupwise.checks.preflight import Finding, Preflight, PreflightOptions
+    from groupwise.checks.preflight import Preflight, PreflightOptions
     from groupwise.trainers.base import Recipe
 
-STYLES = {"note": "cyan", "warning": "yellow", "no-go": "bold red"}
 VERDICTS = {"GO": "bold green", "GO WITH WARNINGS": "bold yellow", "NO-GO": "bold red"}
 STAGES = "stages"
 """The table that makes a recipe a pipeline."""
@@ -117,7 +117,7 @@ def check_stages(path: Path, changes: Sequence[str], options: "PreflightOptions"
             head = f"\n{stage.name}  ({stage.does})  "
             console.print(Text.assemble((head, "bold"), (stage.found.verdict, VERDICTS[stage.found.verdict])))
             for finding in stage.found.findings:
-                console.print(block(finding), soft_wrap=True)
+                console.print(finding.text(), soft_wrap=True)
             reasons: dict[str, list[str]] = {}
             for name, why in stage.found.not_done.items():
                 reasons.setdefault(why, []).append(name)
@@ -133,7 +133,7 @@ def show_result(path: Path, result: "Preflight") -> None:
     console.print(Text.assemble((result.verdict, VERDICTS[result.verdict]), f"  {path}, {seconds}"))
     for finding in result.findings:
         console.print()
-        console.print(block(finding), soft_wrap=True)
+        console.print(finding.text(), soft_wrap=True)
     for check, figures in result.figures.items():
         if figures:
             console.print()
@@ -148,33 +148,13 @@ def show_result(path: Path, result: "Preflight") -> None:
         console.print(Text(f"\nNot done: {text}", style="dim"), soft_wrap=True)
 
 
-def visible(text: str) -> str:
-    """Return a text in one line: what is not printable is shown as its number."""
-    return "".join(c if c.isprintable() else "⏎" if c == "\n" else f"\\u{ord(c):04x}" for c in text)
-
-
-def block(finding: "Finding") -> Text:
-    """Return a finding in a few lines. Text alone: what a model or a file wrote is never markup."""
-    lines = Text.assemble(
-        (f"{finding.level}  ", STYLES[finding.level]),
-        (visible(finding.evidence), "bold"),
-        (f"  {finding.check}", "dim"),
-    )
-    lines.append(f"\n  {finding.means}")
-    if finding.places:
-        lines.append(f"\n  see  {visible(', '.join(finding.places))}", "dim")
-    for advice in finding.change:
-        lines.append(f"\n  try  {advice.key}: {advice.change}" if advice.key else f"\n  try  {advice.change}")
-    return lines
-
-
 def before_training(recipe: "Recipe", anyway: bool) -> None:
     """Do the checks that cost nothing, before a run; notes are left to `groupwise preflight`.
 
     Raises:
         ConfigError: one of them refuses the run, and `anyway` is not set.
     """
-    from groupwise.checks.preflight import Level, preflight
+    from groupwise.checks.preflight import preflight
     from groupwise.errors import ConfigError
     from groupwise.trainers.rl_recipe import RlRecipe
 
@@ -182,9 +162,9 @@ def before_training(recipe: "Recipe", anyway: bool) -> None:
         return
     findings = [found for found in preflight(recipe, costs=("free",)).findings if not found.is_error]  # the run's own
     for finding in findings:
-        if finding.level is not Level.NOTE:
-            console.print(block(finding), soft_wrap=True)
-    refused = [finding for finding in findings if finding.level is Level.NO_GO]
+        if finding.severity is not Severity.NOTE:
+            console.print(finding.text(), soft_wrap=True)
+    refused = [finding for finding in findings if finding.severity is Severity.CRITICAL]
     if refused and not anyway:
         raise ConfigError(
             f"this run must not begin: {refused[0].evidence}; mend it, or train in spite of it with --anyway"
@@ -193,8 +173,7 @@ def before_training(recipe: "Recipe", anyway: bool) -> None:
 
 def show_memory(path: Path, overrides: Sequence[str], prompt_tokens: int, ranks: int) -> None:
     """Print what stays, what sampling and training add, and the peak."""
-    from groupwise.checks.memory import MIB
-    from groupwise.checks.memory_of_rank import plan_of_rank
+    from groupwise.checks.memory import MIB, plan_of_rank
     from groupwise.errors import ConfigError
     from groupwise.trainers import load_recipe
     from groupwise.trainers.rl_recipe import RlRecipe

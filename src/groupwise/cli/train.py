@@ -188,7 +188,7 @@ def _name_neighbours(neighbours: "Neighbours") -> None:
 
 def show_reports(recipe: "Recipe", progress: Progress, bar: TaskID) -> "OnReport":
     """Return a callback that prints a line for every report and moves the bar."""
-    from groupwise.checks.doctor.finding import Finding
+    from groupwise.checks import Finding
     from groupwise.cli.evaluate import show_second
     from groupwise.trainers import trainer_of
     from groupwise.trainers.preferences import HeldOut

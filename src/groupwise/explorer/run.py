@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.algorithms.statistics import Estimate
+from groupwise.checks import Place
 from groupwise.checks.doctor import RULES, doctor
-from groupwise.checks.doctor.finding import Evidence
 from groupwise.errors import GroupwiseError
 from groupwise.evaluation.behaviour import Behaviour, Patterns, behaviour_shares, run_patterns
 from groupwise.evaluation.compare import Change, Pair, before_after, changes
@@ -233,11 +233,11 @@ def findings_of(run: OpenedRun) -> dict[str, Any]:
     places = set(run.places())
     findings = [
         {
-            "rule": finding.rule, "severity": str(finding.severity), "says": RULES[finding.rule].says,
-            "explanation": finding.explanation, "since": finding.since_step, "wasted": finding.wasted,
-            "source": RULES[finding.rule].source,
-            "advice": [f"{item.key}: {item.change}" if item.key else item.change for item in finding.advice],
-            "evidence": [_evidence(run.index, places, item) for item in finding.evidence],
+            "rule": finding.check, "severity": str(finding.severity), "says": RULES[finding.check].says,
+            "explanation": finding.evidence, "since": finding.since_step, "wasted": finding.wasted,
+            "source": RULES[finding.check].source,
+            "advice": [str(item) for item in finding.advice],
+            "evidence": [_evidence(run.index, places, item) for item in finding.places if isinstance(item, Place)],
         }
         for finding in diagnosis.findings
     ]  # fmt: skip
@@ -245,7 +245,7 @@ def findings_of(run: OpenedRun) -> dict[str, Any]:
     return {"findings": findings, "not_judged": not_judged, "notices": []}
 
 
-def _evidence(index: int, places: set[str], evidence: Evidence) -> dict[str, str | None]:
+def _evidence(index: int, places: set[str], evidence: Place) -> dict[str, str | None]:
     """A place in words, and its address where it was recorded."""
     place = f"s{evidence.step}" if evidence.evaluation is None else f"e{short_hash(evidence.evaluation)}"
     words = [evidence.evaluation or f"step {evidence.step}"]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from groupwise.algorithms.statistics import Estimate
-from groupwise.checks.doctor.finding import Finding
+from groupwise.checks import Finding
 from groupwise.evaluation.held_out import HeldOutCheck
 from groupwise.rollout.sample_and_score import Seconds
 from groupwise.training.trace import UpdateTrace

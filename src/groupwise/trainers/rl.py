@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from groupwise.checks.audit.quick import quick_audit
+from groupwise.checks.audit.verifier import quick_audit
 from groupwise.errors import ConfigError
 from groupwise.evaluation.held_out import open_second
 from groupwise.models.policy import Policy, start_policy

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from groupwise.checks.doctor.live import DoctorConfig, check_rules
+from groupwise.checks.doctor import DoctorConfig, check_rules
 from groupwise.config import FOLDER, Section
 from groupwise.evaluation.evaluate import EvaluationConfig
 from groupwise.evaluation.held_out import second_section

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from groupwise.checks.doctor.finding import Severity
-from groupwise.checks.doctor.live import Watch
+from groupwise.checks import Severity
+from groupwise.checks.doctor import Watch
 from groupwise.errors import InvariantError
 from groupwise.evaluation.evaluate import Evaluation, evaluate
 from groupwise.evaluation.held_out import HeldOutCheck, look_again

@@ -195,7 +195,7 @@ def test_the_doctor_reads_imported_scalars_and_says_what_is_missing(tmp_path: Pa
     lines = Records.open(tmp_path / "run").metrics()
     assert [line["reward"] for line in lines] == [0.25 * step for step in range(12)]
     diagnosis = doctor(tmp_path / "run")
-    assert [finding.rule for finding in diagnosis.findings] == ["truncation"]
+    assert [finding.check for finding in diagnosis.findings] == ["truncation"]
     assert diagnosis.not_judged["no_signal"] == ["sampled_correct"]
 
 

@@ -102,7 +102,7 @@ def test_the_doctor_reads_an_imported_run_and_names_what_it_lacks(tmp_path: Path
     source = trl_output(tmp_path / "out", range(5, 205, 5), right=lambda step, i: False)
     write_imported(read_trl(source), "trl", source, tmp_path / "run", "accuracy>0.5")
     found = doctor(tmp_path / "run")
-    rules = {finding.rule for finding in found.findings}
+    rules = {finding.check for finding in found.findings}
     assert "never_correct" in rules
     assert "record_damaged" not in rules  # steps of another rhythm are no damage
     assert found.not_judged["gradient_spikes"] == ["grad_norm"]
@@ -126,7 +126,7 @@ def test_every_finding_leads_to_the_completions_that_show_it(tmp_path: Path) -> 
     write_imported(read_trl(source), "trl", source, tmp_path / "run", "accuracy>0.5")
     views = Views([tmp_path / "run"])
     facts = views.findings(0)
-    never = next(one for one in facts["findings"] if one["rule"] == "never_correct")
+    never = next(one for one in facts["findings"] if one["check"] == "never_correct")
     assert never["advice"]
     assert never["evidence"]
     for place in never["evidence"]:

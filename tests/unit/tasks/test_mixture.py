@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from groupwise.checks.audit.quick import quick_audit
+from groupwise.checks.audit.verifier import quick_audit
 from groupwise.config import Section, dump_toml, load, parse
 from groupwise.errors import ConfigError, VerifierError
 from groupwise.tasks import TaskOptions, make_task, with_verifier

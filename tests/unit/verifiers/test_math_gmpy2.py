@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.checks.audit.generator import adversarial_cases, reference_problems
+from groupwise.checks.audit.attacks import adversarial_cases, reference_problems
 from groupwise.checks.audit.judge import Canary
 from groupwise.tasks.base import Template
 from groupwise.types import Outcome, Problem

@@ -4,18 +4,140 @@ Beside it stands a second opinion, where there is one: a checker that shares no 
 """
 
 import os
+import re
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
-from groupwise.checks.audit.cases import Case
-from groupwise.checks.audit.form import Differs, differs_as_number
-from groupwise.types import Outcome, Verdict
+from groupwise.errors import DataError
+from groupwise.runs.jsonl import read_jsonl
+from groupwise.tasks.base import Template
+from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers.base import Extraction, Verifier
 from groupwise.verifiers.extraction import extract
 from groupwise.verifiers.math.second_opinion import second_opinion
+
+Differs = Callable[[str, str], bool]
+"""Whether the second text is certainly no right answer where the first is the reference answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One problem, and how answers to it are written."""
+
+    problem: Problem
+    template: Template
+    differs: Differs
+
+    def answer(self, content: str) -> str:
+        """The ideal completion, with another answer."""
+        return self.template.gold_answer(replace(self.problem, reference=content))
+
+    def final(self, content: str) -> str:
+        """The part of it that comes after the reasoning."""
+        return self.answer(content).rpartition("</think>")[2]
+
+    def thought(self, thinking: str, content: str) -> str:
+        """The same after other reasoning."""
+        return f"<think>{thinking}</think>{self.final(content)}"
+
+    @property
+    def thinks(self) -> bool:
+        """Whether the form has reasoning tags at all."""
+        return "</think>" in self.answer(self.problem.reference)
+
+    @property
+    def is_short(self) -> bool:
+        """True for an answer of one line, not a program or a proof, in which a changed word is a changed answer."""
+        return "\n" not in self.problem.reference and len(self.problem.reference) <= 200
+
+    @property
+    def integer(self) -> int | None:
+        """The reference answer where it is a plain integer."""
+        plain = re.fullmatch(r"-?[0-9]{1,30}", self.problem.reference)
+        return int(plain[0]) if plain else None
+
+    @property
+    def wrong(self) -> str:
+        """A wrong answer that looks like a right one."""
+        near = self.integer
+        return str(near + 1) if near is not None else "7919"
+
+
+def differs_as_number(reference: str, answer: str) -> bool:
+    """Plain comparison for any verifier: False where both are the same number, or the same text."""
+    try:
+        return Fraction(reference) != Fraction(answer)
+    except (ValueError, ZeroDivisionError):
+        return reference.strip() != answer.strip()
+
+
+_MARKS: Mapping[Extraction, str] = {"boxed": "\\boxed", "tag": "<answer>", "last_number": ""}
+_BARE = re.compile(r"\$\$?[^$]*\$\$?|[-0-9.,]+|-?\\frac\{\d+\}\{\d+\}|[0-9]\*?x.*", re.DOTALL)
+"""A prediction that is an answer and nothing else, although its row does not say so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A completion and the verdict it must get."""
+
+    name: str
+    group: str
+    """What it is counted under: the tier of a file's row, or the kind of an attack."""
+    problem: Problem
+    text: str
+    """The prompt's prefill and the completion."""
+    expected: bool | None
+    """Whether it must be judged correct; None when any verdict will do: shown apart, never a miss."""
+    note: str = ""
+    """Why it is undecided, or what the row says of itself."""
+
+
+def load_cases(paths: Sequence[Path], extraction: Extraction = "boxed", tiers: Sequence[str] = ()) -> list[Case]:
+    """The cases of all files, of these tiers only where any are named.
+
+    Raises:
+        DataError: names the file and line that cannot be read, or the tiers there are.
+    """
+    cases = [_case(record.fields, extraction, record.place) for path in paths for record in read_jsonl(path)]
+    known = sorted({case.group for case in cases})
+    unknown = set(tiers) - set(known)
+    if not cases or unknown:
+        lacking = f"no case of tier {', '.join(sorted(unknown))}; tiers there: {', '.join(known)}" if cases else "empty"
+        raise DataError(f"{', '.join(map(str, paths))}: {lacking}")
+    return [case for case in cases if not tiers or case.group in tiers]
+
+
+def _case(row: dict[str, Any], extraction: Extraction, where: str) -> Case:
+    field = "response" if "response" in row else "pred"
+    if not all(isinstance(row.get(name), str) for name in ("gold", field)):
+        raise DataError(
+            f"{where}: a case has the text fields gold and response, or gold and pred; this has {', '.join(row)}"
+        )
+    if "expected" not in row or not (row["expected"] is None or isinstance(row["expected"], bool)):
+        raise DataError(f"{where}: expected = {row.get('expected')!r}: allowed are true, false and null (undecided)")
+    if not isinstance(row.get("data", {}), dict):
+        raise DataError(f"{where}: data = {row['data']!r}: a JSON object was expected")
+    name, language = str(row.get("id", where)), str(row.get("language", "en"))
+    problem = Problem(name, str(row.get("question", "")), row["gold"], language=language, data=row.get("data", {}))
+    text, expected, note = row[field], row["expected"], str(row.get("note", ""))
+    if field == "pred":
+        text = _in_form(row, extraction)
+        if expected and _MARKS[extraction] not in text:
+            expected, note = None, f"the answer stands in prose, without {_MARKS[extraction]}, which is not read"
+    return Case(name, str(row.get("tier", "attack")), problem, text, expected, note)
+
+
+def _in_form(row: dict[str, Any], extraction: Extraction) -> str:
+    text: str = row["pred"]
+    has_form = _MARKS[extraction] and _MARKS[extraction] in text
+    is_bare = not has_form and ("wrap" not in row or _BARE.fullmatch(text.strip()))
+    return _FORMS[extraction] % text.strip() if is_bare or row.get("wrap") == "boxed" else text
+
 
 SecondOpinion = Callable[[Case], bool | None]
 """Whether a case's answer is right, by a checker that shares nothing with the verifier; None: it cannot say."""
@@ -139,3 +261,6 @@ def opinion_for(verifier: str, extraction: Extraction) -> SecondOpinion:
         return None if answer is None or len(answer) > LONGEST else second_opinion(case.problem.reference, answer)
 
     return opinion
+
+
+_FORMS: Mapping[Extraction, str] = {"boxed": "\\boxed{%s}", "tag": "<answer>%s</answer>", "last_number": "%s"}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from groupwise.algorithms.statistics import mean_share
-from groupwise.checks.audit.wording import share
+from groupwise.checks.audit.summary import share
 from groupwise.config import Changes, Section, parse
 from groupwise.runs.jsonl import read_jsonl
 from groupwise.sandbox.base import SandboxConfig

@@ -4,25 +4,29 @@ import math
 from collections.abc import Sequence
 from statistics import fmean
 
+from groupwise.checks import Advice, Finding, Place, Severity
 from groupwise.checks.doctor.facts import RunFacts, StepFacts
-from groupwise.checks.doctor.finding import Advice, Evidence, Finding, Severity
 from groupwise.checks.doctor.rule import (
     LIKELY,
     SURE,
     WINDOW,
     Rule,
+    falls,
     gains,
     graded,
     improves,
     loses,
     persists,
+    rank_correlation,
     recent,
+    rises,
     shown,
     since,
+    slope,
     start,
+    wilson,
     worsens,
 )
-from groupwise.checks.doctor.trends import falls, rank_correlation, rises, slope, wilson
 
 
 def entropy_collapse(run: RunFacts) -> Finding | None:
@@ -42,11 +46,11 @@ def entropy_collapse(run: RunFacts) -> Finding | None:
         return None
     first = next((s for s, value in run.series("entropy") if value <= 0.5 * start(series)), run.steps[-1].step)
     return Finding(
-        rule="entropy_collapse", severity=Severity.CRITICAL if there else Severity.WARNING, since_step=first,
+        check="entropy_collapse", severity=Severity.CRITICAL if there else Severity.WARNING, since_step=first,
         statistic=now / start(series), threshold=0.1, unit="share of the entropy at the start",
-        explanation=f"entropy went from {start(series):.3f} to {now:.3f} nats per token while neither dev nor the pass "
+        evidence=f"entropy went from {start(series):.3f} to {now:.3f} nats per token while neither dev nor the pass "
         "rate rises: the completions of a group become alike before the problems are learnt",
-        evidence=_groups(run.steps[-1]), wasted=since(run, first),
+        places=_groups(run.steps[-1]), wasted=since(run, first),
     )  # fmt: skip
 
 
@@ -68,8 +72,8 @@ def _narrows(run: RunFacts) -> bool:
     return not distinct or (falls(distinct) < LIKELY and recent(distinct) < start(distinct))
 
 
-def _groups(step: StepFacts) -> tuple[Evidence, ...]:
-    return tuple(Evidence(step.step, group.problem) for group in sorted(step.groups, key=lambda g: g.distinct)[:5])
+def _groups(step: StepFacts) -> tuple[Place, ...]:
+    return tuple(Place(step.step, group.problem) for group in sorted(step.groups, key=lambda g: g.distinct)[:5])
 
 
 def entropy_explosion(run: RunFacts) -> Finding | None:
@@ -89,11 +93,11 @@ def entropy_explosion(run: RunFacts) -> Finding | None:
         return None
     first = next(s for s, value in run.series("entropy") if value >= (1 + growth) / 2 * start(series))
     return Finding(
-        rule="entropy_explosion", severity=severity, since_step=first, statistic=growth,
+        check="entropy_explosion", severity=severity, since_step=first, statistic=growth,
         threshold=bound, unit="times the entropy at the start",
-        explanation=f"entropy went from {start(series):.3f} to {recent(series):.3f} nats per token and the reward from "
+        evidence=f"entropy went from {start(series):.3f} to {recent(series):.3f} nats per token and the reward from "
         f"{start(rewards):.3f} to {recent(rewards):.3f}: the completions turn into noise",
-        evidence=_groups(run.steps[-1]), wasted=since(run, first),
+        places=_groups(run.steps[-1]), wasted=since(run, first),
     )  # fmt: skip
 
 
@@ -116,9 +120,9 @@ def entropy_bonus(run: RunFacts) -> Finding | None:
     if severity is None:
         return None
     return Finding(
-        rule="entropy_bonus", severity=severity, since_step=run.steps[0].step, statistic=weight,
+        check="entropy_bonus", severity=severity, since_step=run.steps[0].step, statistic=weight,
         threshold=1.0 if severity is Severity.CRITICAL else 0.1, unit="nats per token that the bonus pays",
-        explanation=f"the bonus pays {coef:g} for a nat: {weight:.2f} for the {recent(series):.3f} nats of a token, "
+        evidence=f"the bonus pays {coef:g} for a nat: {weight:.2f} for the {recent(series):.3f} nats of a token, "
         "beside advantages of about 1, and neither dev nor the pass rate rises",
         wasted=len(run.steps),
     )  # fmt: skip
@@ -137,10 +141,10 @@ def length_runaway(run: RunFacts) -> Finding | None:
     first = next(s for s, value in run.series("length") if value >= 1.25 * start(lengths))
     longest = sorted(run.steps[-1].completions, key=lambda one: one.num_tokens or 0, reverse=True)[:5]
     return Finding(
-        rule="length_runaway", severity=severity, since_step=first, statistic=growth, threshold=0.5,
-        unit="growth of the length", explanation=f"completions grew from {start(lengths):.0f} to {recent(lengths):.0f} "
+        check="length_runaway", severity=severity, since_step=first, statistic=growth, threshold=0.5,
+        unit="growth of the length", evidence=f"completions grew from {start(lengths):.0f} to {recent(lengths):.0f} "
         f"tokens (rank correlation with the reward {follows:+.2f}), and correctness did not",
-        evidence=tuple(Evidence(run.steps[-1].step, one.problem, one.sample) for one in longest),
+        places=tuple(Place(run.steps[-1].step, one.problem, one.sample) for one in longest),
         wasted=since(run, first),
     )  # fmt: skip
 
@@ -160,11 +164,11 @@ def length_collapse(run: RunFacts) -> Finding | None:
     bound = 0.5 if shrunk >= 0.5 else 0.25
     first = next(s for s, value in run.series("length") if value <= (1 - bound / 2) * start(lengths))
     return Finding(
-        rule="length_collapse", severity=Severity.CRITICAL if lost > 0.05 else Severity.WARNING, since_step=first,
+        check="length_collapse", severity=Severity.CRITICAL if lost > 0.05 else Severity.WARNING, since_step=first,
         statistic=shrunk, threshold=bound, unit="loss of length",
-        explanation=f"completions shrank from {start(lengths):.0f} to {recent(lengths):.0f} tokens, and the pass rate "
+        evidence=f"completions shrank from {start(lengths):.0f} to {recent(lengths):.0f} tokens, and the pass rate "
         f"from {start(correct):.3f} to {recent(correct):.3f}",
-        evidence=shown(run.steps[-1:], lambda one: (one.num_tokens or 0) <= recent(lengths)), wasted=since(run, first),
+        places=shown(run.steps[-1:], lambda one: (one.num_tokens or 0) <= recent(lengths)), wasted=since(run, first),
     )  # fmt: skip
 
 
@@ -184,11 +188,11 @@ def truncation(run: RunFacts) -> Finding | None:
     first = persists(run, lambda step: (step.number("truncated") or 0.0) >= 0.05)
     never = "; hardly any stops, so the stop token may never have been learnt" if share >= 0.95 else ""
     return Finding(
-        rule="truncation", severity=severity, since_step=first, statistic=share,
+        check="truncation", severity=severity, since_step=first, statistic=share,
         threshold=0.15 if severity is Severity.CRITICAL else 0.05, unit="share of completions",
-        explanation=f"{share:.0%} of the completions of the last {WINDOW} steps were cut at "
+        evidence=f"{share:.0%} of the completions of the last {WINDOW} steps were cut at "
         f"{run.key('sampling.max_tokens')} tokens{never}",
-        evidence=shown(run.steps[-1:], lambda one: one.truncated), wasted=round(share * since(run, first)),
+        places=shown(run.steps[-1:], lambda one: one.truncated), wasted=round(share * since(run, first)),
     )  # fmt: skip
 
 
@@ -204,10 +208,10 @@ def loops(run: RunFacts) -> Finding | None:
         return None
     first = next(step.step for step in run.steps if any(c.loops for c in step.completions))
     return Finding(
-        rule="loops", severity=severity, since_step=first, statistic=share,
+        check="loops", severity=severity, since_step=first, statistic=share,
         threshold=0.05 if severity is Severity.CRITICAL else 0.01, unit="share of completions",
-        explanation=f"{share:.1%} of completions end in one phrase over and over; {first_share:.1%} at the start",
-        evidence=shown(run.steps, lambda one: one.loops), wasted=0,
+        evidence=f"{share:.1%} of completions end in one phrase over and over; {first_share:.1%} at the start",
+        places=shown(run.steps, lambda one: one.loops), wasted=0,
     )  # fmt: skip
 
 
@@ -229,11 +233,11 @@ def language_mixing(run: RunFacts) -> Finding | None:
         return None
     first = next(step for step, value in series if value >= first_share + 0.5 * (share - first_share))
     return Finding(
-        rule="language_mixing", severity=severity, since_step=first, statistic=share,
+        check="language_mixing", severity=severity, since_step=first, statistic=share,
         threshold=0.05 if severity is Severity.CRITICAL else 0.01, unit="share of completions",
-        explanation=f"{share:.1%} of completions have words in another script than their problem's language; "
+        evidence=f"{share:.1%} of completions have words in another script than their problem's language; "
         f"{first_share:.1%} at the start",
-        evidence=shown(run.steps, lambda one: one.strays), wasted=0,
+        places=shown(run.steps, lambda one: one.strays), wasted=0,
     )  # fmt: skip
 
 

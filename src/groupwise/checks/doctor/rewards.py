@@ -4,23 +4,26 @@ from collections.abc import Sequence
 from itertools import pairwise
 from statistics import fmean, pvariance
 
+from groupwise.checks import Advice, Finding, Place, Severity
 from groupwise.checks.doctor.facts import SHOWN, CompletionFacts, RunFacts
-from groupwise.checks.doctor.finding import Advice, Evidence, Finding, Severity
 from groupwise.checks.doctor.rule import (
     SURE,
     WINDOW,
     Rule,
+    falls,
     graded,
     improves,
     paid,
     persists,
     recent,
+    rises,
     shown,
     since,
+    slope,
     start,
+    wilson,
     worsens,
 )
-from groupwise.checks.doctor.trends import falls, rises, slope, wilson
 from groupwise.types import Outcome
 
 SOLVED = 0.85
@@ -51,11 +54,11 @@ def no_signal(run: RunFacts) -> Finding | None:
            if solved else f"; a step that teaches costs {1 / max(1 - dead, 0.01):.1f} times its price")
     )  # fmt: skip
     return Finding(
-        rule="no_signal", severity=severity if severity and not solved else Severity.NOTE, since_step=first,
+        check="no_signal", severity=severity if severity and not solved else Severity.NOTE, since_step=first,
         statistic=low,
         threshold=0.75 if severity is Severity.CRITICAL else 0.5, unit="share of groups, lower bound",
-        explanation=explanation,
-        evidence=tuple(Evidence(step, group.problem) for step, group in flat[-SHOWN:]),
+        evidence=explanation,
+        places=tuple(Place(step, group.problem) for step, group in flat[-SHOWN:]),
         wasted=round(dead * since(run, first)),
     )  # fmt: skip
 
@@ -72,12 +75,12 @@ def never_correct(run: RunFacts) -> Finding | None:
         return None
     critical = len(run.steps) >= 4 * WINDOW and high < 0.02
     return Finding(
-        rule="never_correct", severity=Severity.CRITICAL if critical else Severity.WARNING,
+        check="never_correct", severity=Severity.CRITICAL if critical else Severity.WARNING,
         since_step=run.steps[0].step, statistic=high, threshold=0.02 if critical else 0.05,
         unit="upper 95 % bound of the pass rate",
-        explanation=f"{right} of the last {trials} judged completions are correct: at most {high:.1%} with 95 % "
+        evidence=f"{right} of the last {trials} judged completions are correct: at most {high:.1%} with 95 % "
         "confidence, and that does not rise. The verifier, the template or the difficulty is wrong",
-        evidence=shown(lately[-1:], lambda one: one.outcome.judged), wasted=len(run.steps),
+        places=shown(lately[-1:], lambda one: one.outcome.judged), wasted=len(run.steps),
     )  # fmt: skip
 
 
@@ -91,11 +94,11 @@ def verifier_fails(run: RunFacts) -> Finding | None:
     limit = float(run.key("verifier.max_failure_share", 0.05))
     severity = Severity.CRITICAL if share > limit else Severity.WARNING if share >= 0.01 else Severity.NOTE
     return Finding(
-        rule="verifier_fails", severity=severity, since_step=failed[0][0].step, statistic=share,
+        check="verifier_fails", severity=severity, since_step=failed[0][0].step, statistic=share,
         threshold=limit if severity is Severity.CRITICAL else 0.01, unit="share of completions",
-        explanation=f"the verifier failed on {len(failed)} of {len(rows)} completions; they are left out of their "
+        evidence=f"the verifier failed on {len(failed)} of {len(rows)} completions; they are left out of their "
         "groups, which shifts what is learnt where failing goes with being right or wrong",
-        evidence=shown(run.steps, lambda one: one.outcome.failed),
+        places=shown(run.steps, lambda one: one.outcome.failed),
     )  # fmt: skip
 
 
@@ -112,11 +115,11 @@ def second_opinion(run: RunFacts) -> Finding | None:
     first = next(dev.step for dev, look in checked if look["share"][1] >= 0.02)
     example = second.get("example") or {}
     return Finding(
-        rule="second_opinion", severity=severity, since_step=first, statistic=low,
+        check="second_opinion", severity=severity, since_step=first, statistic=low,
         threshold=0.05 if severity is Severity.CRITICAL else 0.02, unit="lower 95 % bound of the share rejected",
-        explanation=f"{second['verifier']} rejects {second['rejected']} of {second['judged']} completions that "
+        evidence=f"{second['verifier']} rejects {second['rejected']} of {second['judged']} completions that "
         "training pays as correct",
-        evidence=(Evidence(one.step, example.get("problem"), example.get("sample"), f"dev-step-{one.step:06d}"),)
+        places=(Place(one.step, example.get("problem"), example.get("sample"), f"dev-step-{one.step:06d}"),)
         if example else (), wasted=since(run, first),
     )  # fmt: skip
 
@@ -145,11 +148,11 @@ def _unexplained(run: RunFacts, size: int) -> Finding | None:
         return None
     first = run.steps[-min(size, len(run.steps))].step
     return Finding(
-        rule="reward_without_result", severity=severity, since_step=first, statistic=share, threshold=0.7,
+        check="reward_without_result", severity=severity, since_step=first, statistic=share, threshold=0.7,
         unit="share of the reward's gain that correctness does not explain",
-        explanation=f"over the last {len(rewards)} steps the reward gained {gain:+.3f} and the share of "
+        evidence=f"over the last {len(rewards)} steps the reward gained {gain:+.3f} and the share of "
         f"correct completions {result:+.3f}: what is paid is something else",
-        evidence=paid(run), wasted=since(run, first),
+        places=paid(run), wasted=since(run, first),
     )  # fmt: skip
 
 
@@ -173,11 +176,11 @@ def part_dominates(run: RunFacts) -> Finding | None:
     parts = {name[5:-4]: value for name, value in lately[-1].line.get("parts", {}).items() if name.endswith("/std")}
     name = max((part for part in parts if part != "accuracy"), key=lambda part: parts[part], default="another part")
     return Finding(
-        rule="part_dominates", severity=severity, since_step=lately[0].step, statistic=share,
+        check="part_dominates", severity=severity, since_step=lately[0].step, statistic=share,
         threshold=0.9 if severity is Severity.CRITICAL else 0.7, unit="share of the reward's variance within groups",
-        explanation=f"{share:.0%} of what sets the completions of a group apart does not speak for being correct (most "
+        evidence=f"{share:.0%} of what sets the completions of a group apart does not speak for being correct (most "
         f"of it: {name}), and correctness does not rise",
-        evidence=paid(run), advice=(Advice(f"verifier.parts.{name}.weight", "lower it, or pay correct ones only"),)
+        places=paid(run), advice=(Advice(f"verifier.parts.{name}.weight", "lower it, or pay correct ones only"),)
         if name in parts else (), wasted=len(lately),
     )  # fmt: skip
 
@@ -199,9 +202,9 @@ def _part_varies(run: RunFacts) -> Finding | None:
     name = max(others, key=lambda part: others[part])
     first = run.steps[len(run.steps) // 2].step
     return Finding(
-        rule="part_dominates", severity=severity, since_step=first, statistic=share,
+        check="part_dominates", severity=severity, since_step=first, statistic=share,
         threshold=0.9 if severity is Severity.CRITICAL else 0.7, unit="share of the variance of the parts' means",
-        explanation=f"of what the parts of the reward vary by from step to step, before any weights, {share:.0%} is "
+        evidence=f"of what the parts of the reward vary by from step to step, before any weights, {share:.0%} is "
         f"not the part that pays for being correct (most of it: {name}), and correctness gains less than 5 points",
         wasted=since(run, first),
     )  # fmt: skip
@@ -245,9 +248,9 @@ def part_constant(run: RunFacts) -> Finding | None:
         paid_out = abs(lately[-1].number(f"part/{name}/mean") or 0.0)
         if name != "accuracy" and len(spreads) == len(lately) and max(spreads) < 0.01 * paid_out:
             return Finding(
-                rule="part_constant", severity=Severity.NOTE, since_step=lately[0].step, statistic=max(spreads),
+                check="part_constant", severity=Severity.NOTE, since_step=lately[0].step, statistic=max(spreads),
                 threshold=0.01 * paid_out, unit="standard deviation of the part",
-                explanation=f"the part {name} has been the same for every completion for {len(lately)} steps: it "
+                evidence=f"the part {name} has been the same for every completion for {len(lately)} steps: it "
                 "teaches nothing any more",
                 advice=(Advice(f"verifier.parts.{name}", "drop it: it is a constant"),),
             )  # fmt: skip

@@ -3,8 +3,8 @@
 from itertools import pairwise
 from statistics import median
 
+from groupwise.checks import Advice, Finding, Place, Severity
 from groupwise.checks.doctor.facts import RunFacts
-from groupwise.checks.doctor.finding import Advice, Evidence, Finding, Severity
 from groupwise.checks.doctor.rule import (
     LIKELY,
     SURE,
@@ -14,13 +14,14 @@ from groupwise.checks.doctor.rule import (
     graded,
     has_gained,
     improves,
+    outlying,
     persists,
     recent,
+    rises,
     since,
     start,
     worsens,
 )
-from groupwise.checks.doctor.trends import outlying, rises
 
 
 def weights_stand_still(run: RunFacts) -> Finding | None:
@@ -31,8 +32,8 @@ def weights_stand_still(run: RunFacts) -> Finding | None:
     if len(lately) < WINDOW or len({step.weights for step in lately}) > 1 or not still:
         return None
     return Finding(
-        rule="weights_stand_still", severity=Severity.CRITICAL, since_step=still[0].step, statistic=len(still),
-        threshold=WINDOW, unit="steps", explanation=f"the weights are the same, bit by bit, after each of the last "
+        check="weights_stand_still", severity=Severity.CRITICAL, since_step=still[0].step, statistic=len(still),
+        threshold=WINDOW, unit="steps", evidence=f"the weights are the same, bit by bit, after each of the last "
         f"{len(lately)} steps, although groups had a signal: the learning rate is too small, or the weights are frozen",
         wasted=len(still),
     )  # fmt: skip
@@ -52,10 +53,10 @@ def update_too_large(run: RunFacts) -> Finding | None:
         return None
     first = next(step for step, one in series if one >= 0.015)
     return Finding(
-        rule="update_too_large", severity=severity, since_step=first, statistic=value,
+        check="update_too_large", severity=severity, since_step=first, statistic=value,
         threshold=0.03 if severity is Severity.CRITICAL else 0.015, unit="nats per token, KL(before ‖ after)",
-        explanation=f"a step moves the policy by {value:.3f} nats per token, and nothing is gained by it",
-        evidence=tuple(Evidence(step) for step, _ in series[-3:]), wasted=since(run, first),
+        evidence=f"a step moves the policy by {value:.3f} nats per token, and nothing is gained by it",
+        places=tuple(Place(step) for step, _ in series[-3:]), wasted=since(run, first),
     )  # fmt: skip
 
 
@@ -71,11 +72,11 @@ def update_too_small(run: RunFacts) -> Finding | None:
     if value >= 1e-6:
         return None
     return Finding(
-        rule="update_too_small", severity=Severity.WARNING, since_step=series[0][0], statistic=value, threshold=1e-6,
+        check="update_too_small", severity=Severity.WARNING, since_step=series[0][0], statistic=value, threshold=1e-6,
         unit="nats per token, KL(before ‖ after)",
-        explanation=f"a step moves the policy by {value:.1e} nats per token, and neither dev nor the pass rate rises: "
+        evidence=f"a step moves the policy by {value:.1e} nats per token, and neither dev nor the pass rate rises: "
         "the learning rate is too small, or most weights are frozen",
-        evidence=tuple(Evidence(step) for step, _ in series[-3:]), wasted=len(series),
+        places=tuple(Place(step) for step, _ in series[-3:]), wasted=len(series),
     )  # fmt: skip
 
 
@@ -90,10 +91,10 @@ def clipping(run: RunFacts) -> Finding | None:
         return None
     first = persists(run, lambda step: (step.number("clipped") or 0.0) >= 0.2)
     return Finding(
-        rule="clipping", severity=severity, since_step=first, statistic=share,
+        check="clipping", severity=severity, since_step=first, statistic=share,
         threshold=0.4 if severity is Severity.CRITICAL else 0.2, unit="share of tokens",
-        explanation=f"a bound of the loss holds at {share:.0%} of the tokens: the updates of one step go too far",
-        evidence=(Evidence(run.steps[-1].step),), wasted=round(share * since(run, first)),
+        evidence=f"a bound of the loss holds at {share:.0%} of the tokens: the updates of one step go too far",
+        places=(Place(run.steps[-1].step),), wasted=round(share * since(run, first)),
     )  # fmt: skip
 
 
@@ -110,9 +111,9 @@ def kl_to_reference(run: RunFacts) -> Finding | None:
         return None
     said = "the KL term holds it at its start" if held else "it is far from its start"
     return Finding(
-        rule="kl_to_reference", severity=severity or Severity.WARNING, since_step=run.steps[0].step, statistic=value,
+        check="kl_to_reference", severity=severity or Severity.WARNING, since_step=run.steps[0].step, statistic=value,
         threshold=1e-4 if held else 2.0 if severity is Severity.CRITICAL else 0.5, unit="nats per token",
-        explanation=f"KL to the reference is {value:.2g} nats per token and nothing is gained: {said}",
+        evidence=f"KL to the reference is {value:.2g} nats per token and nothing is gained: {said}",
         advice=(Advice("loss.kl_coef", "divide by 10" if held else "multiply by 3"),), wasted=len(run.steps),
     )  # fmt: skip
 
@@ -129,11 +130,11 @@ def gradient_spikes(run: RunFacts) -> Finding | None:
     size = max(values) / median(values)
     lost = worsens(run)
     return Finding(
-        rule="gradient_spikes", severity=Severity.CRITICAL if size >= 100 and lost else Severity.WARNING,
+        check="gradient_spikes", severity=Severity.CRITICAL if size >= 100 and lost else Severity.WARNING,
         since_step=found[0], statistic=size, threshold=10, unit="times the median norm",
-        explanation=f"the gradient of {len(found)} step{'s' if len(found) > 1 else ''} is up to {size:.0f} times the "
+        evidence=f"the gradient of {len(found)} step{'s' if len(found) > 1 else ''} is up to {size:.0f} times the "
         "median and more than 8 deviations beyond it",
-        evidence=tuple(Evidence(step) for step in found[:5]),
+        places=tuple(Place(step) for step in found[:5]),
     )  # fmt: skip
 
 
@@ -149,10 +150,10 @@ def gradient_vanishes(run: RunFacts) -> Finding | None:
     if severity is None:
         return None
     return Finding(
-        rule="gradient_vanishes", severity=severity, since_step=zeros[0].step, statistic=share,
+        check="gradient_vanishes", severity=severity, since_step=zeros[0].step, statistic=share,
         threshold=0.7 if severity is Severity.CRITICAL else 0.4, unit="share of steps with a signal",
-        explanation=f"the gradient of {len(zeros)} of the last {len(lately)} steps with a signal is exactly zero",
-        evidence=tuple(Evidence(step.step) for step in zeros[-3:]), wasted=len(zeros),
+        evidence=f"the gradient of {len(zeros)} of the last {len(lately)} steps with a signal is exactly zero",
+        places=tuple(Place(step.step) for step in zeros[-3:]), wasted=len(zeros),
     )  # fmt: skip
 
 
@@ -167,9 +168,9 @@ def sampler_mismatch(run: RunFacts) -> Finding | None:
         return None
     first = persists(run, lambda step: (step.number("effective_samples") or 0.0) <= 0.5)
     return Finding(
-        rule="sampler_mismatch", severity=severity, since_step=first, statistic=share,
+        check="sampler_mismatch", severity=severity, since_step=first, statistic=share,
         threshold=0.3 if severity is Severity.CRITICAL else 0.5, unit="effective samples, share",
-        explanation=f"importance weights leave {share:.0%} of the sample: sampler and trainer are different policies",
+        evidence=f"importance weights leave {share:.0%} of the sample: sampler and trainer are different policies",
         wasted=round((1 - share) * since(run, first)),
     )  # fmt: skip
 
@@ -188,9 +189,9 @@ def critic_explains_nothing(run: RunFacts) -> Finding | None:
         return None
     bounds = {Severity.NOTE: 0.0, Severity.WARNING: -0.1, Severity.CRITICAL: -1.0}
     return Finding(
-        rule="critic_explains_nothing", severity=severity, since_step=run.steps[-4 * WINDOW].step, statistic=value,
+        check="critic_explains_nothing", severity=severity, since_step=run.steps[-4 * WINDOW].step, statistic=value,
         threshold=bounds[severity], unit="explained variance",
-        explanation=f"the critic explains {value:.2f} of the returns' variance after {len(series)} steps, and that "
+        evidence=f"the critic explains {value:.2f} of the returns' variance after {len(series)} steps, and that "
         "does not rise: a constant would do as well",
     )  # fmt: skip
 

@@ -7,14 +7,13 @@ does them all: it judges reference answers, samples some problems, and trains tw
 import time
 import warnings
 from collections.abc import Collection
+from dataclasses import replace
 
-from groupwise.checks.doctor.finding import Advice
-from groupwise.checks.preflight.bench import Bench, PreflightOptions
-from groupwise.checks.preflight.data import DATA
-from groupwise.checks.preflight.finding import Check, Checked, Cost, Finding, Level, Preflight
+from groupwise.checks import Advice, Finding, Severity
+from groupwise.checks.preflight.bench import Bench, Check, Checked, Cost, Preflight, PreflightOptions
+from groupwise.checks.preflight.data import DATA, PROMPTS
 from groupwise.checks.preflight.judging import JUDGING
 from groupwise.checks.preflight.machine import MACHINE
-from groupwise.checks.preflight.prompts import PROMPTS
 from groupwise.checks.preflight.rehearsal import REHEARSAL
 from groupwise.checks.preflight.sample import SAMPLE
 from groupwise.checks.preflight.settings import SETTINGS
@@ -65,18 +64,19 @@ def preflight(
             began = time.perf_counter()
             checked = _done(check, bench)
             seconds[check.name] = time.perf_counter() - began
-            findings += [one for one in checked.findings if one.evidence not in {known.evidence for known in findings}]
+            known = {finding.evidence for finding in findings}
+            findings += [replace(one, check=check.name) for one in checked.findings if one.evidence not in known]
             figures[check.name] = checked.figures
-    findings.sort(key=lambda one: -one.level.rank)
+    findings.sort(key=lambda one: -one.severity.rank)
     return Preflight(findings=tuple(findings), figures=figures, not_done=not_done, seconds=seconds)
 
 
 def _hopeless(check: Check, findings: Collection[Finding]) -> str:
     """Why a check cannot be done after what others found; empty where it can."""
     heavy = check.cost in NEEDS_MEMORY
-    if heavy and any(one.check == MACHINE.name and one.level is Level.NO_GO for one in findings):
+    if heavy and any(one.check == MACHINE.name and one.severity is Severity.CRITICAL for one in findings):
         return "the machine would not bear it"
-    dead = any(one.check == SAMPLE.name and one.level is Level.NO_GO for one in findings)
+    dead = any(one.check == SAMPLE.name and one.severity is Severity.CRITICAL for one in findings)
     return "there is nothing to learn" if check.cost == "step" and dead else ""
 
 
@@ -88,10 +88,10 @@ def _done(check: Check, bench: Bench) -> Checked:
             return check.run(bench)
     except GroupwiseError as error:
         found = Finding(
-            check=check.name, level=Level.NO_GO, evidence=str(error), means="The run would end with this error.",
-            change=(Advice("", "what the message says"),), is_error=True,
+            check=check.name, severity=Severity.CRITICAL, evidence=str(error),
+            means="The run would end with this error.", advice=(Advice("", "what the message says"),), is_error=True,
         )  # fmt: skip
         return Checked({}, (found,))
 
 
-__all__ = ["CHECKS", "Check", "Cost", "Finding", "Level", "Preflight", "PreflightOptions", "preflight"]
+__all__ = ["CHECKS", "Check", "Cost", "Finding", "Preflight", "PreflightOptions", "Severity", "preflight"]

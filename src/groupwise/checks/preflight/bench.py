@@ -1,12 +1,13 @@
 """The recipe on the bench: its parts, each made once and when a check first asks for it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, NamedTuple, Self, TypeVar
 
+from groupwise.checks import Finding, Severity
 from groupwise.errors import GroupwiseError
 from groupwise.models.policy import Policy, start_policy
 from groupwise.models.size import ModelSize, language_model_size
@@ -129,3 +130,60 @@ class Bench:
             return Sampled(tuple(scored), clock.seconds())
 
         return self._once("sampled", make)
+
+
+class Checked(NamedTuple):
+    """What a check found."""
+
+    figures: Mapping[str, Any]
+    """Numbers and texts by name, as JSON; shown whether or not anything is wrong."""
+    findings: tuple[Finding, ...] = ()
+
+
+Cost = Literal["free", "verifier", "model", "step"]
+"""What a check needs: the recipe and its problems; the verifier; the model and a sample; steps on a copy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One check."""
+
+    name: str
+    says: str
+    """What it looks at, in a sentence."""
+    cost: Cost
+    run: Callable[[Bench], Checked]
+    source: str = ""
+    """Where its bounds are from."""
+
+
+Verdict = Literal["GO", "GO WITH WARNINGS", "NO-GO"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preflight:
+    """The outcome of all checks of a recipe."""
+
+    findings: tuple[Finding, ...]
+    """The heaviest first."""
+    figures: Mapping[str, Mapping[str, Any]]
+    """By check."""
+    not_done: Mapping[str, str] = field(default_factory=dict)
+    """Checks that could not be done, and why."""
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    """What each check took."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the heaviest finding decides."""
+        levels = {finding.severity for finding in self.findings}
+        if Severity.CRITICAL in levels:
+            return "NO-GO"
+        return "GO WITH WARNINGS" if Severity.WARNING in levels else "GO"
+
+    def facts(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "verdict": self.verdict, "findings": [one.facts() for one in self.findings], "figures": self.figures,
+            "not_done": self.not_done, "seconds": {name: round(s, 3) for name, s in self.seconds.items()},
+        }  # fmt: skip

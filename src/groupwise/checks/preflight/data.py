@@ -1,4 +1,4 @@
-"""The problems themselves: counts, repeats, contradictions, and evaluation problems that training sees."""
+"""Problems (counts, repeats, contradictions, evaluation problems that training sees) and their prompts as tokens."""
 
 import unicodedata
 from collections import Counter, defaultdict
@@ -7,11 +7,13 @@ from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
-from groupwise.checks.doctor.finding import Advice
-from groupwise.checks.preflight.bench import Bench
-from groupwise.checks.preflight.finding import Check, Checked, Finding, Level
+import numpy as np
+
+from groupwise.checks import Advice, Finding, Severity
+from groupwise.checks.preflight.bench import Bench, Check, Checked
 from groupwise.errors import GroupwiseError
-from groupwise.types import Problem, Split
+from groupwise.rollout.sample_and_score import encode_prompt
+from groupwise.types import Problem, Prompt, Split
 from groupwise.verifiers.math import MathVerifier
 
 SHOWN = 5
@@ -46,9 +48,9 @@ def data(bench: Bench) -> Checked:
     return Checked(figures, tuple(found))
 
 
-def _finding(level: Level, evidence: str, means: str, change: Advice, places: Sequence[str] = ()) -> Finding:
+def _finding(severity: Severity, evidence: str, means: str, change: Advice, places: Sequence[str] = ()) -> Finding:
     shown = tuple(places[:SHOWN])
-    return Finding(check="data", level=level, evidence=evidence, means=means, change=(change,), places=shown)
+    return Finding(check="", severity=severity, evidence=evidence, means=means, advice=(change,), places=shown)
 
 
 def _splits(bench: Bench) -> tuple[dict[Split, Sequence[Problem]], list[Finding]]:
@@ -60,7 +62,7 @@ def _splits(bench: Bench) -> tuple[dict[Split, Sequence[Problem]], list[Finding]
         return {**splits, "test": bench.problems("test")}, []
     except GroupwiseError as error:
         without = _finding(
-            Level.NO_GO, f"evaluation.test_problems = {wanted}, but {error}",
+            Severity.CRITICAL, f"evaluation.test_problems = {wanted}, but {error}",
             "The run ends with this error after its last step.",
             Advice("evaluation.test_problems", "0, or give the task problems to test on"),
         )  # fmt: skip
@@ -73,7 +75,7 @@ def _counts(bench: Bench, splits: Mapping[Split, Sequence[Problem]]) -> Iterator
     for split, problems in splits.items():
         if not problems or (split == "train" and len(problems) < wanted[split]):
             short = _finding(
-                Level.NO_GO, f"{len(problems)} {split} problems, {wanted[split]} are wanted",
+                Severity.CRITICAL, f"{len(problems)} {split} problems, {wanted[split]} are wanted",
                 "The run ends with an error when it needs them.",
                 Advice(f"{bench.recipe.algorithm}.prompts_per_step" if split == "train" else "task",
                        f"at most {len(problems)}" if problems else f"give it {split} problems"),
@@ -81,7 +83,7 @@ def _counts(bench: Bench, splits: Mapping[Split, Sequence[Problem]]) -> Iterator
             yield replace(short, is_error=split != "test")  # of those the run speaks at once
         elif len(problems) < wanted[split]:
             yield _finding(
-                Level.NOTE, f"{len(problems)} {split} problems, {wanted[split]} are wanted",
+                Severity.NOTE, f"{len(problems)} {split} problems, {wanted[split]} are wanted",
                 "All there are will be used; the interval of the result is wider.", Advice("task", "more problems"),
             )  # fmt: skip
 
@@ -94,7 +96,7 @@ def _overlaps(splits: Mapping[Split, Sequence[Problem]]) -> Iterator[Finding]:
             continue
         trained = first == "train"
         yield _finding(
-            Level.NO_GO if trained else Level.WARNING,
+            Severity.CRITICAL if trained else Severity.WARNING,
             f"{len(common)} of {len(seen[second])} {second} questions are {first} questions too (case, spaces and "
             "width of letters apart)",
             "What is measured there is memory: the result will look better than it is." if trained else
@@ -113,7 +115,7 @@ def _repeats(problems: Sequence[Problem]) -> Iterator[Finding]:
     other = [own for own in split if len({same(problem.reference) for problem in own}) > 1]
     if other:
         yield _finding(
-            Level.NO_GO if len(other) > REPEATED * len(by_question) else Level.WARNING,
+            Severity.CRITICAL if len(other) > REPEATED * len(by_question) else Severity.WARNING,
             f"{len(other)} training questions stand there with different reference answers, for example "
             f"{[problem.reference[:60] for problem in other[0]]}",
             "The same right answer is paid in one group and not in the other.",
@@ -122,7 +124,7 @@ def _repeats(problems: Sequence[Problem]) -> Iterator[Finding]:
     extra = sum(len(own) - 1 for own in repeated)
     if extra > REPEATED * len(problems):
         yield _finding(
-            Level.WARNING, f"{extra} of {len(problems)} training problems repeat an earlier question",
+            Severity.WARNING, f"{extra} of {len(problems)} training problems repeat an earlier question",
             "Some problems count several times in every epoch.", Advice("task", "leave the repeats out"),
             [own[1].id for own in repeated],
         )  # fmt: skip
@@ -132,7 +134,7 @@ def _answers(bench: Bench, splits: Mapping[Split, Sequence[Problem]]) -> Iterato
     empty = [problem.id for problems in splits.values() for problem in problems if not problem.question.strip()]
     if empty:
         yield _finding(
-            Level.NO_GO, f"{len(empty)} problems have no question", "The model is asked nothing.",
+            Severity.CRITICAL, f"{len(empty)} problems have no question", "The model is asked nothing.",
             Advice("task.question_field", "the field that holds the question"), empty,
         )  # fmt: skip
     answers = Counter(problem.reference for problem in splits["train"] if not problem.open_ended)
@@ -140,7 +142,7 @@ def _answers(bench: Bench, splits: Mapping[Split, Sequence[Problem]]) -> Iterato
     common, times = answers.most_common(1)[0] if answers else ("", 0)
     if judged >= 20 and bench.verifier.accepts_references and common and times > 0.9 * judged:
         yield _finding(
-            Level.WARNING, f"{times} of {judged} reference answers are {common[:60]!r}",
+            Severity.WARNING, f"{times} of {judged} reference answers are {common[:60]!r}",
             "One answer, learnt once, solves nearly everything.",
             Advice("task.answer_field", "the field that holds the answer, or more varied problems"),
         )  # fmt: skip
@@ -150,7 +152,7 @@ def _answers(bench: Bench, splits: Mapping[Split, Sequence[Problem]]) -> Iterato
     if unreadable:
         share = len(unreadable) / sum(map(len, splits.values()))
         yield _finding(
-            Level.NO_GO if share > REPEATED else Level.WARNING,
+            Severity.CRITICAL if share > REPEATED else Severity.WARNING,
             f"{len(unreadable)} reference answers ({share:.1%}) cannot be read; {unreadable[0][1]}",
             "Nothing that the model writes will be judged correct there.",
             Advice("task.answer_field", "another field, or task.answer_pattern"),
@@ -161,4 +163,112 @@ def _answers(bench: Bench, splits: Mapping[Split, Sequence[Problem]]) -> Iterato
 DATA = Check(
     name="data", says="counts, repeats, contradictory answers, and evaluation problems that training sees",
     cost="free", run=data, source="exact repeats after NFKC, case and spaces; bounds are shares of the problems",
+)  # fmt: skip
+
+
+NUM_PROMPTS = 512
+"""Prompts of a split that are written."""
+SPLITS_SEEN: tuple[Split, ...] = ("train", "dev")
+"""The test split is not opened before a run's end."""
+SHOWN_TOKENS = 40
+"""Tokens at either end of the prompt that is shown."""
+
+
+def prompts(bench: Bench) -> Checked:
+    """Write the prompts of every split; the tokenizer refuses what it cannot write, and two BOS tokens."""
+    policy, template = bench.policy, bench.task.template
+    written = [
+        encode_prompt(policy, template, problem) for split in SPLITS_SEEN for problem in bench.some(NUM_PROMPTS, split)
+    ]
+    lengths = [len(prompt.token_ids) for prompt in written]
+    middle, high = np.quantile(lengths, (0.5, 0.99)).tolist()
+    figures: dict[str, Any] = {
+        "tokens of a prompt": f"p50 {middle:.0f}, p99 {high:.0f}, longest {max(lengths)}",
+        "context": policy.context_length,
+        "stop tokens": [policy.tokenizer.convert_ids_to_tokens(i) for i in sorted(policy.stop_ids)],
+        "prompt": _shown(policy.tokenizer, written[0]),
+    }
+    found = [*_fits(bench, written), *_bos(bench, written), *_ends(bench)]
+    return Checked(figures, tuple(found))
+
+
+def _shown(tokenizer: Any, prompt: Prompt) -> str:
+    """A prompt with a bar between tokens; the middle of a long one is left out."""
+    ids = prompt.token_ids
+    kept = ids if len(ids) <= 2 * SHOWN_TOKENS else (*ids[:SHOWN_TOKENS], *ids[-SHOWN_TOKENS:])
+    tokens = [tokenizer.decode([token]) for token in kept]
+    if len(kept) < len(ids):
+        tokens.insert(SHOWN_TOKENS, f" … {len(ids) - len(kept)} tokens … ")
+    return "¦".join(tokens)
+
+
+def _fits(bench: Bench, written: Sequence[Prompt]) -> Iterator[Finding]:
+    room = bench.policy.context_length - bench.recipe.sampling.max_tokens
+    cut = [prompt for prompt in written if len(prompt.token_ids) > room]
+    if cut:
+        longest = max(len(prompt.token_ids) for prompt in cut)
+        yield _finding(
+            Severity.CRITICAL,
+            f"{len(cut)} of {len(written)} prompts do not fit: the longest has {longest} tokens, and with "
+            f"sampling.max_tokens = {bench.recipe.sampling.max_tokens} the context of {bench.policy.context_length} "
+            f"leaves {room}",
+            "The run ends with an error when it meets one of them; nothing is cut silently.",
+            Advice("sampling.max_tokens", f"at most {bench.policy.context_length - longest}") if longest <
+            bench.policy.context_length else Advice("task", "leave the long problems out"),
+            [prompt.problem.id for prompt in cut],
+        )  # fmt: skip
+
+
+def _bos(bench: Bench, written: Sequence[Prompt]) -> Iterator[Finding]:
+    """Exactly one, at the front, where the tokenizer writes one at all."""
+    tokenizer = bench.policy.tokenizer
+    bos = tokenizer.bos_token_id
+    if bos is None or bos in bench.policy.stop_ids:
+        return
+    several = [prompt.problem.id for prompt in written if prompt.token_ids.count(bos) > 1]
+    if several:
+        yield _finding(
+            Severity.CRITICAL, f"{len(several)} of {len(written)} prompts hold {tokenizer.bos_token!r} more than once",
+            "The model was never trained on such a prompt, and answers it worse.",
+            Advice("task.template", "leave the token out: the tokenizer or its chat template writes it"), several,
+        )  # fmt: skip
+    writes_one = tokenizer("a")["input_ids"][:1] == [bos]
+    without = [prompt.problem.id for prompt in written if prompt.token_ids[0] != bos]
+    if writes_one and without:
+        yield _finding(
+            Severity.WARNING, f"{len(without)} of {len(written)} prompts do not begin with {tokenizer.bos_token!r}, "
+            "which the tokenizer writes before other texts",
+            "The model may answer worse than it can.", Advice("task.template", "a chat template that writes it"),
+            without,
+        )  # fmt: skip
+
+
+def _ends(bench: Bench) -> Iterator[Finding]:
+    """Whether the token with which the chat template ends an answer is one that ends a completion."""
+    policy, template = bench.policy, bench.task.template
+    if not template.chat:
+        return
+    messages = [*template.messages(bench.problems("train")[0]), {"role": "assistant", "content": "forty-two"}]
+    text: str = policy.tokenizer.apply_chat_template(messages, tokenize=False)
+    rest = text.rpartition("forty-two")[2]
+    after = list(policy.tokenizer(rest, add_special_tokens=False)["input_ids"]) if rest else []
+    stops = [policy.tokenizer.convert_ids_to_tokens(i) for i in sorted(policy.stop_ids)]
+    if not after:
+        yield _finding(
+            Severity.WARNING, "the chat template writes nothing after an answer",
+            "The model was never shown where an answer ends.", Advice("model.path", "a model with a chat template"),
+        )  # fmt: skip
+    elif after[0] not in policy.stop_ids:
+        token = policy.tokenizer.convert_ids_to_tokens(after[0])
+        yield _finding(
+            Severity.CRITICAL,
+            f"the chat template ends an answer with {token!r}, and completions stop at {', '.join(stops)} alone",
+            "Completions run on behind their answer until the token limit, and are judged with all that.",
+            Advice("model.path", f"put {token!r} into eos_token_id of the model's generation_config.json"),
+        )  # fmt: skip
+
+
+PROMPTS = Check(
+    name="prompts", says="every prompt as token ids: one BOS, stop tokens, lengths against the context",
+    cost="model", run=prompts, source="peers' threads on doubled BOS and lost stop tokens; lengths are counted",
 )  # fmt: skip

@@ -6,13 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from groupwise.checks.audit.generator import adversarial_cases
+from groupwise.checks import Advice, Finding, Severity
+from groupwise.checks.audit.attacks import adversarial_cases
 from groupwise.checks.audit.judge import Limits, Miss, Result, differs_for, judge_cases
-from groupwise.checks.audit.quick import by_verifier
-from groupwise.checks.doctor.finding import Advice
-from groupwise.checks.doctor.trends import wilson
-from groupwise.checks.preflight.bench import Bench
-from groupwise.checks.preflight.finding import Check, Checked, Finding, Level
+from groupwise.checks.audit.verifier import by_verifier
+from groupwise.checks.doctor.rule import wilson
+from groupwise.checks.preflight.bench import Bench, Check, Checked
 from groupwise.types import Outcome, Verdict
 from groupwise.verifiers import VERIFIERS, Request, extraction_of
 from groupwise.verifiers.python import PythonVerifier
@@ -45,9 +44,9 @@ def judging(bench: Bench) -> Checked:
     return Checked(figures, (*found, *_shortcuts(bench, paid)))
 
 
-def _finding(level: Level, evidence: str, means: str, change: Advice, places: Sequence[str] = ()) -> Finding:
+def _finding(severity: Severity, evidence: str, means: str, change: Advice, places: Sequence[str] = ()) -> Finding:
     return Finding(
-        check="verifier", level=level, evidence=evidence, means=means, change=(change,), places=tuple(places[:5])
+        check="", severity=severity, evidence=evidence, means=means, advice=(change,), places=tuple(places[:5])
     )
 
 
@@ -63,7 +62,7 @@ def _references(bench: Bench, requests: Sequence[Request], verdicts: Sequence[Ve
         must = bench.verifier.accepts_references or what != "are refused"
         request, verdict = found[0]
         yield _finding(
-            Level.NO_GO if (must and share > REFUSED) or share == 1 else Level.WARNING,
+            Severity.CRITICAL if (must and share > REFUSED) or share == 1 else Severity.WARNING,
             f"{len(found)} of {len(requests)} reference answers {what}, written as the template writes them; "
             f"{request.text[-120:]!r} is {verdict.outcome} ({verdict.evidence[:200]})",
             "A model that answers right is not paid for it." if must or share == 1
@@ -84,7 +83,7 @@ def _repeats(bench: Bench, requests: Sequence[Request], verdicts: Sequence[Verdi
     ]
     if other:
         yield _finding(
-            Level.NO_GO, f"{len(other)} of {len(requests)} verdicts differ when the same text is judged again",
+            Severity.CRITICAL, f"{len(other)} of {len(requests)} verdicts differ when the same text is judged again",
             "The reward is partly noise, and no step can be repeated.",
             Advice("verifier", "make it a function of its arguments alone"), other,
         )  # fmt: skip
@@ -101,7 +100,7 @@ def _time(bench: Bench, requests: Sequence[Request]) -> tuple[dict[str, Any], li
     batch = bench.recipe.batch
     a_step = middle * batch.prompts_per_step * batch.group_size
     slow = _finding(
-        Level.WARNING, f"a verdict takes {middle:.2f} s, the slowest {high:.2f} s",
+        Severity.WARNING, f"a verdict takes {middle:.2f} s, the slowest {high:.2f} s",
         f"A step of {batch.prompts_per_step * batch.group_size} completions waits about {a_step:.0f} s for one worker.",
         Advice("verifier.num_workers", "one per free core"),
     )  # fmt: skip
@@ -139,7 +138,7 @@ def _shortcuts(bench: Bench, results: Sequence[Result]) -> Iterator[Finding]:
         kinds = ", ".join(dict.fromkeys(r.case.group for r in some))
         stuck = miss is not Miss.FALSE_POSITIVE
         yield _finding(
-            Level.NO_GO if clear else Level.NOTE,
+            Severity.CRITICAL if clear else Severity.NOTE,
             f"{len(some)} texts that are no right answer ({kinds}): {miss}; {shown.case.text[:120]!r} for "
             f"{shown.case.problem.id} is {shown.verdict.outcome} ({shown.verdict.evidence[:160]})",
             "What a model writes can stop the verifier." if stuck

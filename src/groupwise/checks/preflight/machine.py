@@ -10,10 +10,9 @@ from typing import Any
 
 import torch
 
-from groupwise.checks.doctor.finding import Advice
+from groupwise.checks import Advice, Finding, Severity
 from groupwise.checks.memory import MIB, MemoryPlan, plan
-from groupwise.checks.preflight.bench import Bench
-from groupwise.checks.preflight.finding import Check, Checked, Finding, Level
+from groupwise.checks.preflight.bench import Bench, Check, Checked
 from groupwise.models.activations import available_memory
 from groupwise.models.cores import CoreMeter
 from groupwise.models.loading import SLOW, bfloat16_cost, device_of
@@ -53,8 +52,8 @@ def machine(bench: Bench) -> Checked:
     return Checked(figures, tuple(found))
 
 
-def _finding(level: Level, evidence: str, means: str, change: Advice) -> Finding:
-    return Finding(check="machine", level=level, evidence=evidence, means=means, change=(change,))
+def _finding(severity: Severity, evidence: str, means: str, change: Advice) -> Finding:
+    return Finding(check="", severity=severity, evidence=evidence, means=means, advice=(change,))
 
 
 def _prompt_tokens(bench: Bench) -> int:
@@ -92,7 +91,7 @@ def _tokens(recipe: RlRecipe) -> int:
 
 
 def _memory(recipe: RlRecipe, memory: MemoryPlan, free: float) -> Iterator[Finding]:
-    level = Level.NO_GO if memory.peak > free else Level.WARNING if memory.peak > TIGHT * free else None
+    level = Severity.CRITICAL if memory.peak > free else Severity.WARNING if memory.peak > TIGHT * free else None
     if level is None:
         return
     phase = memory.sampling if sum(memory.sampling.values()) > sum(memory.training.values()) else memory.training
@@ -106,7 +105,8 @@ def _memory(recipe: RlRecipe, memory: MemoryPlan, free: float) -> Iterator[Findi
         level,
         f"a step needs about {memory.peak / MIB:,.0f} MiB, {free / MIB:,.0f} MiB are free; the largest part is "
         f"{largest} with {parts[largest] / MIB:,.0f} MiB",
-        "The system ends the run, or pages it to a crawl." if level is Level.NO_GO else "Little is left for others.",
+        "The system ends the run, or pages it to a crawl." if level is Severity.CRITICAL
+        else "Little is left for others.",
         change,
     )  # fmt: skip
 
@@ -115,7 +115,7 @@ def _space(recipe: RlRecipe, disk: int, room: int) -> Iterator[Finding]:
     if disk <= TIGHT * room:
         return
     yield _finding(
-        Level.NO_GO if disk > room else Level.WARNING,
+        Severity.CRITICAL if disk > room else Severity.WARNING,
         f"completions and checkpoints take up to {disk / MIB:,.0f} MiB, {room / MIB:,.0f} MiB are free where "
         f"{recipe.run.directory} will be",
         "The disk is full before the run's end; what was done until then resumes." if disk > room
@@ -134,14 +134,14 @@ def _others() -> tuple[float, int]:
 def _speed(recipe: RlRecipe, others: float) -> Iterator[Finding]:
     if others >= BUSY and device_of(recipe.model) == "cpu":
         yield _finding(
-            Level.NOTE, f"other programs use {others:.1f} cores", "Steps take longer than the figures below say of a "
-            "machine of one's own.", Advice("", "wait for them, or end them"),
+            Severity.NOTE, f"other programs use {others:.1f} cores", "Steps take longer than the figures below say of "
+            "a machine of one's own.", Advice("", "wait for them, or end them"),
         )  # fmt: skip
     if recipe.model.compute_dtype == "bfloat16" and device_of(recipe.model) == "cpu":
         cost = bfloat16_cost()
         if cost > SLOW:
             yield _finding(
-                Level.WARNING, f"a product in bfloat16 takes {cost:.1f} times as long as in float32 here",
+                Severity.WARNING, f"a product in bfloat16 takes {cost:.1f} times as long as in float32 here",
                 "Every step takes longer than it must.", Advice("model.compute_dtype", "'float32'"),
             )  # fmt: skip
 

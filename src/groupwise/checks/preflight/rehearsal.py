@@ -9,9 +9,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from groupwise.checks.doctor.finding import Advice
-from groupwise.checks.preflight.bench import Bench
-from groupwise.checks.preflight.finding import Check, Checked, Finding, Level
+from groupwise.checks import Advice, Finding, Severity
+from groupwise.checks.preflight.bench import Bench, Check, Checked
 from groupwise.runs.directory import RunDirectory
 from groupwise.runs.records import Records
 from groupwise.trainers import train
@@ -64,8 +63,8 @@ def _resumed(bench: Bench, directory: Path) -> bytes:
     return _ledger(directory)
 
 
-def _finding(level: Level, evidence: str, means: str, *changes: Advice) -> Finding:
-    return Finding(check="rehearsal", level=level, evidence=evidence, means=means, change=changes)
+def _finding(severity: Severity, evidence: str, means: str, *changes: Advice) -> Finding:
+    return Finding(check="", severity=severity, evidence=evidence, means=means, advice=changes)
 
 
 def _kls(steps: Sequence[Mapping[str, Any]]) -> list[float]:
@@ -90,7 +89,7 @@ def _update(bench: Bench, steps: Sequence[Mapping[str, Any]]) -> Iterator[Findin
     taught = [step for step in steps if step["signal"] > 0]
     if taught and all(step["grad_norm"] == 0 for step in taught):
         yield _finding(
-            Level.NO_GO, f"the gradient is exactly 0 in {len(taught)} steps whose groups have a signal",
+            Severity.CRITICAL, f"the gradient is exactly 0 in {len(taught)} steps whose groups have a signal",
             "Nothing is learnt.", Advice("loss", "see which term cancels the others; frozen weights have none"),
         )  # fmt: skip
     if not values:
@@ -99,14 +98,14 @@ def _update(bench: Bench, steps: Sequence[Mapping[str, Any]]) -> Iterator[Findin
     said = f"a step at the full learning rate ({lr:g}) moves the policy by {value:.2g} nats per token"
     if value >= LARGE:
         yield _finding(
-            Level.NO_GO if value >= TOO_LARGE else Level.WARNING, said,
+            Severity.CRITICAL if value >= TOO_LARGE else Severity.WARNING, said,
             "It would leave what it was sampled from in a single step." if value >= TOO_LARGE
             else "Steps are so large that what one learns the next may undo.",
             Advice("optimizer.lr", f"about {lr * (1e-3 / min(value, 1e3)) ** 0.5:.1g}"),
         )  # fmt: skip
     elif value < SMALL:
         yield _finding(
-            Level.NO_GO if value < TOO_SMALL else Level.WARNING, said,
+            Severity.CRITICAL if value < TOO_SMALL else Severity.WARNING, said,
             f"In {bench.recipe.run.num_steps} steps next to nothing will change.",
             Advice("optimizer.lr", f"about {lr * (1e-4 / max(value, 1e-12)) ** 0.5:.1g}"),
         )  # fmt: skip
@@ -117,7 +116,7 @@ def _resume(ledger: bytes, again: bytes) -> Iterator[Finding]:
         lines = [json.loads(a) for a, b in zip(ledger.splitlines(), again.splitlines(), strict=False) if a != b]
         where = f"line of step {lines[0].get('step')}" if lines else "number of lines"
         yield _finding(
-            Level.NO_GO, f"the last step, done again from its checkpoint, gives another ledger ({where})",
+            Severity.CRITICAL, f"the last step, done again from its checkpoint, gives another ledger ({where})",
             "A run that is interrupted becomes another run.",
             Advice("model.num_threads", "a fixed number; or find what in task or verifier is not repeatable"),
         )  # fmt: skip
@@ -152,12 +151,12 @@ def _shares(steps: Sequence[Mapping[str, Any]], measuring: float, total: float) 
     verify = fmean(step["verify_s"] / _seconds(step) for step in steps)
     if verify > VERIFY:
         yield _finding(
-            Level.WARNING, f"a step waits for verdicts during {verify:.0%} of its time",
+            Severity.WARNING, f"a step waits for verdicts during {verify:.0%} of its time",
             "Time in which neither sampling nor training goes on.", Advice("verifier.num_workers", "more of them"),
         )  # fmt: skip
     if measuring > EVALUATION * total:
         yield _finding(
-            Level.NOTE, f"evaluations take {measuring / total:.0%} of the run's time",
+            Severity.NOTE, f"evaluations take {measuring / total:.0%} of the run's time",
             "Most of the time goes into measuring.", Advice("evaluation.every", "less often, or fewer problems"),
         )  # fmt: skip
 

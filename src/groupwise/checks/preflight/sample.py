@@ -13,9 +13,8 @@ from groupwise.algorithms.learnability import (
     smallest_difference,
 )
 from groupwise.algorithms.statistics import mean_share, pass_at_k
-from groupwise.checks.doctor.finding import Advice
-from groupwise.checks.preflight.bench import Bench
-from groupwise.checks.preflight.finding import Check, Checked, Finding, Level
+from groupwise.checks import Advice, Finding, Severity
+from groupwise.checks.preflight.bench import Bench, Check, Checked
 from groupwise.trainers.grpo import GrpoRecipe
 from groupwise.types import FinishReason, Outcome, ScoredGroup
 
@@ -34,9 +33,9 @@ def sample(bench: Bench) -> Checked:
     """Sample some training problems as a step would, more often, and count."""
     groups = [group for group in bench.sampled.groups if any(v.outcome.judged for v in group.verdicts)]
     if not groups:
-        nothing = Finding(check="sample", level=Level.NO_GO, evidence="no completion of the sample was judged",
+        nothing = Finding(check="", severity=Severity.CRITICAL, evidence="no completion of the sample was judged",
                           means="Nothing will be paid, so nothing is learnt.",
-                          change=(Advice("verifier", "see why it has no verdict"),))  # fmt: skip
+                          advice=(Advice("verifier", "see why it has no verdict"),))  # fmt: skip
         return Checked({}, (nothing,))
     correct, samples = _counts(groups)
     figures = {**_figures(groups, correct, samples), **_flat_figures(bench, groups)}
@@ -51,9 +50,11 @@ def _size(bench: Bench) -> tuple[int, int]:
     return min(evaluation.num_problems, len(bench.problems("dev")) or 1), evaluation.num_samples
 
 
-def _finding(level: Level, evidence: str, means: str, changes: Sequence[Advice], places: Sequence[str] = ()) -> Finding:
+def _finding(
+    severity: Severity, evidence: str, means: str, changes: Sequence[Advice], places: Sequence[str] = ()
+) -> Finding:
     return Finding(
-        check="sample", level=level, evidence=evidence, means=means, change=tuple(changes), places=tuple(places[:5])
+        check="", severity=severity, evidence=evidence, means=means, advice=tuple(changes), places=tuple(places[:5])
     )
 
 
@@ -117,7 +118,7 @@ def _signal(bench: Bench, groups: Sequence[ScoredGroup]) -> Iterator[Finding]:
         yield _nothing(bench, groups, f"{share:.0%} of groups of {size} will earn one reward alone")
     elif share >= FLAT:
         yield _finding(
-            Level.WARNING, f"{share:.0%} of groups of {size} will earn one reward alone ({_why(groups)})",
+            Severity.WARNING, f"{share:.0%} of groups of {size} will earn one reward alone ({_why(groups)})",
             f"A step's signal costs {1 / (1 - share):.1f} times as much as it could.", _advice(bench, groups),
         )  # fmt: skip
 
@@ -125,7 +126,7 @@ def _signal(bench: Bench, groups: Sequence[ScoredGroup]) -> Iterator[Finding]:
 def _nothing(bench: Bench, groups: Sequence[ScoredGroup], evidence: str) -> Finding:
     flat = [g.group.prompt.problem.id for g in groups if not g.has_signal]
     return _finding(
-        Level.NO_GO,
+        Severity.CRITICAL,
         f"{evidence} ({_why(groups)})",
         "Hardly any step will have a gradient.",
         _advice(bench, groups),
@@ -158,14 +159,14 @@ def _parts(groups: Sequence[ScoredGroup]) -> Iterator[Finding]:
     still = [name for name in names if not variance.get(name)]
     if still and total:
         yield _finding(
-            Level.NOTE, f"the reward part{'s' if len(still) > 1 else ''} {', '.join(still)} never differ"
+            Severity.NOTE, f"the reward part{'s' if len(still) > 1 else ''} {', '.join(still)} never differ"
             f"{'s' if len(still) == 1 else ''} within a group", "They are a constant, which teaches nothing.",
             [Advice("verifier.parts", "leave them out, or weight them once they vary")],
         )  # fmt: skip
     largest = max(variance, key=lambda name: variance[name], default="")
     if total and largest not in ("", "accuracy") and "accuracy" in variance and variance[largest] > OWNED * total:
         yield _finding(
-            Level.WARNING, f"the part {largest} makes {variance[largest] / total:.0%} of what differs within groups",
+            Severity.WARNING, f"the part {largest} makes {variance[largest] / total:.0%} of what differs within groups",
             "The policy learns that part first, and perhaps alone.",
             [Advice(f"verifier.parts.{largest}", "a smaller weight, or gate = 'correct'")],
         )  # fmt: skip
@@ -184,13 +185,13 @@ def _rewards(groups: Sequence[ScoredGroup]) -> Iterator[Finding]:
     odd = [v for v in verdicts if v.reward is not None and not math.isfinite(v.reward)]
     if odd:
         yield _finding(
-            Level.NO_GO, f"{len(odd)} of {len(verdicts)} rewards are not finite", "The first update would fail.",
+            Severity.CRITICAL, f"{len(odd)} of {len(verdicts)} rewards are not finite", "The first update would fail.",
             [Advice("verifier", "a finite number, or None where there is no verdict")],
         )  # fmt: skip
     failed = [v for v in verdicts if v.outcome.failed]
     if failed:
         yield _finding(
-            Level.WARNING, f"the verifier failed on {len(failed)} of {len(verdicts)} completions: "
+            Severity.WARNING, f"the verifier failed on {len(failed)} of {len(verdicts)} completions: "
             f"{failed[0].outcome} ({failed[0].evidence[:160]})",
             "They are left out; beyond verifier.max_failure_share of a step the run ends.",
             [Advice("verifier", "mend it, or give it more time")],
@@ -199,8 +200,8 @@ def _rewards(groups: Sequence[ScoredGroup]) -> Iterator[Finding]:
     both = [(right, wrong) for right, wrong in pairs if right is not None and wrong is not None]
     if both and fmean(right - wrong for right, wrong in both) <= 0:
         yield _finding(
-            Level.NO_GO, f"in {len(both)} groups with both, right answers earn {fmean(r for r, _ in both):.3f} and "
-            f"wrong ones {fmean(w for _, w in both):.3f} on average", "The policy is paid for being wrong.",
+            Severity.CRITICAL, f"in {len(both)} groups with both, right answers earn {fmean(r for r, _ in both):.3f} "
+            f"and wrong ones {fmean(w for _, w in both):.3f} on average", "The policy is paid for being wrong.",
             [Advice("verifier", "see what each part pays; a penalty may outweigh the answer")],
         )  # fmt: skip
 
@@ -217,7 +218,7 @@ def _lengths(bench: Bench, groups: Sequence[ScoredGroup]) -> Iterator[Finding]:
     if cut >= CUT:
         never = cut >= ALL_CUT
         yield _finding(
-            Level.NO_GO if never else Level.WARNING, f"{cut:.0%} of completions were cut at {limit} tokens",
+            Severity.CRITICAL if never else Severity.WARNING, f"{cut:.0%} of completions were cut at {limit} tokens",
             "Hardly any stops: the stop token was never learnt, or is another one, or the limit is far too low."
             if never else "What was cut off is judged wrong, and length is what the policy learns to mind.",
             [Advice("sampling.max_tokens", str(2 * limit)), *([Advice("model.path", "one that ends its answers with "
@@ -226,7 +227,7 @@ def _lengths(bench: Bench, groups: Sequence[ScoredGroup]) -> Iterator[Finding]:
     unreadable = fmean(v.outcome is Outcome.UNPARSABLE for v in verdicts)
     if unreadable >= UNREADABLE and cut < CUT:
         yield _finding(
-            Level.WARNING, f"no answer could be read from {unreadable:.0%} of completions",
+            Severity.WARNING, f"no answer could be read from {unreadable:.0%} of completions",
             "The form is learnt first; where it never appears by chance, nothing is.",
             [Advice("task.template.prompt", "show the form of an answer, or train on some answers first")],
         )  # fmt: skip
@@ -235,7 +236,7 @@ def _lengths(bench: Bench, groups: Sequence[ScoredGroup]) -> Iterator[Finding]:
 def _power(power: float) -> Iterator[Finding]:
     if power > COARSE:
         yield _finding(
-            Level.WARNING, f"dev cannot tell a change of pass@1 below {100 * power:.0f} points from chance",
+            Severity.WARNING, f"dev cannot tell a change of pass@1 below {100 * power:.0f} points from chance",
             "The run's result may be one, and nobody will know.",
             [Advice("evaluation.num_problems", "four times as many: half the bound")],
         )  # fmt: skip

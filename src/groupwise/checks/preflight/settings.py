@@ -4,9 +4,8 @@ from collections.abc import Iterator
 
 import torch
 
-from groupwise.checks.doctor.finding import Advice
-from groupwise.checks.preflight.bench import Bench
-from groupwise.checks.preflight.finding import Check, Checked, Finding, Level
+from groupwise.checks import Advice, Finding, Severity
+from groupwise.checks.preflight.bench import Bench, Check, Checked
 from groupwise.config.places import Place
 from groupwise.trainers.grpo import GrpoRecipe
 from groupwise.trainers.rl_recipe import RlRecipe
@@ -22,17 +21,17 @@ def settings(bench: Bench) -> Checked:
     return Checked({"algorithm": recipe.algorithm, "passes over the problems": round(_passes(bench), 2)}, tuple(found))
 
 
-def _finding(level: Level, evidence: str, means: str, key: str, change: str) -> Finding:
-    return Finding(check="settings", level=level, evidence=evidence, means=means, change=(Advice(key, change),))
+def _finding(severity: Severity, evidence: str, means: str, key: str, change: str) -> Finding:
+    return Finding(check="", severity=severity, evidence=evidence, means=means, advice=(Advice(key, change),))
 
 
 def _rate(recipe: RlRecipe) -> Iterator[Finding]:
     rate, steps = recipe.optimizer, recipe.run.num_steps
     if rate.lr == 0:
-        yield _finding(Level.NO_GO, "optimizer.lr = 0", "No weight will change.", "optimizer.lr", "above 0")
+        yield _finding(Severity.CRITICAL, "optimizer.lr = 0", "No weight will change.", "optimizer.lr", "above 0")
     if rate.warmup_steps >= steps > 1:
         yield _finding(
-            Level.WARNING,
+            Severity.WARNING,
             f"optimizer.warmup_steps = {rate.warmup_steps} of run.num_steps = {steps}",
             f"The learning rate never reaches optimizer.lr = {rate.lr:g}.",
             "optimizer.warmup_steps", f"about {max(1, steps // 20)}",
@@ -53,7 +52,7 @@ def _padding(recipe: RlRecipe) -> Iterator[Finding]:
     right, padded = first[0], first[-1]
     if padded > right:
         yield _finding(
-            Level.NO_GO,
+            Severity.CRITICAL,
             f"with advantage.kind = '{recipe.advantage.kind}', in a group with one right working of three steps, two "
             f"with a slip, and a wrong answer behind ten true idle steps, the first token of the right one has the "
             f"advantage {right:+.2f} and that of the padded wrong one {padded:+.2f}",
@@ -69,7 +68,7 @@ def _own_ends(recipe: RlRecipe) -> Iterator[Finding]:
         return
     if Place.of(recipe.verifier.kind) is not None:
         yield _finding(
-            Level.WARNING,
+            Severity.WARNING,
             f"advantage.kind = '{recipe.advantage.kind}' reads its baselines at the ends of steps that "
             f"{recipe.verifier.kind} says",
             "The gradient is unbiased only if the text up to there decides where a step ends. One that ends where an "
@@ -88,7 +87,7 @@ def _style(recipe: RlRecipe) -> Iterator[Finding]:
     total = min(sum(parts.values()), config.cap_wrong if config.cap_wrong is not None else float("inf"))
     if parts and total >= config.correct_reward:
         yield _finding(
-            Level.WARNING,
+            Severity.WARNING,
             f"parts that are paid without a correct answer earn up to {total:g} "
             f"({', '.join(f'{name} {weight:g}' for name, weight in parts.items())}), a correct answer earns "
             f"{config.correct_reward:g}",
@@ -101,18 +100,18 @@ def _rhythm(recipe: RlRecipe) -> Iterator[Finding]:
     steps, size = recipe.run.num_steps, recipe.batch.group_size
     if recipe.evaluation.every > steps > 1:
         yield _finding(
-            Level.NOTE, f"evaluation.every = {recipe.evaluation.every}, run.num_steps = {steps}",
+            Severity.NOTE, f"evaluation.every = {recipe.evaluation.every}, run.num_steps = {steps}",
             "Dev is measured before and after the run alone, so no checkpoint between can be the best.",
             "evaluation.every", f"about {max(1, steps // 10)}",
         )  # fmt: skip
     if recipe.run.checkpoint_every > steps > 20:
         yield _finding(
-            Level.WARNING, f"run.checkpoint_every = {recipe.run.checkpoint_every}, run.num_steps = {steps}",
+            Severity.WARNING, f"run.checkpoint_every = {recipe.run.checkpoint_every}, run.num_steps = {steps}",
             "A run that is killed begins again from its start.", "run.checkpoint_every", f"about {steps // 10}",
         )  # fmt: skip
     if isinstance(recipe, GrpoRecipe) and recipe.advantage.needs_rivals and size < 4:
         yield _finding(
-            Level.WARNING, f"{recipe.algorithm}.group_size = {size}",
+            Severity.WARNING, f"{recipe.algorithm}.group_size = {size}",
             "A completion is compared with so few others that most groups are all right or all wrong, and the rest is "
             "noise.", f"{recipe.algorithm}.group_size", "8 or 16",
         )  # fmt: skip
@@ -126,7 +125,7 @@ def _epochs(bench: Bench) -> Iterator[Finding]:
     passes = _passes(bench)
     if passes > MANY_EPOCHS:
         yield _finding(
-            Level.WARNING,
+            Severity.WARNING,
             f"{len(bench.problems('train'))} training problems are seen {passes:.0f} times each",
             "The policy will learn these problems by heart: training rises, dev does not.",
             "run.num_steps", f"at most {max(1, round(bench.recipe.run.num_steps * MANY_EPOCHS / passes))}, or more "

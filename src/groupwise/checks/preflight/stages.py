@@ -12,8 +12,8 @@ from typing import Protocol
 
 from pydantic import BaseModel
 
-from groupwise.checks.doctor.finding import Advice
-from groupwise.checks.preflight import CHECKS, Cost, Finding, Level, Preflight, PreflightOptions, preflight
+from groupwise.checks import Advice
+from groupwise.checks.preflight import CHECKS, Cost, Finding, Preflight, PreflightOptions, Severity, preflight
 from groupwise.config.schema import SHIPPED, located, named, stage_of
 from groupwise.models.config import resolve
 from groupwise.trainers.base import Recipe
@@ -90,7 +90,7 @@ def _checked(
     found = preflight(recipe, options, leave_out, ALWAYS if made else EVERYTHING)
     later = {name: f"{key} is made by the stage {maker}" for key, maker in list(made.items())[:1] for name in _heavy()}
     whole = Preflight(
-        findings=tuple(sorted((*missing, *found.findings), key=lambda one: -one.level.rank)), figures=found.figures,
+        findings=tuple(sorted((*missing, *found.findings), key=lambda one: -one.severity.rank)), figures=found.figures,
         not_done={**later, **found.not_done}, seconds=found.seconds,
     )  # fmt: skip
     return StageChecked(stage.name, _does(stage), whole)
@@ -116,7 +116,7 @@ def _files(config: BaseModel) -> Iterator[Finding]:
         is_local = makes == "data" or value.startswith((".", "/", "~")) or value.count("/") != 1
         if is_local and not Path(resolve(value)).exists():
             yield _finding(
-                Level.NO_GO, f"{key} = {value!r} is not there", "The stage ends with an error when it begins.",
+                Severity.CRITICAL, f"{key} = {value!r} is not there", "The stage ends with an error when it begins.",
                 Advice(key, "a path that is there, or `{name}` of a stage that makes it"),
             )  # fmt: skip
 
@@ -127,14 +127,16 @@ def _settings(config: BaseModel) -> Iterator[Finding]:
         return
     rate, steps = getattr(config, "optimizer", None), config.run.num_steps
     if rate is not None and rate.lr == 0:
-        yield _finding(Level.NO_GO, "optimizer.lr = 0", "No weight will change.", Advice("optimizer.lr", "above 0"))
+        yield _finding(
+            Severity.CRITICAL, "optimizer.lr = 0", "No weight will change.", Advice("optimizer.lr", "above 0")
+        )
     if rate is not None and rate.warmup_steps >= steps > 1:
         yield _finding(
-            Level.WARNING, f"optimizer.warmup_steps = {rate.warmup_steps} of run.num_steps = {steps}",
+            Severity.WARNING, f"optimizer.warmup_steps = {rate.warmup_steps} of run.num_steps = {steps}",
             f"The learning rate never reaches optimizer.lr = {rate.lr:g}.",
             Advice("optimizer.warmup_steps", f"about {max(1, steps // 20)}"),
         )  # fmt: skip
 
 
-def _finding(level: Level, evidence: str, means: str, change: Advice) -> Finding:
-    return Finding(check="settings", level=level, evidence=evidence, means=means, change=(change,))
+def _finding(severity: Severity, evidence: str, means: str, change: Advice) -> Finding:
+    return Finding(check="", severity=severity, evidence=evidence, means=means, advice=(change,))

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from groupwise.checks.audit.cases import Case
+from groupwise.checks.audit.judge import Case
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers import verifier_config
 from groupwise.verifiers.base import Request, Verifier

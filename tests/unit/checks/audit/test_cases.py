@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from groupwise.checks.audit.cases import load_cases
+from groupwise.checks.audit.judge import load_cases
 from groupwise.errors import DataError
 
 

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from groupwise.checks.audit.form import Form, differs_as_number
-from groupwise.checks.audit.generator import CODE, FLOODS, KINDS, adversarial_cases
-from groupwise.checks.audit.judge import Canary, Limits, judge_cases
+from groupwise.checks.audit.attacks import CODE, FLOODS, KINDS, adversarial_cases
+from groupwise.checks.audit.judge import Canary, Form, Limits, differs_as_number, judge_cases
 from groupwise.checks.audit.summary import Summary
 from groupwise.tasks import make_task
 from groupwise.tasks.arithmetic import ArithmeticConfig

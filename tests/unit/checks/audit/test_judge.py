@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from groupwise.checks.audit.cases import Case
-from groupwise.checks.audit.judge import Canary, Limits, Miss, judge_cases
+from groupwise.checks.audit.judge import Canary, Case, Limits, Miss, judge_cases
 from groupwise.types import Outcome
 
 PATIENT = Limits(verdict_s=60)

@@ -4,8 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from groupwise.checks.audit.cases import Case
-from groupwise.checks.audit.judge import differs_for, opinion_for
+from groupwise.checks.audit.judge import Case, differs_for, opinion_for
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers import make_verifier
 from groupwise.verifiers.extraction import clipped

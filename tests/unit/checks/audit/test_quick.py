@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from groupwise.checks.audit.quick import quick_audit
+from groupwise.checks.audit.verifier import quick_audit
 from groupwise.errors import VerifierError
 from groupwise.tasks import make_task
 from groupwise.tasks.arithmetic import ArithmeticConfig

@@ -5,10 +5,17 @@ from collections.abc import Callable
 
 import pytest
 
-from groupwise.checks.audit.cases import Case
-from groupwise.checks.audit.judge import Miss, Result
-from groupwise.checks.audit.summary import Summary, as_json, percentiles
-from groupwise.checks.audit.wording import agreement_line, milliseconds, others, share, verdict_line
+from groupwise.checks.audit.judge import Case, Miss, Result
+from groupwise.checks.audit.summary import (
+    Summary,
+    agreement_line,
+    as_json,
+    milliseconds,
+    others,
+    percentiles,
+    share,
+    verdict_line,
+)
 from groupwise.types import Outcome, Verdict
 
 EVIL = '</pre><script>alert(1)</script><img src="http://evil.example/x">{{ 7 * 7 }}"\x1b[2J\ud800'

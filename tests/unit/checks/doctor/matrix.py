@@ -50,14 +50,14 @@ def judge(case: Case, run: Path, peer: Path | None = None) -> dict[str, Any]:
         "noticed": noticed,
         "steps": len(facts.steps),
         "dev": [[one.step, one.pass_at_1] for one in facts.dev],
-        "findings": [[one.rule, str(one.severity), one.since_step, round(one.statistic, 6)] for one in findings],
+        "findings": [[one.check, str(one.severity), one.since_step, round(one.statistic, 6)] for one in findings],
         "peer": peer_says(peer, facts) if peer else None,
     }
 
 
 def expected(case: Case, findings: Sequence[Finding]) -> bool:
     """Whether one of the case's rules spoke, loudly enough."""
-    return any(one.rule in case.rules for one in (findings if case.is_mild else alarms(findings)))
+    return any(one.check in case.rules for one in (findings if case.is_mild else alarms(findings)))
 
 
 def peer_says(peer: Path, run: RunFacts) -> list[str]:

@@ -81,7 +81,7 @@ def _judged(peer: Path, name: str, seed: int, expected: list[str], records: list
     return {
         "scenario": name, "seed": seed, "expected": expected,
         "theirs": sorted({one["detector"] for one in theirs}),
-        "ours": [[one.rule, str(one.severity)] for one in ours],
+        "ours": [[one.check, str(one.severity)] for one in ours],
     }  # fmt: skip
 
 

@@ -101,10 +101,10 @@ SICK = {
 
 @pytest.mark.parametrize("rule", sorted(SICK))
 def test_a_rule_finds_what_it_is_for(rule: str) -> None:
-    found = {finding.rule: finding for finding in diagnose(SICK[rule]).findings}
+    found = {finding.check: finding for finding in diagnose(SICK[rule]).findings}
     assert rule in found
     assert 0 <= found[rule].since_step < N
-    assert found[rule].explanation
+    assert found[rule].evidence
 
 
 def test_every_rule_has_a_run_that_needs_it() -> None:
@@ -144,7 +144,7 @@ HEALTHY = {
 
 @pytest.mark.parametrize("name", sorted(HEALTHY))
 def test_what_does_no_harm_is_left_alone(name: str) -> None:
-    assert [f.rule for f in diagnose(run(HEALTHY[name])).findings if f.severity is not Severity.NOTE] == []
+    assert [f.check for f in diagnose(run(HEALTHY[name])).findings if f.severity is not Severity.NOTE] == []
 
 
 def test_dead_groups_by_hand() -> None:
@@ -169,7 +169,7 @@ def test_a_share_of_few_groups_proves_little() -> None:
 
 def test_entropy_that_rises_while_the_pass_rate_falls_need_not_double() -> None:
     facts = run({"entropy": line(0.2, 0.3), "reward": LESS, "sampled_correct": LESS})
-    (finding,) = [one for one in diagnose(facts).findings if one.rule == "entropy_explosion"]
+    (finding,) = [one for one in diagnose(facts).findings if one.check == "entropy_explosion"]
     assert (finding.threshold, finding.severity) == (1.25, Severity.WARNING)
 
 
@@ -179,7 +179,7 @@ def test_what_brevity_cost_is_not_regained_by_a_little() -> None:
     facts = run({"length": line(60, 36), "sampled_correct": [*[0.5] * 5, *[0.2] * 5, *line(0.2, 0.3, 10)],
                  "distributions": counted})  # fmt: skip
     assert loses(facts) < SURE < gains(facts)
-    assert "length_collapse" in [one.rule for one in diagnose(facts).findings]
+    assert "length_collapse" in [one.check for one in diagnose(facts).findings]
 
 
 def test_gains_by_hand() -> None:
@@ -194,7 +194,7 @@ def test_gains_by_hand() -> None:
 def test_a_spoilt_critic_is_told_though_it_rises() -> None:
     """From 0 to -0.5 within four steps, then slowly up again: below where it began."""
     spoilt = run({"explained_variance": [0.0, -0.1, -0.3, -0.5, *line(-0.6, -0.4, N - 4)]})
-    assert [one.rule for one in diagnose(spoilt).findings] == ["critic_explains_nothing"]
+    assert [one.check for one in diagnose(spoilt).findings] == ["critic_explains_nothing"]
 
 
 def test_dev_that_is_unsure_proves_no_overfitting() -> None:
@@ -202,7 +202,7 @@ def test_dev_that_is_unsure_proves_no_overfitting() -> None:
     series = {"sampled_correct": line(0.4, 0.8)}
     for half, found in ((0.02, ["overfitting"]), (0.3, [])):
         known = [DevFacts(i, 0.5, {"pass_at_1": [0.5, 0.5 - half, 0.5 + half]}, {}) for i in (0, 10, 20)]
-        assert [one.rule for one in diagnose(run(series, dev=known)).findings] == found
+        assert [one.check for one in diagnose(run(series, dev=known)).findings] == found
 
 
 def test_the_best_of_many_evaluations_is_no_rise() -> None:
@@ -221,8 +221,8 @@ def test_parts_by_their_means_alone() -> None:
     ]  # fmt: skip
     loud, calm = (RunFacts(config={}, steps=tuple(some), dev=()) for some in (steps[:n], steps[n:]))
     (finding,) = diagnose(loud).findings
-    assert (finding.rule, finding.statistic) == ("part_dominates", pytest.approx(100 / 101))
-    assert "form" in finding.explanation
+    assert (finding.check, finding.statistic) == ("part_dominates", pytest.approx(100 / 101))
+    assert "form" in finding.evidence
     assert diagnose(calm).findings == ()
 
 
@@ -231,8 +231,8 @@ def test_a_slow_machine_is_no_fault_of_the_run() -> None:
     (own,) = diagnose(run(slow)).findings
     (shared,) = diagnose(run({**slow, "busy_cores": [2.0] * N})).findings
     assert (own.severity, shared.severity) == (Severity.WARNING, Severity.NOTE)
-    assert "sampling went from 1.4" in own.explanation
-    assert "other programs take 2.0 cores" in shared.explanation
+    assert "sampling went from 1.4" in own.evidence
+    assert "other programs take 2.0 cores" in shared.evidence
 
 
 def test_a_part_that_speaks_against_correctness() -> None:
@@ -242,7 +242,7 @@ def test_a_part_that_speaks_against_correctness() -> None:
     (finding,) = diagnose(
         run({}, groups=[against] * 3).until(4)
     ).findings  # five steps with ten mixed groups are enough
-    assert (finding.rule, finding.statistic, finding.severity) == ("part_dominates", 1.0, Severity.CRITICAL)
+    assert (finding.check, finding.statistic, finding.severity) == ("part_dominates", 1.0, Severity.CRITICAL)
     assert diagnose(run({}, groups=[along] * 3)).findings == ()
     assert diagnose(run({}, groups=[against]).until(4)).findings == ()  # five are not
     half = group([C, C, W, W], [2.0, 1.0, 1.0, 0.0])  # variances: 0.5 in all, 0.25 within the sides
@@ -252,21 +252,21 @@ def test_a_part_that_speaks_against_correctness() -> None:
 def test_a_reward_that_rose_and_stays_up_is_told_to_the_end() -> None:
     rewards = [*line(0.2, 0.9, 10), *[0.9] * 10]
     (finding,) = diagnose(run({"reward": rewards, "sampled_correct": [0.5, 0.4] * 10})).findings
-    assert (finding.rule, finding.since_step) == ("reward_without_result", 0)
+    assert (finding.check, finding.since_step) == ("reward_without_result", 0)
 
 
 def test_entropy_that_goes_on_falling_when_nothing_is_gained_any_more() -> None:
     learnt = [0.3, 0.4, 0.6, 0.7, *[0.8, 0.76, 0.82, 0.78] * 4]
     series = {"entropy": [0.13, 0.09, 0.05, 0.03, *(0.03 * 0.8**i for i in range(16))], "sampled_correct": learnt}
-    assert "entropy_collapse" in [one.rule for one in diagnose(run(series)).findings]
+    assert "entropy_collapse" in [one.check for one in diagnose(run(series)).findings]
 
 
 def test_entropy_that_heads_for_noise() -> None:
     """It doubles in 60 steps, of which there have been 20; the pass rate falls."""
     series = {"entropy": [0.2 * 2 ** (i / 60) for i in range(N)], "reward": LESS, "sampled_correct": LESS}
-    assert "entropy_explosion" not in [f.rule for f in diagnose(run(series)).findings]  # it is over before
+    assert "entropy_explosion" not in [f.check for f in diagnose(run(series)).findings]  # it is over before
     longer = run(series, config={"run": {"num_steps": 80}})
-    assert "entropy_explosion" in [f.rule for f in diagnose(longer).findings]
+    assert "entropy_explosion" in [f.check for f in diagnose(longer).findings]
 
 
 def test_dead_groups_under_a_critic_are_no_matter() -> None:
@@ -276,12 +276,12 @@ def test_dead_groups_under_a_critic_are_no_matter() -> None:
 def test_a_limit_that_shapes_what_is_learnt() -> None:
     series = {"truncated": line(0.6, 0.1), **UP}
     (finding,) = diagnose(run(series, config={"sampling": {"max_tokens": 40}})).findings  # the mean length is 30
-    assert finding.rule == "truncation"
+    assert finding.check == "truncation"
 
 
 def test_evidence_names_the_completions() -> None:
     (finding,) = diagnose(run({}, groups=[group([C, W, Outcome.CRASHED], [1.0, 0.0, None])])).findings
-    assert finding.evidence[0] == (N - 1, "p", 2, None)
+    assert finding.places[0] == (N - 1, "p", 2, None)
 
 
 def test_what_was_not_recorded_is_named_and_not_guessed() -> None:
@@ -293,7 +293,7 @@ def test_what_was_not_recorded_is_named_and_not_guessed() -> None:
 def test_the_run_as_it_was() -> None:
     facts = SICK["gradient_spikes"]
     assert not diagnose(facts.until(11)).findings
-    assert [f.rule for f in diagnose(facts.until(12)).findings] == ["gradient_spikes"]
+    assert [f.check for f in diagnose(facts.until(12)).findings] == ["gradient_spikes"]
 
 
 def test_loops() -> None:

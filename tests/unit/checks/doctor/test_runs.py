@@ -29,9 +29,9 @@ def hopeless(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_hopeless_run_is_named(hopeless: Path) -> None:
-    findings = {finding.rule: finding for finding in doctor(hopeless).findings}
+    findings = {finding.check: finding for finding in doctor(hopeless).findings}
     assert findings["no_signal"].severity is Severity.CRITICAL
-    assert findings["no_signal"].evidence[0].problem
+    assert findings["no_signal"].places[0].problem
     assert findings["no_signal"].advice
 
 
@@ -59,15 +59,15 @@ def test_a_damaged_record_is_named(hopeless: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(hopeless, run, symlinks=True)
     (run / "rollouts" / "step-000002.parquet").unlink()
-    (finding,) = [one for one in doctor(run).findings if one.rule == "record_damaged"]
-    assert "step 2" in finding.explanation
+    (finding,) = [one for one in doctor(run).findings if one.check == "record_damaged"]
+    assert "step 2" in finding.evidence
 
 
 def test_steps_that_the_recipe_does_not_record_are_no_damage(tmp_path: Path) -> None:
     run = run_case(HARD, "base", tmp_path / "run", changes=(*SMALL, "record.every=3", "run.num_steps=5"))
     diagnosis = doctor(run)
-    assert [one.rule for one in diagnosis.findings if one.rule == "record_damaged"] == []
-    assert "no_signal" in [one.rule for one in diagnosis.findings]
+    assert [one.check for one in diagnosis.findings if one.check == "record_damaged"] == []
+    assert "no_signal" in [one.check for one in diagnosis.findings]
 
 
 def test_beside_training(tmp_path: Path) -> None:
@@ -82,11 +82,11 @@ def test_beside_training(tmp_path: Path) -> None:
 
     run = trainers.train(recipe, on_report=on_report)
     assert (run.num_steps, run.finished) == (5, False)
-    assert "no_signal" in [finding.rule for finding in told]
+    assert "no_signal" in [finding.check for finding in told]
     before = len(told)
     run = trainers.train(recipe, on_report=on_report)
     assert (run.num_steps, run.finished) == (7, True)
-    assert "no_signal" not in [finding.rule for finding in told[before:]]
+    assert "no_signal" not in [finding.check for finding in told[before:]]
 
 
 def test_rules_that_are_ignored_must_exist() -> None:

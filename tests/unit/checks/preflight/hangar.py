@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from groupwise.checks.preflight import CHECKS, Level, Preflight, PreflightOptions, machine, preflight
-from groupwise.checks.preflight.finding import Finding
+from groupwise.checks import Finding
+from groupwise.checks.preflight import CHECKS, Preflight, PreflightOptions, Severity, machine, preflight
 from groupwise.config import merged
 from groupwise.models.checkpoint import save_checkpoint
 from groupwise.models.new_model import NewModel, byte_tokenizer, new_policy
@@ -35,7 +35,7 @@ class Case(NamedTuple):
     what: str
     """The fault in a sentence."""
     check: str
-    level: Level | None
+    severity: Severity | None
     """None for a recipe that is in order."""
     says: str = ""
     """Words of the evidence."""
@@ -56,7 +56,7 @@ def fly(case: Case, folder: Path) -> Preflight:
 
 def heaviest(found: Preflight, check: str) -> Finding | None:
     """The heaviest finding of a check that is more than a note."""
-    return next((one for one in found.findings if one.check == check and one.level is not Level.NOTE), None)
+    return next((one for one in found.findings if one.check == check and one.severity is not Severity.NOTE), None)
 
 
 def reward(body: str) -> Callable[[Path], dict[str, Any]]:
@@ -128,7 +128,7 @@ def full_disk(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(machine.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 1 << 20}))
 
 
-NO_GO, WARNING = Level.NO_GO, Level.WARNING
+NO_GO, WARNING = Severity.CRITICAL, Severity.WARNING
 CASES = (
     Case("healthy settings", "none", "settings", None),
     Case("rate of nothing", "a learning rate of 0", "settings", NO_GO, "lr = 0", {"optimizer.lr": 0.0}),

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from hangar import CASES, SLOW_CASES, Case, fly, heaviest
 
+from groupwise.checks import Finding
 from groupwise.checks.preflight import CHECKS
-from groupwise.checks.preflight.finding import Finding
 
 COSTS = {
     "free": "free; `groupwise train` does it, too",
@@ -51,8 +51,8 @@ class Result(NamedTuple):
     @property
     def right(self) -> bool:
         """Whether that is what the case deserves."""
-        level = self.found.level if self.found else None
-        return level is self.case.level
+        level = self.found.severity if self.found else None
+        return level is self.case.severity
 
 
 def document(results: Sequence[Result]) -> str:
@@ -72,7 +72,7 @@ def _row(result: Result) -> str:
     case, found = result
     evidence = re.sub(r"/\S*/(?=rewards\.py)", "", found.evidence) if found else "-"  # no place of this machine
     because = shorten(evidence, 160).replace("|", "\\|").replace("<", "&lt;")  # a tag would be one on the page, too
-    return f"| {case.name} | {case.what} | `{case.check}` | {found.level if found else 'GO'} | {because} |\n"
+    return f"| {case.name} | {case.what} | `{case.check}` | {found.severity if found else 'GO'} | {because} |\n"
 
 
 def shorten(text: str, most: int) -> str:

@@ -7,7 +7,7 @@ import pytest
 from hangar import CASES, RECIPE, SLOW_CASES, Case, fly, heaviest
 from typer.testing import CliRunner
 
-from groupwise.checks.preflight import CHECKS, Level, PreflightOptions, preflight
+from groupwise.checks.preflight import CHECKS, PreflightOptions, Severity, preflight
 from groupwise.checks.preflight.data import same
 from groupwise.cli import preflight as command
 from groupwise.cli.app import app
@@ -21,18 +21,18 @@ ROOT = Path(__file__).parents[4]
 def check(case: Case, folder: Path) -> None:
     found = fly(case, folder)
     worst = heaviest(found, case.check)
-    if case.level is None:
+    if case.severity is None:
         assert worst is None, worst
         assert found.verdict == "GO"
         assert found.figures[case.check]
         return
-    fitting = [one for one in found.findings if one.level is case.level and case.says in one.evidence]
+    fitting = [one for one in found.findings if one.severity is case.severity and case.says in one.evidence]
     assert fitting, found.findings
     assert worst is not None
-    assert worst.level is case.level, worst
+    assert worst.severity is case.severity, worst
     assert fitting[0].means
-    assert fitting[0].change
-    assert found.verdict == ("NO-GO" if case.level is Level.NO_GO else "GO WITH WARNINGS")
+    assert fitting[0].advice
+    assert found.verdict == ("NO-GO" if case.severity is Severity.CRITICAL else "GO WITH WARNINGS")
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -82,7 +82,7 @@ def test_one_fault_keeps_what_it_makes_hopeless_from_being_tried(tmp_path: Path)
 def test_an_error_of_a_part_is_said_once() -> None:
     recipe = load_recipe(RECIPE, {"task.num_problems": 100, "task.digits": [1, 1]})
     found = preflight(recipe, costs=("free",))
-    assert [one.level for one in found.findings] == [Level.NO_GO]
+    assert [one.severity for one in found.findings] == [Severity.CRITICAL]
     assert "different problems" in found.findings[0].evidence
 
 
@@ -129,7 +129,7 @@ def test_the_command_ends_with_2_where_a_run_must_not_begin(recipe_file: Path) -
     assert result.exit_code == 2
     facts = json.loads(result.output)
     assert facts["verdict"] == "NO-GO"
-    assert facts["findings"][0]["change"] == [{"key": "optimizer.lr", "change": "above 0"}]
+    assert facts["findings"][0]["advice"] == [{"key": "optimizer.lr", "change": "above 0"}]
 
 
 def test_training_is_refused_by_what_costs_nothing_unless_one_insists(
@@ -144,7 +144,7 @@ def test_training_is_refused_by_what_costs_nothing_unless_one_insists(
     assert not began
     insisted = CliRunner().invoke(app, [*arguments, "--anyway"])
     assert insisted.exit_code == 0
-    assert "no-go" in insisted.output
+    assert "critical" in insisted.output
     assert len(began) == 1
 
 

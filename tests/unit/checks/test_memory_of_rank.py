@@ -16,9 +16,8 @@ from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule
 from torch.distributed.tensor import DTensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from groupwise.checks import memory_of_rank
-from groupwise.checks.memory import REHEARSAL, plan
-from groupwise.checks.memory_of_rank import plan_of_rank
+from groupwise.checks import memory
+from groupwise.checks.memory import REHEARSAL, plan, plan_of_rank
 from groupwise.config import parse
 from groupwise.errors import ConfigError
 from groupwise.models.activations import layers_of
@@ -120,7 +119,7 @@ def test_every_rank_has_its_rows_and_the_plan_says_how_many(
     assert found_plan.training["gradients"] == pytest.approx(4 * first, rel=1e-6)
     assert found_plan.training["gathered weights"] == 4 * (found[0] + 2 * found[1])
     assert found_plan.sampling["gathered weights"] == 4 * size.total
-    monkeypatch.setattr(memory_of_rank, "device_of", lambda model: "cuda")
+    monkeypatch.setattr(memory, "device_of", lambda model: "cuda")
     elsewhere = plan_of_rank(recipe(path, "ranks.offload=true"), ranks=ranks)
     assert elsewhere.offloaded.keys() == {"policy", "optimizer", "gradients"}
     assert sum(elsewhere.offloaded.values()) == pytest.approx(16 * first, rel=1e-6)
@@ -204,7 +203,7 @@ def reward_model(tmp_path: Path) -> Callable[[], str]:
 
 @pytest.mark.parametrize("engine", [(), ("engine.kind=vllm", "engine.launch=1")])
 def test_rows_that_are_offloaded_leave_the_card(engine: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_of_rank, "device_of", lambda model: "cuda")
+    monkeypatch.setattr(memory, "device_of", lambda model: "cuda")
     settings = ("loss.kl_coef=0.1", *engine)
     here, there = (plan_of_rank(recipe("base", *settings, *more), 64, 2) for more in ((), ("ranks.offload=true",)))
     rows = {name: here.weights[name] for name in ("policy", "optimizer", "reference")}

@@ -1,0 +1,174 @@
+"""Rules about dev results, the time of a step, and the record of the run."""
+
+from collections.abc import Sequence
+from statistics import median
+
+from groupwise.checks import Advice, Finding, Place, Severity
+from groupwise.checks.doctor.facts import SHOWN, DevFacts, RunFacts
+from groupwise.checks.doctor.rule import SURE, WINDOW, Rule, falls, graded, recent, rises, sign_test, since, start
+
+
+def overfitting(run: RunFacts) -> Finding | None:
+    """Training problems are learnt by heart."""
+    correct = run.values("sampled_correct")
+    if len(run.dev) < 3 or len(correct) < 2 * WINDOW:
+        return None
+    dev = [one.pass_at_1 for one in run.dev]
+    gained = max(dev[-2:]) - dev[0]
+    gap = (recent(correct) - start(correct)) - gained
+    value = gap - _unsure(run.dev[-1])
+    severity = graded(value, 0.1, 0.2)
+    follows = rises(dev[-4:]) < 0.1 and gained >= gap / 4
+    if severity is None or rises(correct) >= SURE or follows:
+        return None
+    if severity is Severity.CRITICAL and dev[-1] >= dev[0]:
+        severity = Severity.WARNING
+    best = max(run.dev, key=lambda one: one.pass_at_1)
+    return Finding(
+        check="overfitting", severity=severity, since_step=best.step, statistic=value,
+        threshold=0.2 if severity is Severity.CRITICAL else 0.1, unit="gain in training - gain on dev, lower bound",
+        evidence=f"the pass rate in training gained {recent(correct) - start(correct):+.3f}, that on dev "
+        f"{gained:+.3f} (best after {best.step} steps): what is learnt holds for these problems alone",
+        places=(Place(run.dev[-1].step, evaluation=f"dev-step-{run.dev[-1].step:06d}"),),
+        wasted=since(run, best.step),
+    )  # fmt: skip
+
+
+def _unsure(dev: DevFacts) -> float:
+    """From the estimate to its one-sided 95 % bound."""
+    _, low, high = dev.line.get("pass_at_1", (0.0, 0.0, 0.0))
+    return float(high - low) / 2 * 1.645 / 1.96
+
+
+def forgetting(run: RunFacts) -> Finding | None:
+    """Problems that were solved are not any more."""
+    known = [one for one in run.dev if one.solved]
+    if len(known) < 2:
+        return None
+    first, last = known[0], known[-1]
+    both = [(p, first.solved[p], last.solved[p]) for p in first.solved if p in last.solved]
+    lost, gained = [p for p, a, b in both if b < a], [p for p, a, b in both if b > a]
+    p_value = sign_test(len(lost), len(gained))
+    if p_value >= SURE:
+        return None
+    return Finding(
+        check="forgetting", severity=Severity.CRITICAL, since_step=first.step, statistic=p_value, threshold=SURE,
+        unit="p-value of as many losses",
+        evidence=f"of {len(both)} dev problems {len(lost)} are solved less often than at the start and "
+        f"{len(gained)} more often",
+        places=tuple(Place(last.step, p, evaluation=f"dev-step-{last.step:06d}") for p in lost[:SHOWN]),
+        wasted=len(run.steps),
+    )  # fmt: skip
+
+
+def plateau(run: RunFacts) -> Finding | None:
+    """Nothing has improved for a long time."""
+    correct = run.values("sampled_correct")
+    size = int(0.35 * len(correct))
+    if size < 4 * WINDOW or len(run.dev) < 4 or rises(correct[-size:]) < SURE:
+        return None
+    best = max(run.dev, key=lambda one: (one.pass_at_1, -one.step))
+    behind = 1 - best.step / run.dev[-1].step if run.dev[-1].step else 0.0
+    if behind < 0.3:
+        return None
+    return Finding(
+        check="plateau", severity=Severity.NOTE, since_step=best.step, statistic=behind, threshold=0.3,
+        unit="share of the run since the best dev result",
+        evidence=f"the best dev result ({best.pass_at_1:.3f}) is {run.dev[-1].step - best.step} steps old, and the "
+        f"pass rate in training shows no rise over the last {size} steps",
+        places=(Place(best.step, evaluation=f"dev-step-{best.step:06d}"),), wasted=since(run, best.step),
+    )  # fmt: skip
+
+
+PHASES = {"generate_s": "sampling", "verify_s": "verifying", "train_s": "training"}
+"""What a step spends its time on, by the field of its line."""
+BUSY = 0.5
+"""Cores that other programs use from which on they may be what slows a step down."""
+
+
+def verifying_is_slow(run: RunFacts) -> Finding | None:
+    """The processor waits for the verifier."""
+    if len(run.steps) < WINDOW:
+        return None
+    parts = [recent(run.values(name)) for name in ("verify_s", "generate_s", "train_s")]
+    share = parts[0] / sum(parts) if sum(parts) else 0.0
+    if share < 0.2 or parts[0] < 0.05:
+        return None
+    return Finding(
+        check="verifying_is_slow", severity=Severity.NOTE if share < 0.5 else Severity.WARNING,
+        since_step=run.steps[0].step, statistic=share, threshold=0.2, unit="share of a step's time",
+        evidence=f"verifying takes {parts[0]:.2f} s of a step of {sum(parts):.2f} s",
+    )  # fmt: skip
+
+
+def throughput_falls(run: RunFacts) -> Finding | None:
+    """Steps get slower."""
+    rates = run.values("tokens_per_second")
+    if len(rates) < 2 * WINDOW or median(rates[:WINDOW]) <= 0 or falls(rates) >= SURE:
+        return None
+    lost = 1 - median(rates[-WINDOW:]) / median(rates[:WINDOW])
+    times = {name: (_middle(run.values(name)[:WINDOW]), _middle(run.values(name)[-WINDOW:])) for name in PHASES}
+    before, now = (sum(pair[end] for pair in times.values()) for end in (0, 1))
+    if lost < 0.3 or now <= before:  # shorter completions fill a batch less well, which slows nobody down
+        return None
+    worst = max(times, key=lambda name: times[name][1] - times[name][0])
+    others = run.values("busy_cores")
+    taken = recent(others) if others else 0.0
+    is_its_own = lost >= 0.5 and taken < BUSY
+    return Finding(
+        check="throughput_falls", severity=Severity.WARNING if is_its_own else Severity.NOTE,
+        since_step=run.steps[-WINDOW].step, statistic=lost, threshold=0.5 if is_its_own else 0.3,
+        unit="loss of tokens per second",
+        evidence=f"{median(rates[:WINDOW]):,.0f} tokens per second have become {median(rates[-WINDOW:]):,.0f}, and "
+        f"a step of {before:.2f} s takes {now:.2f} s; {PHASES[worst]} went from {times[worst][0]:.2f} to "
+        f"{times[worst][1]:.2f} s" + (f"; other programs take {taken:.1f} cores" if taken >= BUSY else ""),
+        places=(Place(run.steps[-1].step),),
+    )  # fmt: skip
+
+
+def _middle(values: Sequence[float]) -> float:
+    return median(values) if values else 0.0
+
+
+def record_damaged(run: RunFacts) -> Finding | None:
+    """What the run wrote is not what is there."""
+    if not run.damage:
+        return None
+    return Finding(
+        check="record_damaged", severity=Severity.CRITICAL, since_step=run.steps[0].step, statistic=len(run.damage),
+        threshold=1, unit="places", evidence="; ".join(run.damage[:5]),
+    )  # fmt: skip
+
+
+RULES = (
+    Rule(name="overfitting", says="Training problems are learnt by heart.",
+         statistic="gain in training (p < 0.01) - gain on dev (the better of the last two), each from the run's own "
+         "start, less what dev is unsure by (95 %); dev does not rise by a quarter of it",
+         thresholds="warning 0.1; critical 0.2 with dev below its start", source="own",
+         needs=("sampled_correct", "dev"), find=overfitting,
+         advice=(Advice("task.num_problems", "more problems"), Advice("run.num_steps", "stop at the best checkpoint"))),
+    Rule(name="forgetting", says="Dev problems are solved less often than at the start.",
+         statistic="exact sign test of problems lost against gained", thresholds="critical at p < 0.01",
+         source="McNemar 1947", needs=("dev",), find=forgetting,
+         advice=(Advice("optimizer.lr", "divide by 3"), Advice("loss.kl_coef", "0.01 holds it near its start"))),
+    Rule(name="plateau", says="Nothing has improved for long.",
+         statistic="pass rate without a rise (p < 0.01) over the last 35 % of steps, best dev result behind",
+         thresholds="note at 30 % of the run",
+         source="rldoctor 0.2, plateau", needs=("sampled_correct", "dev"), find=plateau,
+         advice=(Advice("run.num_steps", "stop; the best checkpoint is marked"),)),
+    Rule(name="verifying_is_slow", says="The processor waits for the verifier.",
+         statistic="share of a step that verifying takes", thresholds="note 0.2, warning 0.5", source="own",
+         needs=("verify_s", "generate_s", "train_s"), find=verifying_is_slow,
+         advice=(Advice("verifier", "more workers, a shorter time limit"),)),
+    Rule(name="throughput_falls", says="Steps get slower.",
+         statistic="loss of tokens per second, median of the last 5 steps against the first 5 (Mann-Kendall over all, "
+         "p < 0.01), while a step takes longer than at the start",
+         thresholds="note 0.3; warning 0.5, unless other programs take half a core", source="own",
+         needs=("tokens_per_second", "generate_s", "verify_s", "train_s"), find=throughput_falls,
+         advice=(Advice("sampling.max_tokens", "lower, where a few long completions hold up all others"),
+                 Advice("", "look for what grows: files, memory, other programs"))),
+    Rule(name="record_damaged", says="The record of the run was changed, cut or lost.",
+         statistic="broken hashes, gaps, missing files", thresholds="critical: any", source="DESIGN section 5",
+         needs=(),
+         find=record_damaged, advice=(Advice("", "run the same command again, or restore the files named"),)),
+)  # fmt: skip
