@@ -60,7 +60,7 @@ def test_only_rollout_asks_an_engine() -> None:
         ("evaluation/chains.py", "ask = engine.generate\nask(requests)"),
         ("pipeline/rollouts.py", "verdicts = self.actors.verifier.verify_many(requests)"),
         ("trainers/ppo.py", "from groupwise.verifiers.scoring import score"),
-        ("checks/audit/quick.py", "engine.generate(requests, sampling, finished)"),
+        ("checks/audit/verifier.py", "engine.generate(requests, sampling, finished)"),
     ],
 )
 def test_the_walk_sees_a_violation(path: str, source: str) -> None:
@@ -70,4 +70,4 @@ def test_the_walk_sees_a_violation(path: str, source: str) -> None:
 def test_the_walk_accepts_the_seam() -> None:
     source = "from groupwise.rollout.sample_and_score import continue_and_score\nrow.score + model.score(x)"
     assert not violations(source, "pipeline/rollouts.py")
-    assert not violations("verifier.verify_many(requests)", "checks/audit/quick.py")
+    assert not violations("verifier.verify_many(requests)", "checks/audit/verifier.py")
