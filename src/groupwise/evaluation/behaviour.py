@@ -104,6 +104,9 @@ def behaviour_shares(
     return {behaviour: sum(flags) / len(flags) for behaviour, flags in signs.items() if flags}
 
 
+_split_words = lru_cache(maxsize=4096)(written_words)
+
+
 def foreign_words(row: Row) -> tuple[list[str], list[str]] | None:
     """Return a completion's words in the scripts of its problem's language and in others; None if these are unknown."""
     scripts = _scripts(row)
@@ -112,11 +115,6 @@ def foreign_words(row: Row) -> tuple[list[str], list[str]] | None:
 
 def _scripts(row: Row) -> tuple[str, ...] | None:
     return None if row.language is None else scripts_of(row.language)
-
-
-@lru_cache(maxsize=4096)
-def _split_words(text: str, scripts: tuple[str, ...]) -> tuple[list[str], list[str]]:
-    return written_words(text, scripts)
 
 
 def _course(row: Row) -> Behaviour:

@@ -112,8 +112,8 @@ def metric(key: str) -> Metric:
     """Return a metric by its key; `pass_at_K` and `majority_K` for any K, and measures of a recipe."""
     match = re.fullmatch(r"(pass_at|majority)_(\d+)", key)
     if not match:
-        own = Metric(key.replace("_", " "), "%", "Mean of what a function of the recipe says of each completion.")
-        return METRICS.get(key, own)
+        of_recipe = Metric(key.replace("_", " "), "%", "Mean of a function of the recipe over completions.")
+        return METRICS.get(key, of_recipe)
     kind, k = match.groups()
     if kind == "pass_at":
         return Metric(f"pass@{k}", "%", f"The chance that at least one of {k} attempts succeeds.")
@@ -138,9 +138,9 @@ def has_format(row: Row) -> bool:
 
 
 def _language(row: Row) -> float | None:
-    own, foreign = foreign_words(row) or ((), ())
-    total = len(own) + len(foreign)
-    return len(own) / total if total >= MIN_WORDS else None
+    native, foreign = foreign_words(row) or ((), ())
+    total = len(native) + len(foreign)
+    return len(native) / total if total >= MIN_WORDS else None
 
 
 def _length(is_correct: bool) -> Measure:
@@ -215,16 +215,17 @@ def mean_of(key: str, shares: Iterable[float]) -> Estimate:
 
 
 def summary(
-    rows: Sequence[Row], patterns: Patterns = PATTERNS, own: Mapping[str, Measure] = MappingProxyType({})
+    rows: Sequence[Row], patterns: Patterns = PATTERNS, more: Mapping[str, Measure] = MappingProxyType({})
 ) -> dict[str, Estimate]:
     """Return every metric of an evaluation with its 95 % interval over problems; unmeasured ones are left out.
 
-    Besides the measures: `pass_at_k` for powers of two up to the number of samples n, and `majority_k` for these and n.
+    Besides the measures, and `more` of a recipe: `pass_at_k` for powers of two up to the number of samples n, and
+    `majority_k` for these and n.
     """
     if not rows:
         return {}
     calls = {"calls": _calls} if any(row.num_insertions for row in rows) else {}
-    all_measures = {**measures(patterns), **calls, **own}
+    all_measures = {**measures(patterns), **calls, **more}
     estimates = {key: estimate(key, rows, measure) for key, measure in all_measures.items()} | _sample_metrics(rows)
     return {key: mean for key, mean in estimates.items() if not math.isnan(mean.value)}
 
@@ -284,20 +285,14 @@ def _sample_metrics(rows: Iterable[Row]) -> dict[str, Estimate]:
     verdicts = [[row.outcome is Outcome.CORRECT for row in group if row.outcome.judged] for group in groups.values()]
     shares = {f"pass_at_{k}": [pass_at_k(len(o), sum(o), k) for o in verdicts if len(o) >= k] for k in powers}
     for k in sorted({*powers, size}):
-        shares[f"majority_{k}"] = [_majority(group, k) for group in groups.values() if len(group) >= k]
+        shares[f"majority_{k}"] = []
+        for group in (group for group in groups.values() if len(group) >= k):
+            sizes = Counter(row.answer for row in group if row.answer is not None)
+            # an answer is right if any of its samples was judged right
+            right = {row.answer for row in group if row.answer is not None and row.outcome is Outcome.CORRECT}
+            counts = [[n for answer, n in sizes.items() if (answer in right) is wanted] for wanted in (True, False)]
+            shares[f"majority_{k}"].append(majority_at_k(counts[0], counts[1], len(group) - sizes.total(), k))
     return {key: mean_share(values) for key, values in shares.items()}
-
-
-def _majority(group: Sequence[Row], k: int) -> float:
-    """Return the expected accuracy of the vote; an answer is right if any of its samples was judged right."""
-    sizes = Counter(row.answer for row in group if row.answer is not None)
-    correct_answers = {row.answer for row in group if row.answer is not None and row.outcome is Outcome.CORRECT}
-    return majority_at_k(
-        [size for answer, size in sizes.items() if answer in correct_answers],
-        [size for answer, size in sizes.items() if answer not in correct_answers],
-        len(group) - sizes.total(),
-        k,
-    )
 
 
 def show(estimate: Estimate, metric: Metric, sign: str = "", with_unit: bool = True) -> str:

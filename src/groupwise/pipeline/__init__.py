@@ -141,13 +141,13 @@ def run_seeds(
         overrides.append((*config.as_overrides(changes), f"pipeline.seed={seed}", f"pipeline.directory={where}"))
     if jobs == 1:
         run = run_seed or (lambda seed, recipe, stages: run_pipeline(recipe, stages, only=only, start=start))
-        return all(run(seed, *load_pipeline(source, own)) for seed, own in enumerate(overrides))
+        return all(run(seed, *load_pipeline(source, of_seed)) for seed, of_seed in enumerate(overrides))
     if isinstance(source, Mapping):
         raise ConfigError(f"jobs = {jobs}: each process reads the recipe from its file, and these are tables")
     options = [(option, value) for option, value in (("--only", only), ("--from", start)) if value]
     commands = {}
-    for seed, own in enumerate(overrides):
-        settings = chain(*(("--set", text) for text in own))
+    for seed, of_seed in enumerate(overrides):
+        settings = chain(*(("--set", text) for text in of_seed))
         commands[f"seed {seed}"] = ["pipeline", config.named(source)[0], *chain(*options), *settings]
     return run_at_once(commands, jobs, on_line)
 

@@ -159,8 +159,8 @@ class Stage(ABC, Generic[ConfigT]):
     @property
     def files(self) -> tuple[str, ...]:
         """Paths of everything outside the pipeline that it reads: models, data, the user's Python."""
-        own = [str(location.file) for name in (self.kind, self.algorithm or "") if (location := Place.of(name))]
-        return tuple(dict.fromkeys([*files(self.config), *own]))
+        code = [str(location.file) for name in (self.kind, self.algorithm or "") if (location := Place.of(name))]
+        return tuple(dict.fromkeys([*files(self.config), *code]))
 
     @property
     def settings(self) -> dict[str, Any]:

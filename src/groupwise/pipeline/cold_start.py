@@ -73,7 +73,7 @@ class ColdStartConfig(Asked):
     num_rows: int = Field(2000, ge=1)
     """Most rows from sources; taken evenly from the difficulties."""
     summaries: Writer | None = None
-    """Who writes a summary after every answer, for example `worlds/general.py:Hands`; None: completions stay as they
+    """Writer of a summary after every answer, for example `worlds/general.py:Hands`; None: completions stay as they
     are."""
 
     @model_validator(mode="after")

@@ -41,7 +41,7 @@ def evaluate_model(
                 sampling = sampling.model_copy(update={"tools": tools})
             evaluation = evaluate(actors, problems, config.num_samples, sampling, draws)
         groups += evaluation.scored
-        measured = summary(evaluation.rows, own={key: MEASURES.find(kind) for key, kind in config.measures.items()})
+        measured = summary(evaluation.rows, more={key: MEASURES.find(kind) for key, kind in config.measures.items()})
         kind = "open_ended" if all(problem.open_ended for problem in problems) else "verified"
         sizes = {"num_problems": len(problems), "num_samples": config.num_samples}
         measurements[name] = {key: list(estimate) for key, estimate in measured.items()} | {"kind": kind, **sizes}

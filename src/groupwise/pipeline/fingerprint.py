@@ -40,8 +40,8 @@ def code_of(module: str, settings: Any) -> str:
     locations = [location for name in names if (location := Place.of(name)) is not None and location.file.is_file()]
     groups = [entry_points(group=group) for group in entry_points().groups if group.startswith("groupwise.")]
     registered = [point.value for group in groups for point in group if point.name in names]
-    own = [name.partition(":")[0] for name in (*registered, *names) if re.fullmatch(r"[\w.]+:\w+", name)]
-    return code_version([module, *own], [location.file for location in locations], names)
+    modules = [name.partition(":")[0] for name in (*registered, *names) if re.fullmatch(r"[\w.]+:\w+", name)]
+    return code_version([module, *modules], [location.file for location in locations], names)
 
 
 def code_version(modules: Iterable[str], files: Iterable[Path] = (), chosen: Iterable[str] = ()) -> str:

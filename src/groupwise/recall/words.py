@@ -6,7 +6,7 @@ Pages that share most of their n-grams agree in a band of minima of their hashes
 import re
 import unicodedata
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,9 +52,7 @@ def is_ideograph(word: str) -> bool:
     return len(word) == 1 and re.fullmatch(f"[{_IDEOGRAPH}]", word) is not None
 
 
-@lru_cache(maxsize=1 << 18)
-def _hash(word: str) -> int:
-    return key("word", word)
+_hash = lru_cache(maxsize=1 << 18)(partial(key, "word"))
 
 
 def ngrams(text: list[str], size: int) -> NDArray[np.uint64]:

@@ -149,7 +149,7 @@ def test_difficulties_in_order_and_without_those_that_nobody_judged() -> None:
 
 def test_a_measure_of_the_users_own_is_one_of_the_metrics() -> None:
     rows = [row("a", RIGHT), row("b", WRONG)]
-    own = summary(rows, own={"polite": lambda completion: float(completion.problem == "a")})
+    own = summary(rows, more={"polite": lambda completion: float(completion.problem == "a")})
     assert (own["polite"].value, metric("polite").name, metric("polite").unit) == (0.5, "polite", "%")
     assert "polite" not in summary(rows)
 

@@ -23,7 +23,7 @@ def test_every_task_has_its_own_tools_and_no_other(tmp_path: Path, monkeypatch: 
         return type("Evaluation", (), {"scored": [], "rows": []})
 
     monkeypatch.setattr(evaluation, "evaluate", evaluate)
-    monkeypatch.setattr(evaluation, "summary", lambda rows, own: {})
+    monkeypatch.setattr(evaluation, "summary", lambda rows, more: {})
     tasks = {
         name: {"kind": "arithmetic", "template": {"prompt": f"{{question}} {name}"}} for name in ("with", "bare", "as")
     }

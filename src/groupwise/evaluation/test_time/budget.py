@@ -131,10 +131,8 @@ def measure(
             "verifier": subject.verifier.model_dump(mode="json"),
             "problems": key(*(text for of_problem in texts for text in of_problem)),
         }
-        actors, draws = (
-            Actors.of(policy, subject.task.template, verifier),
-            Draws(config.seed, Purpose(subject.split)),
-        )
+        actors = Actors.of(policy, subject.task.template, verifier)
+        draws = Draws(config.seed, Purpose(subject.split))
         sampler = Sampler(actors, subject.sampling, draws, directory, identity, progress)
         models = {
             "checkpoint": subject.policy.path, "prm": rewards.prm and rewards.prm.path,

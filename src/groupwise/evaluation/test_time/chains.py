@@ -72,14 +72,14 @@ class Chainer:
     def start(self, problems: Sequence[Problem]) -> Link:
         """Sample the first attempts."""
         groups = sample_and_score(self.actors, problems, self.chains, self.sampling, self.draws)
-        pieces = [[of_completion(one) for one in scored.group.completions] for scored in groups]
+        pieces = [[of_completion(completion) for completion in scored.group.completions] for scored in groups]
         return Link(
             groups,
-            [[(one,) for one in own] for own in pieces],
-            [sum(one.num_drawn for one in own) for own in pieces],
+            [[(piece,) for piece in of_problem] for of_problem in pieces],
+            [sum(piece.num_drawn for piece in of_problem) for of_problem in pieces],
             [
-                len(scored.group.prompt.token_ids) + sum(one.num_put_in for one in own)
-                for scored, own in zip(groups, pieces, strict=True)
+                len(scored.group.prompt.token_ids) + sum(piece.num_put_in for piece in of_problem)
+                for scored, of_problem in zip(groups, pieces, strict=True)
             ],
             [0] * len(groups),
         )
@@ -129,19 +129,20 @@ class Chainer:
         """Continue these attempts; all others stay as they are."""
         policy = self.actors.policy
         continued = continuations(self.actors, [attempt.request for attempt in opened], self.sampling)
-        pieces = [list(own) for own in before.pieces]
+        pieces = [list(of_problem) for of_problem in before.pieces]
         completions = [list(scored.group.completions) for scored in before.groups]
         sampled, read, shown = ([0] * len(pieces) for _ in range(3))
-        for one, [after] in zip(opened, continued, strict=True):
-            new = (*one.begun, after)
-            pieces[one.problem][one.chain] = new
-            completions[one.problem][one.chain] = completion_in(policy, one.chain, new, self.sampling.tools)
-            sampled[one.problem] += after.num_drawn
-            read[one.problem] += len(one.request.token_ids) + after.num_put_in
-            shown[one.problem] += 1
+        for attempt, [after] in zip(opened, continued, strict=True):
+            new = (*attempt.begun, after)
+            pieces[attempt.problem][attempt.chain] = new
+            completion = completion_in(policy, attempt.chain, new, self.sampling.tools)
+            completions[attempt.problem][attempt.chain] = completion
+            sampled[attempt.problem] += after.num_drawn
+            read[attempt.problem] += len(attempt.request.token_ids) + after.num_put_in
+            shown[attempt.problem] += 1
         groups = [
-            Group(scored.group.prompt, tuple(own), self.draws.step, self.actors.engine.version)
-            for scored, own in zip(before.groups, completions, strict=True)
+            Group(scored.group.prompt, tuple(of_problem), self.draws.step, self.actors.engine.version)
+            for scored, of_problem in zip(before.groups, completions, strict=True)
         ]
         scored = score_groups(self.actors, groups, self.sampling, self.draws)
         return Link(scored, pieces, sampled, read, shown)
