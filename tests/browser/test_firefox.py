@@ -64,8 +64,8 @@ def test_clicks_and_keys_lead_to_the_token_of_the_file(
     firefox: Firefox, served: Callable[..., Any], a_run: Path
 ) -> None:
     address = served(a_run).address
-    firefox.open(address + "run/0", "[data-metric=reward] svg")
-    firefox.js("document.querySelector('[data-metric=reward] svg').focus()")
+    firefox.open(address + "run/0", "[data-metric=reward] .plot")
+    firefox.js("document.querySelector('[data-metric=reward] .plot').focus()")
     firefox.press(HOME, RIGHT, ENTER)
     firefox.wait_for(".virtual .row[data-row]")
     assert firefox.js("location.hash") == "#/run/0/at/s1"

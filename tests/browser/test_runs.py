@@ -12,7 +12,7 @@ from written_results import write_budget, write_process
 from written_run import CONFIG, HOSTILE, group, row, write_groups, write_hostile, write_run
 
 from groupwise.config import parse
-from groupwise.explorer.export import write_export
+from groupwise.explorer.export import write_export, write_report
 from groupwise.explorer.wire import short_hash
 from groupwise.trainers import train
 from groupwise.trainers.grpo import GrpoRecipe
@@ -35,9 +35,9 @@ def test_clicks_lead_from_the_run_to_the_token_of_the_file(
     one, address = tab(), served(a_run).address
     page = one.page
     page.goto(address)
-    page.click("text=first")
-    page.wait_for_selector(".metric")
-    assert page.locator(".metric").count() == 3
+    page.wait_for_selector("[data-metric]")  # of one run, its page is the first
+    assert page.inner_text("h1") == "first"
+    assert page.locator("[data-metric]").count() == 3
     assert "token" not in page.url
     page.select_option("#steps", "s1")
     page.wait_for_selector(".virtual .row[data-row]")
@@ -68,14 +68,30 @@ def test_a_step_shows_how_each_part_of_its_rewards_is_spread(
     page.goto(address + "run/0/at/s0")
     page.wait_for_selector("#parts .card")
     assert page.locator("#parts h3").all_inner_texts() == ["<b>form</b>", "accuracy", "judge"]
-    titles = page.locator("#parts .card >> nth=1").locator("rect title").all_text_contents()
-    assert [int(title.rpartition(": ")[2]) for title in titles] == [4, *[0] * 18, 4]  # four of each, at both ends
+    assert drawn(page, "#parts .card:nth-child(2)")[1] == [4, *[0] * 18, 4]  # four of each, at both ends
     hints = page.locator("#parts .hint").all_inner_texts()
     assert hints[0] == "mean 0.5 of 8 completions, the same for all"
     assert hints[2] == "mean 0.35 of 8 completions"
     page.goto(address + "run/0")
     page.wait_for_selector(".metric")
     assert page.locator("#parts").count() == 0
+
+
+def drawn(page: Any, place: str) -> list[list[float | None]]:
+    """The columns that a chart was given, x first."""
+    page.wait_for_selector(f"{place} canvas")
+    columns: list[list[float | None]] = page.evaluate(f"document.querySelector({place + ' .plot'!r}).plot.data")
+    return columns
+
+
+def names(page: Any, place: str) -> list[str]:
+    """The lines of a chart, without the edges of bands."""
+    page.wait_for_selector(f"{place} canvas")
+    plot = f"document.querySelector({place + ' .plot'!r}).plot"
+    found: list[str] = page.evaluate(
+        f"{plot}.series.slice(1).filter((one) => one.class !== 'edge').map((one) => one.label)"
+    )
+    return found
 
 
 def write_seeds(folder: Path) -> list[Path]:
@@ -94,20 +110,21 @@ def test_runs_lie_over_each_other_with_the_band_of_their_seeds(
     page = tab().page
     page.goto(served(*write_seeds(tmp_path)).address + "overlay")
     page.wait_for_selector(".metric")
-    reward = "[data-metric=reward] "
-    assert page.locator(f"{reward}path.line").count() == 5  # four runs, and the mean of three
-    assert page.locator(f"{reward}path.area").count() == 1
+    reward = "[data-metric=reward]"
+    assert names(page, reward) == ["seed-0", "seed-1", "seed-2", "other", "mean of 3 seeds"]
+    *_, high, low, mean = drawn(page, reward)
+    assert (low[2], mean[2], high[2]) == pytest.approx((0.2, 0.3, 0.4))
     # the last step that all three have is 2: 0.2, 0.3 and 0.4
-    assert page.inner_text(f"{reward}.hint") == "step 2: 0.3 over 3 seeds, from 0.2 to 0.4"
-    assert page.locator("[data-metric=entropy] path.area").count() == 0  # one run alone measured it
+    assert page.inner_text(f"{reward} .hint") == "step 2: 0.3 over 3 seeds, from 0.2 to 0.4"
+    assert not any(name.startswith("mean") for name in names(page, "[data-metric=entropy]"))  # one run measured it
     assert "seed 2" in page.inner_text(".legends")
     page.uncheck("[data-run='1']")
-    page.wait_for_selector(f"{reward}.hint:has-text('2 seeds')")
-    assert page.locator(f"{reward}path.line").count() == 4
-    assert page.inner_text(f"{reward}.hint") == "step 2: 0.3 over 2 seeds, from 0.2 to 0.4"
+    page.wait_for_selector(f"{reward} .hint:has-text('2 seeds')")
+    assert names(page, reward) == ["seed-0", "seed-2", "other", "mean of 2 seeds"]
+    assert page.inner_text(f"{reward} .hint") == "step 2: 0.3 over 2 seeds, from 0.2 to 0.4"
     assert "runs=0,2,3" in page.url
     page.uncheck("[data-run='0']")
-    page.wait_for_selector(f"{reward}path.area", state="detached")
+    page.wait_for_selector(f"{reward} .hint", state="detached")
     page.click("text=seed-2 · seed 2")
     page.wait_for_selector("#doctor")
 
@@ -136,9 +153,12 @@ def test_a_point_of_a_chart_opens_its_step_by_keyboard(
 ) -> None:
     page, address = (one := tab()).page, served(a_run).address
     page.goto(address + "run/0")
-    page.focus("[data-metric=reward] svg")
-    for key in ("Home", "ArrowRight", "Enter"):
-        page.keyboard.press(key)
+    page.wait_for_selector("[data-metric=reward] canvas")
+    page.focus("[data-metric=reward] .plot")
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowRight")
+    assert page.get_attribute("[data-metric=reward] .plot", "aria-valuetext") == "step 1: reward 0.2"
+    page.keyboard.press("Enter")
     page.wait_for_url("**/at/s1")
     page.wait_for_selector(".virtual .row[data-row]")
     page.focus(".virtual .row[data-row='0']")
@@ -187,8 +207,8 @@ def test_a_run_trained_here_is_shown_as_its_files_say(
     page.wait_for_selector(".metric")
     lines = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
     page.click("#more summary")
-    page.wait_for_selector("#more .metric")
-    names = page.eval_on_selector_all(".metric", "elements => elements.map((e) => e.dataset.metric)")
+    page.wait_for_selector("#more [data-metric]")
+    names = page.eval_on_selector_all("[data-metric]", "elements => elements.map((e) => e.dataset.metric)")
     steps = [line for line in lines if line.get("kind", "step") == "step"]
     assert {name for name, value in steps[0].items() if type(value) is float} <= set(names)
     rows = pq.read_table(trained / "rollouts" / "step-000001.parquet").to_pylist()
@@ -247,8 +267,7 @@ def test_results_are_on_the_list_and_show_their_files(
     page, address = (one := tab()).page, served(pipeline, budget).address
     page.goto(address)
     page.wait_for_selector(".results")
-    names = page.locator(".results h2 a").all_inner_texts()
-    assert names == ["judged", "judged · judges", "budget"]
+    assert page.locator(".results h2 a").all_inner_texts() == ["judged", "judged · judges", "budget"]
     page.click(".results >> text=judged · judges")
     page.wait_for_selector("[data-figure=auc]")
     assert page.locator("[data-figure=auc] td").all_inner_texts() == ["–", "93.0 %", "84.0 %"]
@@ -262,9 +281,10 @@ def test_results_are_on_the_list_and_show_their_files(
     assert row[:2] == ["59.0 % [54.0, 64.0]", "−1.0 [−11.0, +9.0]"]
     row = page.locator("[aria-label='budget 4'] tr", has_text="control/constant").locator("td").all_inner_texts()
     assert row[2] == "−20.0 % [−50.0, 10.0]"
-    figure = page.locator("[data-figure='Accuracy over tokens'] circle")
-    assert figure.count() == 18  # six methods that have a name, three budgets
-    assert "59.0 % at 200 tokens" in figure.nth(10).text_content()
+    figure = "[data-figure='Accuracy over tokens']"
+    assert names(page, figure) == ["pass@k", "one sample", "majority", "best, outcome", "best, steps", "beam, vote"]
+    columns = drawn(page, figure)
+    assert (columns[0], columns[12][1]) == ([50, 200, 800], pytest.approx(0.59))  # three columns for each of four
     page.goto("about:blank")
     page.goto(address + "pipeline/0")
     page.wait_for_selector(".lineage svg")
@@ -415,3 +435,43 @@ def test_ten_thousand_completions_are_listed_with_few_elements(
     page.keyboard.press("End")
     page.wait_for_selector(".virtual .row[data-row='9999']")
     assert "problem 624" in page.inner_text(".virtual .row[data-row='9999']")
+
+
+def test_a_report_reads_without_scripts(tab: Callable[..., Any], a_run: Path) -> None:
+    page = tab(java_script_enabled=False).page
+    page.goto(write_report(a_run).as_uri())
+    assert page.inner_text("h1") == "first"
+    assert "step 2" in page.inner_text("main")
+    assert "0.400" in page.inner_text("main")
+
+
+def test_the_report_of_a_run_is_on_its_page(tab: Callable[..., Any], a_run: Path) -> None:
+    page = tab().page
+    page.goto(write_report(a_run).as_uri())
+    page.wait_for_selector("#tables [data-section='Before and after']")
+    assert page.locator("[data-panel='Problems solved'] canvas").count() == 1
+    assert names(page, "[data-panel='Problems solved']") == ["training reward"]
+    page.click("[data-section='The same problems, before and after'] summary >> nth=0")
+    assert page.locator(".asked[open] .completion h2").count() == 2
+
+
+def test_dragging_zooms_and_the_theme_changes_the_colours(tab: Callable[..., Any], a_run: Path) -> None:
+    page = tab(viewport={"width": 1280, "height": 900}).page
+    page.goto(write_export([a_run], a_run.parent / "page.html").as_uri())
+    chart = "[data-metric=reward]"
+    page.wait_for_selector(f"{chart} canvas")
+    page.locator(f"{chart} .u-over").scroll_into_view_if_needed()
+    box = page.locator(f"{chart} .u-over").bounding_box()
+    page.mouse.move(box["x"] + 5, box["y"] + 20)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 20, steps=4)
+    page.mouse.up()
+    scale = f"document.querySelector({chart + ' .plot'!r}).plot.scales.x"
+    assert page.evaluate(f"{scale}.max") < 1.5
+    assert "/at/" not in page.url  # a drag opens nothing
+    stroke = (
+        f"(() => {{ const p = document.querySelector({chart + ' .plot'!r}).plot; return p.series[1].stroke(p, 1); }})()"
+    )
+    before = page.evaluate(stroke)
+    page.click("#theme")
+    assert page.evaluate(stroke) != before

@@ -25,7 +25,7 @@ CHARTS = "vendor/uPlot"
 _LISTS = 0.4
 """Share of the cap for lists of steps; groups and completions have the rest."""
 _MISSES = 5
-"""Groups that did not fit after which no other is tried."""
+"""Lists, or groups, that did not fit after which no other is tried."""
 _IMPORT = re.compile(r'^import (\{[^}]*\})\s*from "\./([\w-]+\.js)";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (async function|function|class|const) (\w+)", re.MULTILINE)
 
@@ -140,7 +140,7 @@ def _facts(views: Views, cap: int) -> dict[str, bytes]:
             continue
         found[f"runs/{index}"] = encoded(runs[index])
         found[f"runs/{index}/findings"] = encoded(views.findings(index))
-        found[f"runs/{index}/report"] = _or_reason(lambda index=index: views.report(index))
+        found[f"runs/{index}/report"] = encoded(views.report(index))
     left_out = {index: {"lists": 0, "groups": 0} for index in runs}
     budget = cap - sum(map(len, found.values()))
     budget -= _add_lists(views, runs, found, budget * _LISTS, left_out)
@@ -150,12 +150,12 @@ def _facts(views: Views, cap: int) -> dict[str, bytes]:
         if counts["lists"] or counts["groups"]:
             parts = ((counts["lists"], "steps or evaluations"), (counts["groups"], "groups of those that are here"))
             missing = " and ".join(f"{count:,} {what}" for count, what in parts if count)
-            notice = (
+            selection = (
                 f"This page is a selection: {missing} were left out to stay below {cap / 1e6:g} MB. "
                 "`groupwise explore` on the run shows everything."
             )
             places = [place for place in run["places"] if f"runs/{index}/places/{place['id']}" in found]
-            found[f"runs/{index}"] = encoded({**run, "notices": [*run["notices"], notice], "places": places})
+            found[f"runs/{index}"] = encoded({**run, "selection": selection, "places": places})
     return found
 
 
@@ -173,16 +173,18 @@ def _add_lists(
     views: Views, runs: Mapping[int, Any], found: dict[str, bytes], budget: float, left_out: Mapping[int, Any]
 ) -> int:
     """Add the lists of steps and evaluations while they fit; return their size in bytes."""
-    spent = 0
+    spent, misses = 0, 0
     for index, run in runs.items():
         steps = [f"s{step}" for step in spread([place["step"] for place in run["places"] if place["step"] is not None])]
         for identifier in [*(place["id"] for place in run["places"] if place["step"] is None), *steps]:
-            body = _or_reason(lambda index=index, identifier=identifier: views.place(index, identifier))
-            if spent + len(body) > budget:
-                left_out[index]["lists"] += 1
-                continue
-            found[f"runs/{index}/places/{identifier}"] = body
-            spent += len(body)
+            if misses < _MISSES:
+                body = _or_reason(lambda index=index, identifier=identifier: views.place(index, identifier))
+                if spent + len(body) <= budget:
+                    found[f"runs/{index}/places/{identifier}"] = body
+                    spent += len(body)
+                    continue
+                misses += 1
+            left_out[index]["lists"] += 1
     return spent
 
 
@@ -239,7 +241,7 @@ def _without_scripts(facts: Mapping[str, bytes]) -> str:
         f'<noscript><header class="title"><h1>{escape(name)}</h1>'
         + "".join(f"<p>{escape(text)}</p>" for text in said if text)
         + f'<p class="hint">With scripts, this page has the curves and every completion.</p></header>'
-        f'<dl class="facts">{tiles}</dl>{"".join(map(_table, report.get("tables", [])))}</noscript>'
+        f'<dl class="facts tiles">{tiles}</dl>{"".join(map(_table, report.get("tables", [])))}</noscript>'
     )
 
 

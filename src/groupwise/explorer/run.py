@@ -11,7 +11,7 @@ from groupwise.checks.doctor import RULES, doctor
 from groupwise.errors import GroupwiseError
 from groupwise.evaluation.behaviour import Behaviour, Patterns, behaviour_shares, run_patterns
 from groupwise.evaluation.compare import Change, Pair, before_after, changes
-from groupwise.evaluation.metrics import METRICS, NOT_MEASURED, show, summary, verdict_errors
+from groupwise.evaluation.metrics import METRICS, NOT_MEASURED, estimate, measures, show, verdict_errors
 from groupwise.evaluation.run_data import RunData, load_run
 from groupwise.evaluation.siblings import band, seed_curves
 from groupwise.explorer.answers import definitions, examples, gained
@@ -128,7 +128,7 @@ def tiles(run: RunData, rows: Mapping[str, Change]) -> list[Tile]:
             continue
         before, after = (show(value, row.metric).partition(" [")[0] for value in (row.before, row.after))
         start = before.removesuffix(f" {row.metric.unit}") if row.metric.unit in after else before
-        tiles.append(Tile(row.metric.name, f"{start} → {after}", show(row.difference, row.metric, "+")))
+        tiles.append(Tile(row.metric.name, f"{start} → {after}", show(row.difference, row.metric, "+").replace("-", "−")))
     name, spent = METRICS["time"].name, costs(run)
     return [*tiles, Tile(name, spent[name], "" if spent[name] == NOT_MEASURED else spent["where it went"])]
 
@@ -201,11 +201,10 @@ def training_table(run: RunData) -> Table:
 
 
 def _behaviour(run: RunData, patterns: Patterns) -> Table:
-    lines = []
+    lines, of = [], measures(patterns)
     for evaluation in run.dev:
         if evaluation.rows:
-            estimates = summary(evaluation.rows, patterns)
-            cells = tuple(estimate_cell(estimates.get(key), None, key) for key in COLUMNS)
+            cells = tuple(estimate_cell(estimate(key, evaluation.rows, of[key]), None, key) for key in COLUMNS)
             lines.append(Line(f"after {evaluation.step} steps", "", cells))
     note = "Signs in the text, not thoughts; means over the dev split with 95 % intervals over problems."
     return Table("Behaviour", note, "", tuple(head(key) for key in COLUMNS), tuple(lines))

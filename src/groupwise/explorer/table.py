@@ -109,7 +109,7 @@ def mark(estimate: Estimate, parent: Estimate | None) -> str:
 
 def text_cell(text: str) -> Cell:
     """A cell made of a text that may end in an interval."""
-    match = re.fullmatch(r"(.*) (\[[-+.\d, ]+\])(.*)", text, re.DOTALL)
+    match = re.fullmatch(r"(.*) (\[[-−+.\d, ]+\])(.*)", text, re.DOTALL)
     return Cell(match[1] + match[3], match[2]) if match else Cell(text)
 
 

@@ -125,13 +125,21 @@ class Views:
         return self._once(self._run(index), "findings", findings_of)
 
     def report(self, index: int) -> dict[str, Any]:
-        """The report of a run: changes, problems gained and lost, behaviour, settings.
+        """The report of a run: changes, problems gained and lost, behaviour, settings; or why there is none.
 
         Raises:
             NotThereError: there is no such run, or it cannot be shown.
-            DataError: a file of it cannot be read.
         """
-        return self._once(self._run(index), "report", lambda run: report_of(run.path))
+
+        def read(run: OpenedRun) -> dict[str, Any]:
+            try:
+                return report_of(run.path)
+            except GroupwiseError as error:
+                return {"error": str(error)}
+            except Exception as error:  # whatever a damaged or hostile file causes, the page lives and says so
+                return {"error": f"there is no report of this run: {error!r}"[:500]}
+
+        return self._once(self._run(index), "report", read)
 
     def _once(self, run: OpenedRun, name: str, read: Callable[[OpenedRun], dict[str, Any]]) -> dict[str, Any]:
         """Facts that are read again only when the run's metrics have changed."""

@@ -52,7 +52,7 @@ def test_what_does_not_fit_is_named(a_run: Path) -> None:
     page = page_of([a_run], cap)
     found = facts(page)
     assert sum(len(json.dumps(value)) for path, value in found.items() if "places/" in path) < cap
-    assert "left out to stay below 0.03 MB" in found["runs/0"]["notices"][0]
+    assert "left out to stay below 0.03 MB" in found["runs/0"]["selection"]
     assert found["runs/0"]["places"], "a list or two fits"
 
 

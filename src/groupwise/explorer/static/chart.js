@@ -93,7 +93,7 @@ export function lines(series, options) {
     const at = data.length - 1;
     if (one.marks) rings.set(at, one.marks);
     drawn.push({
-      label: one.name, stroke: () => (one.faint ? faded(tone(), 0.35) : tone()), width: one.strong ? 2.6 : one.faint ? 1 : 1.6, dash: one.strong ? undefined : DASHES[one.tone],
+      label: one.name, stroke: () => (one.faint ? faded(tone(), 0.35) : tone()), width: one.strong ? 2.6 : one.faint ? 1 : 1.6, dash: one.strong || one.faint ? undefined : DASHES[one.tone],
       class: one.faint ? "edge" : null,
       value: (plot, value, _, i) => (value === null || value === undefined ? "–" : one.low && known(plot.data[at - 2][i]) ? `${show(value)} [${show(plot.data[at - 1][i])}, ${show(plot.data[at - 2][i])}]` : show(value)),
       points: one.marks ? { show: true, size: 8, filter: (_, index) => rings.get(index) } : one.faint ? { show: false } : { size: 5 },
@@ -119,6 +119,9 @@ export function lines(series, options) {
       }] },
     }, data, box);
     if (options.onpick) pickable(box, plot, xs, options.onpick);
+    const newest = () => plot.setLegend({ idxs: data.map((values) => values.findLastIndex(known)) });
+    plot.over.addEventListener("mouseleave", newest);
+    if (xs.length) newest();
     return plot;
   }, slider);
 }

@@ -55,6 +55,7 @@ const definition = (one) => h("details", {}, h("summary", {}, h("b", {}, shown(o
 async function report(run, place, context) {
   const { value } = await context.facts(`runs/${run.index}/report`);
   if (!context.isCurrent()) return;
+  if (value.error) { put(place.head, notices([value.error])); return; }
   put(place.head, h("p", { class: "lead" }, shown(value.description)), tiles(value.tiles), h("p", { class: "hint" }, shown(value.compared)),
     value.alarms.length ? notices([`Alarm, reward hacking: the second verifier rejects what training pays, after ${value.alarms.join(", ")} steps.`]) : null);
   put(place.panels, panels(run, value, open(run)));
@@ -101,7 +102,7 @@ export async function run(root, [index], context) {
   section("Every figure, step by step", "Drag to zoom, double-click to see all; a click, or Enter, opens the step.", h("div", { class: "tools" }, h("label", {}, "Find a figure", filter), steps.length ? h("label", {}, "Open a step", h("select", {
     id: "steps", onchange: (event) => { if (event.target.value) location.hash = `/run/${index}/at/${event.target.value}`; },
   }, h("option", { value: "" }, "choose"), steps.map((one) => h("option", { value: one.id }, placeName(one))))) : null), grid),
-  evaluations(value));
+  value.selection ? h("p", { class: "hint", id: "selection" }, shown(value.selection)) : null, evaluations(value));
   if (context.isPoll) scrollTo(0, scroll);
   diagnose(doctor, index, context).catch((error) => put(doctor, h("h2", {}, "What the doctor says"), notices([error.message])));
   report(value, place, context).catch((error) => put(place.head, notices([error.message])));

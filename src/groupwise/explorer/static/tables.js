@@ -53,7 +53,7 @@ export function described(value, links = new Map()) {
     value.meanings.length ? h("details", {}, h("summary", {}, "What is shown"), h("ul", {}, value.meanings.map((text) => h("li", {}, shown(text))))) : null);
 }
 
-export const tiles = (values) => h("dl", { class: "facts tiles" }, values.map((tile) => h("div", {}, h("dt", {}, shown(tile.name)), h("dd", {}, shown(tile.value)), tile.detail ? h("dd", { class: "detail" }, minus(shown(tile.detail))) : null)));
+export const tiles = (values) => h("dl", { class: "facts tiles" }, values.map((tile) => h("div", {}, h("dt", {}, shown(tile.name)), h("dd", {}, shown(tile.value)), tile.detail ? h("dd", { class: "detail" }, shown(tile.detail)) : null)));
 
 const answer = (one) => h("section", { class: "card completion" }, h("h2", {}, shown(one.stage), outcome(one.outcome),
   one.share === null ? null : h("small", {}, `${percent(one.share, 0)} of ${one.num_samples} samples are correct`)),
