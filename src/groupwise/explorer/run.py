@@ -128,7 +128,9 @@ def tiles(run: RunData, rows: Mapping[str, Change]) -> list[Tile]:
             continue
         before, after = (show(value, row.metric).partition(" [")[0] for value in (row.before, row.after))
         start = before.removesuffix(f" {row.metric.unit}") if row.metric.unit in after else before
-        tiles.append(Tile(row.metric.name, f"{start} → {after}", show(row.difference, row.metric, "+").replace("-", "−")))
+        tiles.append(
+            Tile(row.metric.name, f"{start} → {after}", show(row.difference, row.metric, "+").replace("-", "−"))
+        )
     name, spent = METRICS["time"].name, costs(run)
     return [*tiles, Tile(name, spent[name], "" if spent[name] == NOT_MEASURED else spent["where it went"])]
 
