@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.config import RECIPES, read_toml, recipe_file, recipe_names
+from groupwise.config import RECIPES, load, read_toml, recipe_file, recipe_names
 from groupwise.errors import ConfigError
 from groupwise.evaluation.compare import Comparison
+from groupwise.pipeline import load_pipeline
+from groupwise.recall.recipe import RecallRecipe
 from groupwise.trainers import load_recipe
 
 ROOT = Path(__file__).parents[2]
@@ -63,6 +65,17 @@ def test_what_a_recipe_builds_on_is_shipped_with_it(path: Path) -> None:
     tables = read_toml(path)
     bases = variant_bases(tables) if "variants" in tables else tables.get("extends", [])
     assert [base for base in bases if not recipe_file(base, path.parent).is_file()] == []
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_shipped_recipe_is_valid(name: str) -> None:
+    tables = read_toml(RECIPES / f"{name}.toml")
+    if "stages" in tables:
+        load_pipeline(f"recipes/{name}.toml")
+    elif "sources" in tables:
+        load(RecallRecipe, f"recipes/{name}.toml")
+    elif "variants" not in tables:
+        load_recipe(f"recipes/{name}.toml")
 
 
 def variant_bases(tables: dict[str, object]) -> list[str]:
