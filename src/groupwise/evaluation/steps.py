@@ -17,8 +17,7 @@ from groupwise.algorithms.step_metrics import (
 from groupwise.errors import DataError, ModelError
 from groupwise.models.config import ModelConfig
 from groupwise.models.steps import ScoresSteps, encode_steps, load_scorer, score_rows
-from groupwise.tasks.step_imports import read_steps
-from groupwise.tasks.step_rows import StepRow
+from groupwise.tasks.step_rows import StepRow, read_steps
 
 FIXED = 0.5
 """The threshold without rows to choose one on."""
@@ -68,7 +67,7 @@ def evaluate_steps(
         model: directory of a process reward model.
         file: labelled steps to measure on.
         dev: other labelled steps, on which the threshold is chosen; None: it is 1/2.
-        format: of both files (`tasks.step_imports`).
+        format: of both files (`tasks.step_rows`).
         reference: the model that an implicit one was trained from; empty: the model has a head.
         beta: β of an implicit one.
 

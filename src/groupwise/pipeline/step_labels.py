@@ -39,8 +39,7 @@ from groupwise.rollout.sample_and_score import Actors
 from groupwise.runs.row import Row
 from groupwise.tasks import make_task
 from groupwise.tasks.base import Task, split_problems
-from groupwise.tasks.step_imports import Format, Neutral, read_steps
-from groupwise.tasks.step_rows import StepRow, first_wrong
+from groupwise.tasks.step_rows import Format, Neutral, StepRow, first_wrong, read_steps
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers import make_verifier
 from groupwise.verifiers.steps import Step
@@ -96,7 +95,7 @@ class StepLabelsConfig(Asked):
     file: Annotated[DataRef, _IMPORTED] = ""
     """The file of labelled steps to import. Rows whose question is a dev or test problem of the task are left out."""
     format: Annotated[Format, _IMPORTED] = "groupwise"
-    """Its format (`tasks.step_imports`)."""
+    """Its format (`tasks.step_rows`)."""
     from_rollouts: Annotated[Literal["no", "hard", "soft"], _IMPORTED] = "no"
     """`hard`, `soft`: labels from the counts of rollouts in the file's rows, as `estimate` defines them, without new
     rollouts; `no`: the labels of the file."""

@@ -2,15 +2,24 @@
 
 A label is true or false, or the chance from 0 to 1 that the step is right; null: nobody knows, and nothing is learnt
 from it. Joined, the steps are the completion.
+
+Files in the formats of others are read, too. `big_bench_mistake`: `input, steps, target, answer, mistake_index`.
+`mr_gsm8k`: `question, model_output_steps` and the first mistake counted from 1. `processbench` (arXiv:2412.06559): `problem, steps, label`, -1 without a mistake.
+`math_shepherd` (arXiv:2312.08935): `input` with a mark behind every step and `label` with + or - in its place.
+`prm800k` (Lightman et al. 2023, arXiv:2305.20050): people's ratings -1, 0, 1 of the steps that were gone on from, and
+of alternatives to each. `math_aps` (OmegaPRM's trees, arXiv:2406.06592): shares of right rollouts from prefixes. Where
+only the first mistake is known, nothing is known of the steps behind it.
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
-from groupwise.errors import DataError
+from groupwise.errors import ConfigError, DataError
 from groupwise.runs.jsonl import read_jsonl
 
 
@@ -118,3 +127,160 @@ def check_training_rows(rows: Sequence[StepRow], path: str) -> None:
         )
     if not any(label is not None for row in rows for label in row.labels):
         raise DataError(f"{path}: no step has a label")
+
+
+Format = Literal["groupwise", "big_bench_mistake", "mr_gsm8k", "processbench", "math_shepherd", "prm800k", "math_aps"]
+Neutral = Literal["positive", "negative", "drop"]
+MARK = "ки"
+"""What Math-Shepherd writes behind every step."""
+_SIGN = re.compile(r" ([+-])(?=\n|$)")
+
+
+def read_steps(path: str | Path, format: str = "groupwise", neutral: Neutral = "positive") -> list[StepRow]:
+    """Read a file of labelled steps; of a foreign format every row says its line in its provenance.
+
+    Args:
+        path: JSON lines.
+        format: whose.
+        neutral: what PRM800K's rating 0 is: `positive` (as its authors count it), `negative` or no label at all.
+
+    Raises:
+        ConfigError: the format is unknown.
+        DataError: names the file, the line and what is wrong with it.
+    """
+    if format not in get_args(Format):
+        raise ConfigError(f"format {format!r}: allowed are {', '.join(get_args(Format))}")
+    if format == "groupwise":
+        return read_step_rows(path)
+    reader = partial(_prm800k, neutral=neutral) if format == "prm800k" else _READERS[format]
+    rows = [
+        replace(row, provenance={**row.provenance, "format": format, "line": record.number})
+        for record in read_jsonl(path)
+        for row in _rows(record.fields, record.place, reader)
+    ]
+    if not rows:
+        raise DataError(f"{path} holds no rows")
+    return rows
+
+
+Reader = Callable[[Mapping[str, Any]], StepRow | list[StepRow]]
+
+
+def _rows(record: Mapping[str, Any], where: str, reader: Reader) -> list[StepRow]:
+    try:
+        found = reader(record)
+        return found if isinstance(found, list) else [found]
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise DataError(f"{where} is not of this format: {type(error).__name__} {error}") from None
+    except DataError as error:
+        raise DataError(f"{where}: {error}") from None
+
+
+def _until(error: int | None, steps: Sequence[str]) -> tuple[float | None, ...]:
+    """Right up to the first mistake, wrong there, unknown behind it."""
+    if error is None:
+        return (1.0,) * len(steps)
+    if not 0 <= error < len(steps):
+        raise DataError(f"the first mistake is step {error} of {len(steps)} steps (counted from 0)")
+    return (*[1.0] * error, 0.0, *[None] * (len(steps) - error - 1))
+
+
+def _lines(steps: Sequence[str]) -> tuple[str, ...]:
+    return tuple(f"{step}\n" for step in steps)
+
+
+def _big_bench_mistake(record: Mapping[str, Any]) -> StepRow:
+    steps = _lines(record["steps"])
+    right = str(record["answer"]).strip() == str(record["target"]).strip()
+    labels = _until(record["mistake_index"], steps)
+    return StepRow(f"{record['input']}\n", steps, labels, split="test", final_answer_correct=right)
+
+
+def _mr_gsm8k(record: Mapping[str, Any]) -> StepRow:
+    steps = _lines(record["model_output_steps"])
+    is_right = record["model_output_solution_correctness"] == "correct"
+    error = None if is_right else int(record["model_output_solution_first_error_step"]) - 1
+    right = record["model_output_answer_correctness"] == "correct"
+    return StepRow(f"{record['question']}\n", steps, _until(error, steps), record["uuid"], "test", "", right)
+
+
+def _processbench(record: Mapping[str, Any]) -> StepRow:
+    steps, label = _lines(record["steps"]), int(record["label"])
+    labels, right = _until(None if label == -1 else label, steps), bool(record["final_answer_correct"])
+    return StepRow(f"{record['problem']}\n", steps, labels, str(record["id"]), "test", "", right)
+
+
+def _math_shepherd(record: Mapping[str, Any]) -> StepRow:
+    *steps, rest = record["input"].split(f" {MARK}")
+    signs = _SIGN.findall(record["label"])
+    if rest.strip() or len(signs) != len(steps):
+        raise DataError(f"{len(signs)} labels for {len(steps)} steps: one behind each step is allowed")
+    prompt, begin, first = steps[0].rpartition("Step 1:")
+    if not begin:
+        raise DataError("no step is called 'Step 1:'")
+    return StepRow(prompt, (begin + first, *steps[1:]), tuple(float(sign == "+") for sign in signs))
+
+
+_RATING: dict[Neutral, dict[int, float | None]] = {
+    "positive": {-1: 0.0, 0: 1.0, 1: 1.0},
+    "negative": {-1: 0.0, 0: 0.0, 1: 1.0},
+    "drop": {-1: 0.0, 0: None, 1: 1.0},
+}
+_FOUND = {"solution": True, "found_error": False}
+
+
+def _prm800k(record: Mapping[str, Any], neutral: Neutral) -> list[StepRow]:
+    """The path that people went on from, and a row of each alternative to a step of it, which alone has a label.
+
+    Where nothing was good enough the labeller wrote the step, which nobody rated; where that is missing too the path
+    ends with the first of the rated ones.
+    """
+    rating, label = _RATING[neutral], record["label"]
+    prompt, right = f"{record['question']['problem']}\n", _FOUND.get(label["finish_reason"])
+    path, labels, rows = list[str](), list[float | None](), list[StepRow]()
+    for number, step in enumerate(label["steps"]):
+        rated = [(f"{one['text']}\n", None if one["rating"] is None else rating[int(one["rating"])])
+                 for one in step["completions"] or []]  # fmt: skip
+        chosen, human = step["chosen_completion"], step["human_completion"]
+        if chosen is None and human is not None:
+            taken: tuple[str, float | None] = (f"{human['text']}\n", None)
+        elif rated:
+            taken = rated[chosen or 0]
+        else:
+            break
+        source = {"path": "alternative", "step": number}
+        rows += [
+            StepRow(prompt, (*path, text), (*[None] * number, value), final_answer_correct=None, provenance=source)
+            for text, value in rated
+            if (text, value) != taken
+        ]
+        path.append(taken[0])
+        labels.append(taken[1])
+        if chosen is None and human is None:
+            break
+    whole = [StepRow(prompt, tuple(path), tuple(labels), final_answer_correct=right, provenance={"path": "taken"})]
+    return [*(whole if path else []), *rows]
+
+
+def _math_aps(record: Mapping[str, Any]) -> list[StepRow]:
+    """A row of every prefix that no other goes on from; what its own prefixes end are its steps."""
+    question = record["question"]
+    worth = {one["solution_prefix"]: float(one["mc_value"]) for one in record["reasoning_steps"]}
+    prefixes = sorted(prefix for prefix in worth if prefix != question and prefix.startswith(question))
+    rows = []
+    for place, prefix in enumerate(prefixes):
+        if any(other.startswith(prefix) for other in prefixes[place + 1 : place + 2]):
+            continue  # in order the next text is the first that could go on from it
+        chain = [one for one in prefixes[: place + 1] if prefix.startswith(one)]
+        steps = [text[len(before) :] for before, text in zip([question, *chain], chain, strict=False)]
+        rows.append(StepRow(question, tuple(steps), tuple(worth[one] for one in chain), str(record["question_id"])))
+    return rows
+
+
+_READERS: dict[str, Reader] = {
+    "big_bench_mistake": _big_bench_mistake,
+    "mr_gsm8k": _mr_gsm8k,
+    "processbench": _processbench,
+    "math_shepherd": _math_shepherd,
+    "math_aps": _math_aps,
+}

@@ -17,8 +17,7 @@ from groupwise.models.checkpoint import save_checkpoint
 from groupwise.models.config import ModelConfig
 from groupwise.models.policy import Policy
 from groupwise.models.reward_model import start_reward_model
-from groupwise.tasks.step_imports import read_steps
-from groupwise.tasks.step_rows import StepRow
+from groupwise.tasks.step_rows import StepRow, read_steps
 
 OTHERS = Path(__file__).parents[4] / "shared" / "data"
 ROWS = [

@@ -18,9 +18,8 @@ from groupwise.tasks import general
 from groupwise.tasks import word_problems as stories
 from groupwise.tasks.base import split_of
 from groupwise.tasks.countdown import CountdownConfig, combine, draw_countdown
-from groupwise.tasks.logic.knights_knaves import NAMES as PUZZLE_NAMES
-from groupwise.tasks.logic.knights_knaves import KnightsKnavesConfig, candidate, drawn_puzzle
-from groupwise.tasks.logic.statements import Statement, truth_table
+from groupwise.tasks.knights_knaves import NAMES as PUZZLE_NAMES
+from groupwise.tasks.knights_knaves import KnightsKnavesConfig, Statement, candidate, drawn_puzzle, truth_table
 from groupwise.tasks.word_problems import Language
 from groupwise.types import Problem
 

@@ -11,7 +11,7 @@ from groupwise.tasks import TASKS, make_task
 from groupwise.types import Outcome, Problem
 from groupwise.verifiers import Verifier, make_verifier
 
-NAMES = sorted(kind for kind, place in TASKS.table.items() if "tasks.logic." in place)
+NAMES = ("instructions", "json_extraction", "knights_knaves", "nim", "tic_tac_toe")
 SHORT = ("nim", "tic_tac_toe")
 """Tasks whose answer is one value, so that two of them in one box cannot be another right answer."""
 LARGE = 100_000

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise.randomness import Draw
-from groupwise.tasks.proofs.propositional import PropositionalProofsConfig, draw_problem
+from groupwise.tasks.propositional import PropositionalProofsConfig, draw_problem
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers import make_verifier
 from groupwise.verifiers.proofs.natural_deduction import FORMULAS, RULES, Expression, RuleError, Theorem, infer

@@ -5,7 +5,7 @@ from functools import cache
 import pytest
 
 from groupwise.config import parse
-from groupwise.tasks.logic.games import (
+from groupwise.tasks.games import (
     Nim,
     NimConfig,
     TicTacToe,

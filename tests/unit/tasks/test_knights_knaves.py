@@ -10,8 +10,7 @@ import pytest
 
 from groupwise.errors import DataError
 from groupwise.tasks import make_task
-from groupwise.tasks.logic.knights_knaves import read_puzzles, write_question
-from groupwise.tasks.logic.statements import Statement, from_tuples, say, solutions
+from groupwise.tasks.knights_knaves import Statement, from_tuples, read_puzzles, say, solutions, write_question
 from groupwise.types import Outcome, Problem
 from groupwise.verifiers import make_verifier
 

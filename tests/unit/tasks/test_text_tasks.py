@@ -4,8 +4,8 @@ import json
 import re
 
 from groupwise.tasks import make_task
-from groupwise.tasks.logic.instructions import RULES, Draft
-from groupwise.tasks.logic.json_extraction import FACTS, schema_of
+from groupwise.tasks.instructions import RULES, Draft
+from groupwise.tasks.json_extraction import FACTS, schema_of
 
 TYPES = {
     "string": str,

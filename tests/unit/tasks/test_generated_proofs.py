@@ -9,9 +9,17 @@ import pytest
 from groupwise.config import parse
 from groupwise.errors import ConfigError
 from groupwise.randomness import Draw
-from groupwise.tasks.proofs.formulas import all_needed, canonical, entails, truth, write
-from groupwise.tasks.proofs.propositional import NATURAL_DEDUCTION, PropositionalProofs, PropositionalProofsConfig
-from groupwise.tasks.proofs.propositional import draw_problem as draw_proof
+from groupwise.tasks.propositional import (
+    NATURAL_DEDUCTION,
+    PropositionalProofs,
+    PropositionalProofsConfig,
+    all_needed,
+    canonical,
+    entails,
+    truth,
+    write,
+)
+from groupwise.tasks.propositional import draw_problem as draw_proof
 from groupwise.types import SPLITS, Problem
 from groupwise.verifiers import make_verifier
 from groupwise.verifiers.proofs.natural_deduction import FORMULAS, RULES, Expression
@@ -127,7 +135,7 @@ def test_wrong_dials_are_named(config: type[PropositionalProofsConfig], values: 
 
 
 def test_lengths_that_no_derivation_has_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("groupwise.tasks.proofs.propositional.MAX_ATTEMPTS", 20)
+    monkeypatch.setattr("groupwise.tasks.propositional.MAX_ATTEMPTS", 20)
     with pytest.raises(ConfigError, match="none of 20 derivations with 2 letters has 30 to 30 lines"):
         draw_proof(
             Draw("long", 0),

@@ -8,7 +8,7 @@ import pytest
 
 from groupwise.errors import DataError, VerifierError
 from groupwise.tasks import make_task
-from groupwise.tasks.proofs.statements import CoqStatements, CoqStatementsConfig, Minif2f, Minif2fConfig
+from groupwise.tasks.statements import CoqStatements, CoqStatementsConfig, Minif2f, Minif2fConfig
 from groupwise.types import Outcome, Problem, Verdict
 
 DATA = Path(__file__).parents[5] / "shared/data/minif2f_lean4"

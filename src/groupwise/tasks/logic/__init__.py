@@ -1,1 +1,0 @@
-"""Tasks of logic and structure."""

@@ -1,1 +1,0 @@
-"""Tasks of proofs: propositional logic and equations with our own kernels, statements for Lean and Coq."""
