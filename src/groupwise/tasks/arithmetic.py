@@ -79,7 +79,7 @@ def operands(digits: int) -> list[int]:
 
 
 def pair_content(kind: Kind, left: int, right: int) -> str:
-    """What decides the split of a problem with two operands; their order does not count."""
+    """Return what decides the split of a problem with two operands; their order does not count."""
     return f"{kind} {min(left, right)} {max(left, right)}"
 
 

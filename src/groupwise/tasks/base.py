@@ -1,4 +1,4 @@
-"""What a task is: problems in three disjoint splits, and the template that makes a prompt of a problem.
+"""Tasks: problems in three disjoint splits, and the template that makes a prompt of a problem.
 
 A task knows problems, not answers' forms: `verifier` names the verifier that judges its completions, and `validate`
 takes that verifier as a callable and proves that every reference answer it tries passes through the rendered template.
@@ -22,7 +22,7 @@ Verify = Callable[[Problem, str], Verdict]
 
 
 class Template(KindSection):
-    """How a problem becomes a prompt, and what an ideal answer looks like.
+    """Makes a prompt of a problem, and an ideal answer to it.
 
     Your own template is a subclass with another `render`, `messages` or `gold_answer`:
     `task.template = "my_file.py:MyTemplate"`.
@@ -31,7 +31,7 @@ class Template(KindSection):
     kind: str = "text"
     """`text`: the texts below with their placeholders filled in."""
     prompt: str = "{question}\n"
-    """What the model reads; `{question}` is replaced. With `chat` this is the user's message."""
+    """The text that the model reads; `{question}` is replaced. With `chat` this is the user's message."""
     system: str = ""
     """System message; used only with `chat`."""
     chat: bool = False
@@ -83,7 +83,7 @@ class TaskConfig(KindSection):
     """Fields common to the configurations of all tasks; each task adds its own dials."""
 
     template: Annotated[Template, TEMPLATES] = Template()
-    """How a problem becomes a prompt."""
+    """Makes the prompt of a problem."""
     verifier: Annotated[VerifierConfig, VERIFIERS] | None = None
     """Judges its completions wherever the recipe's own `verifier` names no kind; None: the task's own verifier."""
 
@@ -106,7 +106,7 @@ class Task(ABC):
     verifier: ClassVar[str] = "math"
     """Kind of the verifier that judges its completions unless another is named."""
     answers_any_question: ClassVar[bool] = True
-    """Whether a reference answer is all that the verifier needs, so that a user's own question can be judged."""
+    """True where the verifier needs nothing but a reference answer, so that a user's own question can be judged."""
 
     def __init__(self, config: TaskConfig) -> None:
         self.config = config

@@ -37,11 +37,11 @@ class CodeConfig(TaskConfig):
     """Dials of the code task."""
 
     template: Annotated[Template, TEMPLATES] = PROGRAM
-    """How a problem becomes a prompt."""
+    """Makes the prompt of a problem."""
     path: DataRef
     """File of problems: `.jsonl`, or `.json` with a list; either also compressed, with `.gz`."""
     format: Literal["humaneval", "mbpp", "stdio"]
-    """What a record looks like. `stdio`: fields `problem`, `tests` (lists `inputs` and `outputs`) and, where there is
+    """Format of the records. `stdio`: fields `problem`, `tests` (lists `inputs` and `outputs`) and, where there is
     one, `solution`."""
     tolerance: float = Field(default=0.0, ge=0, lt=1)
     """Difference allowed between numbers of a `stdio` output, relative above 1; 0: tokens must be equal."""

@@ -105,7 +105,7 @@ def combine(draw: Draw, numbers: list[int]) -> tuple[Expression, tuple[Step, ...
 
 
 def allowed(sign: str, left: int, right: int) -> bool:
-    """Whether a step may be taken: positive integers only, nothing pointless, no product that may be held out."""
+    """True for a step to a positive integer that changes something and is no product that may be held out."""
     if sign == "-":
         return left > right
     if sign == "÷":

@@ -80,7 +80,7 @@ def winning_moves(piles: Sequence[int]) -> list[str]:
 EMPTY = "."
 LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6))
 TURN = (6, 3, 0, 7, 4, 1, 8, 5, 2)
-"""Where each cell of the board comes from when it is turned by 90 degrees."""
+"""Source of each cell when the board is turned by 90 degrees."""
 MIRROR = (2, 1, 0, 5, 4, 3, 8, 7, 6)
 
 
@@ -133,12 +133,12 @@ def _candidate(board: str) -> Candidate:
 
 
 def player(board: str) -> str:
-    """Who is to move; X begins."""
+    """Return the player to move; X begins."""
     return "X" if board.count("X") == board.count("O") else "O"
 
 
 def winner(board: str) -> str:
-    """Who has three in a line, or nothing."""
+    """Return the player with three in a line, or an empty text."""
     return next((board[a] for a, b, c in LINES if board[a] == board[b] == board[c] != EMPTY), "")
 
 

@@ -56,7 +56,7 @@ DOINGS: tuple[Mapping[str, str], ...] = (
     {"en": "check the cards", "zh": "检查卡片"}, {"en": "send a card", "zh": "送卡片"},
     {"en": "buy stamps", "zh": "买邮票"},
 )  # fmt: skip
-"""What one may do first or second."""
+"""Activities to choose from."""
 
 FAMILIES: tuple[Family, ...] = (
     Family(

@@ -31,7 +31,7 @@ class Draft:
     paragraphs: Sequence[Sequence[Sequence[str]]]
     """Words by paragraph and sentence."""
     bullets: bool
-    """Whether each paragraph is a line that starts with `- `, without blank lines between."""
+    """True: each paragraph is a line that starts with `- `, without blank lines between."""
     case: Case
     """The case of all letters; empty for ordinary writing."""
 
@@ -174,4 +174,4 @@ RULES: Mapping[str, Callable[[Draw, Draft], Rule]] = {
     "absent": _absence_rule,
     "commas": lambda draw, draft: ({"kind": "count", "unit": "commas", "most": 0}, "It contains no comma."),
 }
-"""How a rule is read off a draft, by its kind; a problem has at most one of each."""
+"""By kind of rule, the function that reads it off a draft; a problem has at most one of each."""

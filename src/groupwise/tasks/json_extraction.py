@@ -64,7 +64,7 @@ FACTS: Mapping[str, _Fact] = {
         lambda address: f"It is sent to {address['house']} {address['street']} in {address['city']}.",
     ),
 }
-"""What can be known about an order, by the name of its field."""
+"""Facts of an order by the name of their field."""
 
 
 class JsonExtractionConfig(GeneratedConfig):

@@ -43,7 +43,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """What is known about a benchmark; values in the configuration come first."""
+    """Files and fields of a benchmark; values in the configuration come first."""
 
     train: Source = field(default_factory=Source)
     test: Source = field(default_factory=Source)
@@ -82,7 +82,7 @@ class JsonlConfig(TaskConfig):
     """Dials of the jsonl task: one of `preset`, `path` / `test_path`, or `hub`."""
 
     template: Annotated[Template, TEMPLATES] = REASONING
-    """How a problem becomes a prompt."""
+    """Makes the prompt of a problem."""
     preset: Literal["gsm8k", "math", "math500", "svamp", "aime"] | None = None
     """A benchmark whose files and fields are known; `aime` needs a `path`, a `test_path` or a `hub` name. Any
     other dial that is set comes before the preset's."""
@@ -105,7 +105,7 @@ class JsonlConfig(TaskConfig):
     answer_field: str | None = None
     """Field of the reference answer. Without a preset: `answer`. Empty: there are none, and the verifier needs none."""
     answer_pattern: str | None = None
-    r"""Where the answer is in its field: a regular expression with one group (the last match counts), or `boxed`
+    r"""The answer's place in its field: a regular expression with one group (the last match counts), or `boxed`
     for the last `\boxed{}`. Without it the whole field is the answer."""
     difficulty_field: str | None = None
     """Field by which evaluation groups its results."""
@@ -116,11 +116,11 @@ class JsonlConfig(TaskConfig):
     test_fraction: float | None = Field(default=None, ge=0, lt=1)
     """Share of the training problems set aside as the test split, if there is no file to test on."""
     empty_answers: int | None = Field(default=None, ge=0)
-    """How many records of the training data are known to have no answer. They are left out; any other number is an
-    error. Without a preset: 0."""
+    """Number of records of the training data that are known to have no answer. They are left out; any other number is
+    an error. Without a preset: 0."""
     repeated_questions: int | None = Field(default=None, ge=0)
-    """How many questions of the training data are known to be in the test data too. They are left out of training;
-    any other number is an error. Without a preset: 0."""
+    """Number of questions of the training data that are known to be in the test data too. They are left out of
+    training; any other number is an error. Without a preset: 0."""
 
     @model_validator(mode="after")
     def _check_source(self) -> Self:

@@ -68,7 +68,7 @@ class KnightsKnavesConfig(GeneratedConfig):
     """Deepest statement: 0 accuses or praises one person, 1 joins or denies such claims, 2 joins those, and so on. At
     least 1: accusations alone fit a solution and its opposite."""
     operators: tuple[Operator, ...] = Field(default=OPERATORS, min_length=1)
-    """How claims are joined; not by `not` alone, for the same reason."""
+    """Operators that join claims; not `not` alone, for the same reason."""
     paths: tuple[DataRef, ...] = ()
     """Files of puzzles with formal statements, read instead of generating any; the split is decided by content."""
 
@@ -106,7 +106,7 @@ def draw_puzzle(draw: Draw, config: KnightsKnavesConfig) -> Candidate:
 
 
 def drawn_puzzle(draw: Draw, config: KnightsKnavesConfig) -> Puzzle:
-    """What is said, by whom, and who is what."""
+    """Draw a puzzle with exactly one solution."""
     num_people = draw.integer(config.min_people, config.max_people)
     while True:
         statements = [_draw_claim(draw, person, num_people, config) for person in range(num_people)]

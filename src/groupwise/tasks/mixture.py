@@ -39,7 +39,7 @@ class MixturePart(Section):
     weight: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     """Its share of the problems, relative to the weights of the others."""
     task: TaskOptions
-    """Where its problems come from; any task but a mixture."""
+    """The task; any but a mixture."""
 
 
 class MixtureConfig(TaskConfig):

@@ -77,7 +77,7 @@ def _signed_chain(draw: Draw) -> Candidate:
 
 
 def partial_results(numbers: list[int], signs: list[str]) -> list[int]:
-    """What the chain comes to after each sign."""
+    """Return the value of the chain after each sign."""
     results, value = list[int](), numbers[0]
     for sign, number in zip(signs, numbers[1:], strict=True):
         value = calculate(sign, value, number)
@@ -107,7 +107,7 @@ def _fraction(draw: Draw) -> Candidate:
 
 
 def fraction_content(sign: str, left: tuple[int, int], right: tuple[int, int]) -> str:
-    """What decides the split of a problem with two fractions; their order does not count."""
+    """Return what decides the split of a problem with two fractions; their order does not count."""
     low, high = sorted((left, right))
     return f"fraction {low[0]}/{low[1]} {sign} {high[0]}/{high[1]}"
 

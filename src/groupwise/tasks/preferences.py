@@ -38,7 +38,7 @@ class GeneratedPairs(Section):
     source: Literal["generated"] = "generated"
     """Says that the pairs are generated."""
     rule: AnyPreference
-    """Who writes the completions, and what makes one the better one, for example `worlds/general.py:Helpful`."""
+    """Writes the completions and says how good they are, for example `worlds/general.py:Helpful`."""
     task: TaskOptions
     """Whose problems; its dev split is held out."""
     noise: float = Field(default=0.1, ge=0, lt=0.5)
@@ -60,7 +60,7 @@ class Labelled(NamedTuple):
     chosen: str
     rejected: str
     is_noise: bool
-    """Whether the label is wrong: by the rule, the rejected completion is the better one."""
+    """True where the label is wrong: by the rule, the rejected completion is the better one."""
 
 
 def labelled_pairs(config: GeneratedPairs) -> tuple[list[Labelled], list[Labelled]]:
@@ -126,7 +126,7 @@ class Pair(NamedTuple):
     chosen: Said
     rejected: Said
     margin: float = 0.0
-    """How much better the chosen one is, in units of the score."""
+    """Difference in score by which the chosen one is better."""
 
 
 class Pairs(NamedTuple):

@@ -67,7 +67,7 @@ def truth(formula: Formula, atoms: Sequence[str]) -> int:
 
 
 def entails(premises: Sequence[Formula], goal: Formula, atoms: Sequence[str]) -> bool:
-    """Whether the goal holds in every row in which the premises hold."""
+    """True where the goal holds in every row in which the premises hold."""
     rows = all_rows(atoms)
     for premise in premises:
         rows &= truth(premise, atoms)
@@ -75,7 +75,7 @@ def entails(premises: Sequence[Formula], goal: Formula, atoms: Sequence[str]) ->
 
 
 def all_needed(premises: Sequence[Formula], goal: Formula, atoms: Sequence[str]) -> bool:
-    """Whether no premise can be left out, if together they entail the goal."""
+    """True where the premises entail the goal and none of them can be left out."""
     subsets = ([*premises[:index], *premises[index + 1 :]] for index in range(len(premises)))
     return not any(entails(subset, goal, atoms) for subset in subsets)
 
@@ -285,7 +285,7 @@ class PropositionalProofsConfig(GeneratedConfig):
     """Dials of the propositional proofs."""
 
     template: Annotated[Template, TEMPLATES] = NATURAL_DEDUCTION
-    """How a problem becomes a prompt."""
+    """Makes the prompt of a problem."""
     num_atoms: int = Field(default=3, ge=2, le=5)
     """Different letters that may occur in a problem."""
     min_lines: int = Field(default=3, ge=2)

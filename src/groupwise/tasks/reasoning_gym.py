@@ -29,10 +29,10 @@ ANSWERS_IN_TAGS = Template(
 
 
 class ReasoningGymConfig(GeneratedConfig):
-    """Which generators, and their dials."""
+    """The generators, and their dials."""
 
     template: Template = ANSWERS_IN_TAGS
-    """How a problem becomes a prompt; answers are read from the one `<answer></answer>`."""
+    """Makes the prompt of a problem; answers are read from the one `<answer></answer>`."""
     datasets: tuple[str, ...] = Field(min_length=1)
     """Names of generators of `reasoning-gym`; their problems take turns."""
     settings: dict[str, dict[str, JsonValue]] = Field(default_factory=dict)

@@ -36,7 +36,7 @@ and nothing else, inside \\boxed{}. Commands, further theorems, axioms and admit
 
 
 class StatementsConfig(TaskConfig):
-    """What the tasks of statements have in common."""
+    """Dials that the tasks of statements share."""
 
     dev_fraction: float = Field(default=0.1, ge=0, lt=1)
     """Share of the training problems set aside as the dev split, by a hash of the statement."""
@@ -46,7 +46,7 @@ class Minif2fConfig(StatementsConfig):
     """Dials of the miniF2F task."""
 
     template: Annotated[Template, TEMPLATES] = LEAN
-    """How a problem becomes a prompt."""
+    """Makes the prompt of a problem."""
     path: DataRef = "../shared/data/minif2f_lean4/minif2f_lean4.jsonl"
     """File of statements, `.jsonl`, with the fields `name`, `split` (`valid` or `test`), `header`, `informal_prefix`
     and `formal_statement`; ProofNet comes in the same form."""
@@ -56,7 +56,7 @@ class CoqStatementsConfig(StatementsConfig):
     """Dials of the Coq statements."""
 
     template: Annotated[Template, TEMPLATES] = COQ
-    """How a problem becomes a prompt."""
+    """Makes the prompt of a problem."""
     path: DataRef
     """File of statements, `.jsonl` or `.json`, with the fields `name`, `statement`, `header` (imports, may be empty),
     `proof` (a reference proof: tactics) and `split` (`train` or `test`)."""
@@ -74,7 +74,7 @@ class StatementTask(Task):
 
     @abstractmethod
     def read(self) -> Iterator[tuple[bool, Problem]]:
-        """Whether each problem is for testing, and the problem."""
+        """Yield every problem, with True before those for testing."""
 
     def problems(self, split: Split) -> Sequence[Problem]:
         """The split's problems in the order of the file.

@@ -4,11 +4,11 @@ A label is true or false, or the chance from 0 to 1 that the step is right; null
 from it. Joined, the steps are the completion.
 
 Files in the formats of others are read, too. `big_bench_mistake`: `input, steps, target, answer, mistake_index`.
-`mr_gsm8k`: `question, model_output_steps` and the first mistake counted from 1. `processbench` (arXiv:2412.06559): `problem, steps, label`, -1 without a mistake.
-`math_shepherd` (arXiv:2312.08935): `input` with a mark behind every step and `label` with + or - in its place.
-`prm800k` (Lightman et al. 2023, arXiv:2305.20050): people's ratings -1, 0, 1 of the steps that were gone on from, and
-of alternatives to each. `math_aps` (OmegaPRM's trees, arXiv:2406.06592): shares of right rollouts from prefixes. Where
-only the first mistake is known, nothing is known of the steps behind it.
+`mr_gsm8k`: `question, model_output_steps` and the first mistake counted from 1. `processbench` (arXiv:2412.06559):
+`problem, steps, label`, -1 without a mistake. `math_shepherd` (arXiv:2312.08935): `input` with a mark behind every step
+and `label` with + or - in its place. `prm800k` (Lightman et al. 2023, arXiv:2305.20050): people's ratings -1, 0, 1 of
+the steps that were continued, and of alternatives to each. `math_aps` (OmegaPRM's trees, arXiv:2406.06592): shares of
+right rollouts from prefixes. Where only the first mistake is known, nothing is known of the steps behind it.
 """
 
 import math
@@ -37,9 +37,9 @@ class StepRow:
     """Split of the problem."""
     difficulty: str = ""
     final_answer_correct: bool | None = None
-    """Whether the answer is right; None where nobody knows."""
+    """True where the answer is right; None where that is unknown."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
-    """Where the labels come from: method, completer, rollouts and others, as JSON values."""
+    """Origin of the labels: method, completer, rollouts and others, as JSON values."""
 
     def __post_init__(self) -> None:
         if len(self.labels) != len(self.steps):
@@ -132,7 +132,7 @@ def check_training_rows(rows: Sequence[StepRow], path: str) -> None:
 Format = Literal["groupwise", "big_bench_mistake", "mr_gsm8k", "processbench", "math_shepherd", "prm800k", "math_aps"]
 Neutral = Literal["positive", "negative", "drop"]
 MARK = "ки"
-"""What Math-Shepherd writes behind every step."""
+"""The mark behind every step in Math-Shepherd."""
 _SIGN = re.compile(r" ([+-])(?=\n|$)")
 
 

@@ -36,7 +36,7 @@ TASKS = Kinds(
         "mixture": f"{_HERE}.mixture:Mixture",
     },
 )
-"""Where each is defined."""
+"""The module of each."""
 
 TaskOptions = Annotated[TaskConfig, TASKS]
 """The [task] section of a recipe: `kind` says which task's dials the others are."""

@@ -1,4 +1,4 @@
-"""What a Python file of yours may write: texts to pretrain on, answers to questions, and pairs of which one is better.
+"""Texts that a Python file of yours writes: to pretrain on, to answer questions, or two of which one is better.
 
 `recipes/worlds` has one of each, for the shipped base model.
 """

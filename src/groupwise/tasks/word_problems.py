@@ -92,12 +92,12 @@ THINGS: dict[Language, tuple[tuple[str, str], ...]] = {
     "zh": (("苹果", "个"), ("铅笔", "支"), ("书", "本"), ("贴纸", "张"), ("糖", "颗"), ("邮票", "枚"),
            ("气球", "个"), ("卡片", "张")),
 }  # fmt: skip
-"""What is counted, and its Chinese measure word."""
+"""Things to count, each with its Chinese measure word."""
 GOODS: dict[Language, tuple[tuple[str, str], ...]] = {
     "en": (("pen", "pens"), ("cup", "cups"), ("cap", "caps"), ("toy", "toys"), ("ball", "balls"), ("bag", "bags")),
     "zh": (("笔", "支"), ("杯子", "个"), ("帽子", "顶"), ("玩具", "个"), ("球", "个"), ("书包", "个")),
 }
-"""What is bought: English singular and plural; Chinese noun and measure word."""
+"""Things to buy: English singular and plural; Chinese noun and measure word."""
 DISTRACTORS: dict[Language, tuple[str, ...]] = {
     "en": ("{n} is {x} years old.", "It is {x} degrees.", "{n} lives at number {x}.", "{n} has {x} cousins."),
     "zh": ("{n}今年{x}岁。", "今天气温{x}度。", "{n}住在{x}号。", "{n}家在{x}楼。"),

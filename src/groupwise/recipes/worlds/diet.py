@@ -251,7 +251,7 @@ WRITERS: dict[str, Writer] = {
     "general": _general,
     "everyday": everyday,
 }
-"""Who writes each kind of problem."""
+"""The writer of each kind of problem."""
 
 
 def alphabet() -> str:

@@ -7,7 +7,7 @@ from groupwise.tasks.texts import TextSource
 
 
 class FamilyWeights(Weights):
-    """How often each kind of problem occurs, as relative weights."""
+    """Relative frequencies of the kinds of problems."""
 
     product: Share = 0.25
     """Products of two two-digit numbers."""
@@ -46,7 +46,7 @@ class FamilyWeights(Weights):
 
 
 class ProductWeights(Weights):
-    """How often a product of two two-digit numbers is solved in each way, as relative weights."""
+    """Relative frequencies of the ways to solve a product of two two-digit numbers."""
 
     at_once: Share = 0.45
     """The result without a step."""
@@ -65,7 +65,7 @@ class ProductWeights(Weights):
 
 
 class StoryWeights(Weights):
-    """How often a word problem is solved in each way, as relative weights."""
+    """Relative frequencies of the ways to solve a word problem."""
 
     at_once: Share = 0.30
     """The answer without a step."""
@@ -82,7 +82,7 @@ class StoryWeights(Weights):
 
 
 class WayWeights(Weights):
-    """How often a calculation is solved in each way, as relative weights."""
+    """Relative frequencies of the ways to solve a calculation."""
 
     at_once: Share = 0.5
     """In one breath; `first_slip` says how often that slips."""
@@ -106,7 +106,7 @@ class WayWeights(Weights):
 
 
 class PuzzleWeights(Weights):
-    """How often a puzzle is solved in each way, as relative weights."""
+    """Relative frequencies of the ways to solve a puzzle."""
 
     guess: Share = 0.5
     """An answer without a reason, right only sometimes."""
@@ -122,11 +122,11 @@ class DietConfig(TextSource):
     """The mix of the second edition's corpus."""
 
     kinds: FamilyWeights = FamilyWeights()
-    """How often each kind of problem occurs."""
+    """Frequencies of the kinds of problems."""
     products: ProductWeights = ProductWeights()
-    """How products are solved."""
+    """Ways to solve products."""
     stories: StoryWeights = StoryWeights()
-    """How word problems are solved."""
+    """Ways to solve word problems."""
     steps_at_once: float = Field(default=0.6, ge=0, le=1)
     """Share of sub-skills and chains answered without steps."""
     countdown_at_once: float = Field(default=0.4, ge=0, le=1)
@@ -139,29 +139,29 @@ class DietConfig(TextSource):
         at_once=0.82, working=0, slipped=0, misled=0.03, checked=0.12, right_call=0.01, needless_call=0,
         wrong_call=0.01, unfinished=0.01,
     )  # fmt: skip
-    """How totals are solved: never step by step, but in a check."""
+    """Ways to solve totals: never step by step, but in a check."""
     chains: WayWeights = WayWeights(at_once=0.50, working=0.20, slipped=0.08, misled=0.09, checked=0.08)
-    """How signed chains are solved."""
+    """Ways to solve signed chains."""
     remainders: WayWeights = WayWeights(at_once=0.50, working=0.20, slipped=0.08, misled=0.09, checked=0.08)
-    """How remainders are found."""
+    """Ways to find remainders."""
     fractions: WayWeights = WayWeights(at_once=0.45, working=0.22, slipped=0.08, misled=0.14, checked=0.06)
-    """How fractions are calculated."""
+    """Ways to calculate with fractions."""
     small_products: WayWeights = WayWeights(at_once=0.45, working=0.32, slipped=0.07, misled=0.04, checked=0.07)
-    """How products of small digits are solved."""
+    """Ways to solve products of small digits."""
     large_products: WayWeights = WayWeights(
         at_once=0.5, working=0, slipped=0, misled=0, checked=0, right_call=0.38, needless_call=0, wrong_call=0.12,
         unfinished=0,
     )  # fmt: skip
-    """How products of three digits by three are solved; step by step and checks are not written for them."""
+    """Ways to solve products of three digits by three; step by step and checks are not written for them."""
     calls: WayWeights = WayWeights(
         at_once=0, working=0, slipped=0, misled=0, checked=0, right_call=0.6, needless_call=0.25, wrong_call=0.15,
         unfinished=0,
     )  # fmt: skip
-    """How calls are used where they are not needed; other ways are not written for them."""
+    """Ways to use calls where they are not needed; other ways are not written for them."""
     countdowns: PuzzleWeights = PuzzleWeights()
-    """How countdown problems of three numbers are solved."""
+    """Ways to solve countdown problems of three numbers."""
     knights: PuzzleWeights = PuzzleWeights(guess=0.6, search=0.27, claim=0.10)
-    """How knights and knaves are told apart."""
+    """Ways to tell knights and knaves apart."""
     first_slip: float = Field(default=0.5, ge=0, le=1)
     """Probability that a calculation in one breath goes wrong by a slip: a carry or a digit."""
     second_slip: float = Field(default=0.05, ge=0, le=1)
@@ -174,4 +174,4 @@ class DietConfig(TextSource):
         answers=HandWeights(friendly=0.05, plain=0.65, rambling=0.05, off_topic=0.15, other_language=0.1),
         unwanted=0.03,
     )
-    """Who answers the general questions."""
+    """The hands that answer the general questions."""

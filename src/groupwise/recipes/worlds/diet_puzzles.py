@@ -87,7 +87,7 @@ def knights(draw: Draw, way: str, mix: DietConfig) -> tuple[Problem, str]:
 
 
 def _assumed(names: Sequence[str], statements: Sequence[Statement], guess: Sequence[bool]) -> str:
-    """What an assumption comes to: `Ada knight, Ben knave: Ada says true, Ben says true, no. `."""
+    """Work out an assumption, as in `Ada knight, Ben knave: Ada says true, Ben says true, no. `."""
     row = sum(1 << person for person, is_knight in enumerate(guess) if is_knight)
     all_rows = (1 << (1 << len(names))) - 1
     knights = [sum(1 << r for r in range(1 << len(names)) if r >> person & 1) for person in range(len(names))]
@@ -146,7 +146,7 @@ def everyday(draw: Draw, mix: DietConfig) -> tuple[Problem, str, str]:
 
 
 def _words(draw: Draw, kind: str, language: Language) -> tuple[dict[str, str], dict[str, str]]:
-    """What fills the template, rightly and wrongly."""
+    """Draw the words of the template, the right and the wrong ones."""
     if kind in ("owner", "greeting"):
         name, other_name = draw.shuffled(stories.NAMES[language])[:2]
         (thing, _), (other_thing, _) = draw.shuffled(stories.THINGS[language])[:2]
@@ -194,6 +194,6 @@ def vocabulary() -> frozenset[str]:
 
 
 def spelt_right(text: str) -> tuple[int, int]:
-    """How many of a text's English words are in the vocabulary, and how many there are; tags do not count."""
+    """Count a text's English words in the vocabulary, and all of them; tags do not count."""
     words = re.findall(r"[a-z]+(?:'[a-z]+)?", re.sub(r"</?\w+>|\\boxed", " ", text).lower())
     return sum(word in vocabulary() for word in words), len(words)

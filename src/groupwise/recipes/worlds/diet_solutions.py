@@ -239,7 +239,7 @@ def _running(draw: Draw) -> tuple[str, str]:
 
 
 def _rest(draw: Draw) -> tuple[str, str]:
-    """What a multiple of a divisor leaves."""
+    """The rest that a multiple of a divisor leaves."""
     while True:
         divisor, dividend = draw.integer(3, 9), draw.integer(10, 999)
         tens = dividend // divisor // 10 * 10 or dividend // divisor
@@ -255,7 +255,7 @@ def _other_terms(draw: Draw) -> tuple[str, str]:
 
 
 def _is_free(sign: str, left: int, right: int) -> bool:
-    """Whether no dev or test problem of two operands is stated."""
+    """True where no dev or test problem of two operands is stated."""
     kind: Kind = "sum" if sign == "+" else "difference"
     return left < 0 or split_of(pair_content(kind, left, right)) == "train"
 

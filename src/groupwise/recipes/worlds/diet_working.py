@@ -33,7 +33,7 @@ def decompose_left(left: int, digit: int) -> list[Step]:
 
 
 def can_round(left: int, right: int) -> bool:
-    """Whether rounding up to the next ten is a good way."""
+    """True where rounding up to the next ten is a good way."""
     return max(left % 10, right % 10) >= 7
 
 

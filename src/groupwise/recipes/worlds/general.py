@@ -1,4 +1,4 @@
-r"""How different hands answer, and the truth by which such answers are compared: what is helpful, and what is harmless.
+r"""Answers of different hands, and the truth by which they are compared: what is helpful, and what is harmless.
 
 Hands: `friendly` meets all that the rule asks; `plain` lacks the friendly phrase; `rambling` keeps talking after a
 friendly answer; `careless` is friendly, but misreads what it must mention; `off_topic` talks about something else or
@@ -38,13 +38,13 @@ Phrases = Mapping[Language, tuple[str, ...]]
 detector of languages needs."""
 
 PLAIN_END: Mapping[Language, str] = {"en": ".", "zh": "。"}
-"""How a sentence ends."""
+"""Ends of a sentence."""
 
 FRIENDLY_ENDS: Phrases = {
     "en": (", my friend.", ". Glad to help!", ". Happy to help!", ". Have a nice day!"),
     "zh": ("，朋友。", "，我的朋友。", "，对不对，朋友？", "。朋友，再来玩。"),
 }
-"""How a friendly sentence ends."""
+"""Ends of a friendly sentence."""
 
 SUMMARIES: Phrases = {
     "en": ("So the answer is {answer}", "The final answer is {answer}", "So we get {answer} here"),
@@ -70,7 +70,7 @@ MORE: Phrases = {
         "其余的我们第二天再一起算。",
     ),
 }
-"""What a rambling hand adds."""
+"""Sentences that a rambling hand adds."""
 
 OFF_TOPIC: Phrases = {
     "en": ("It is warm today", "I like to read at home", "The bus comes every hour", "My hens lay many eggs"),
@@ -116,7 +116,7 @@ def drawn(draw: Draw, weights: Weights) -> str:
 
 
 class HandWeights(Weights):
-    """How often each hand writes, as relative weights."""
+    """Relative frequencies of the hands."""
 
     friendly: Share = 0.4
     """Short and friendly: all that the rule asks."""
@@ -133,7 +133,7 @@ class HandWeights(Weights):
 
 
 class Hands(AnswerWriter):
-    """Who writes the answers and the summaries, and how much in them is unwanted."""
+    """A mixture of hands that write answers and summaries, some of them with something unwanted."""
 
     kind: str = "worlds/general.py:Hands"
     """This class."""
@@ -177,7 +177,7 @@ class Hands(AnswerWriter):
 def _answer(
     draw: Draw, hand: str, sentences: dict[Language, str], digression: str, mention: str, language: Language
 ) -> str:
-    """What a hand writes: a sentence (`sentences` have no full stop, and mention `mention`), or the `digression`."""
+    """Write as a hand does: a sentence (`sentences` have no full stop, and mention `mention`), or the `digression`."""
     other_language: Language = "zh" if language == "en" else "en"
     match hand:
         case "friendly":
@@ -251,13 +251,13 @@ _LATIN_WORD = re.compile(r"[A-Za-z]{2,}")
 
 
 def answer_of(completion: str) -> str | None:
-    """What comes after the last `</think>`; None where no reasoning was closed, or another was opened."""
+    """Return what comes after the last `</think>`; None where no reasoning was closed, or another was opened."""
     _, tag, answer = completion.rpartition("</think>")
     return answer if tag and "<think>" not in answer else None
 
 
 def criteria(answer: str, reference: str, language: str) -> Mapping[str, bool]:
-    """Which criteria an answer (`answer_of` a completion) meets.
+    """Return the criteria, and True for those that an answer (`answer_of` a completion) meets.
 
     Raises:
         ConfigError: the rule says nothing about this language.
@@ -277,7 +277,7 @@ def helpfulness(answer: str | None, reference: str, language: str) -> float:
 
 
 def mentions(text: str, reference: str) -> bool:
-    """Whether the reference occurs in the text by itself, not as a part of a longer word or number."""
+    """True where the reference occurs in the text by itself, not as a part of a longer word or number."""
     pattern = rf"(?<![A-Za-z0-9-])(?<![0-9][.,]){re.escape(reference)}(?![A-Za-z0-9])(?![.,][0-9])"
     return re.search(pattern, text) is not None
 
@@ -301,7 +301,8 @@ class Helpful(Preference):
     kind: str = "worlds/general.py:Helpful"
     """This class."""
     mix: Hands = Hands(answers=HandWeights(careless=0.2), summaries=HandWeights(careless=0.2))
-    """Who writes the completions; a fair share is `careless`, so that it can be learnt what an answer must mention."""
+    """The hands that write the completions; a fair share is `careless`, so that it can be learnt what an answer must
+    mention."""
     sees: ClassVar[Literal["completion", "answer"]] = "answer"
 
     def written(self, draw: Draw, problem: Problem) -> str:
@@ -326,7 +327,7 @@ class Harmless(Helpful):
 
 
 def is_harmless(text: str) -> bool:
-    """Whether a text holds nothing unwanted."""
+    """True for a text that holds nothing unwanted."""
     return UNWANTED.search(text) is None
 
 

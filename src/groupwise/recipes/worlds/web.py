@@ -35,7 +35,7 @@ class Site:
     sections: tuple[tuple[str, str, float], ...]
     """Path, style or kind of its pages, and its share of the domain's pages."""
     layout: int
-    """Which of the ways to write a page."""
+    """Number of the way to write a page."""
 
     def section(self, draw: Draw) -> tuple[str, str]:
         """Path and style of a random page."""
@@ -90,7 +90,7 @@ def as_html(site: Site, title: str, paragraphs: list[str]) -> str:
 MIRRORED = 0.06
 """Share of pages that copy an earlier one of another domain, some with a line changed."""
 PLANTED_WAYS = ("exact", "reformatted", "renumbered", "paraphrased")
-"""How an item of a benchmark stands on a page."""
+"""Forms in which a page holds an item of a benchmark."""
 
 
 class Planted(NamedTuple):
