@@ -19,7 +19,7 @@ from groupwise.errors import VerifierError
 from groupwise.models.config import ModelConfig
 from groupwise.models.packed import Sequences, micro_batches
 from groupwise.models.policy import load_policy
-from groupwise.models.reward_model import load_reward_model
+from groupwise.models.reward_model import RewardModel, load_reward_model
 from groupwise.pipeline.base import Made, Stage, Workplace
 from groupwise.pipeline.collect import Asked, Filters, balanced, collect_rows, counts, keep
 from groupwise.pipeline.directory import read_rows, write_rows
@@ -237,17 +237,20 @@ def _best(candidates: Sequence[Candidate], judge: ModelJudge, config: ModelConfi
     ]
     prompts = [candidate.prompt.removesuffix(prefill) if answers else candidate.prompt for candidate in candidates]
     readable = [index for index, text in enumerate(texts) if text and text.strip()]
-    end = model.tokenizer.eos_token_id
-    prompt_ids = model.tokenizer([prompts[i] for i in readable])["input_ids"]
-    stripped = [str(texts[i]).strip() for i in readable]
-    completion_ids = model.tokenizer(stripped, add_special_tokens=False)["input_ids"]
-    sequences = [Sequences(p, [[*c, end]]) for p, c in zip(prompt_ids, completion_ids, strict=True)]
-    lengths = [len(sequence.prompt) + len(sequence.completions[0]) for sequence in sequences]
-    with torch.no_grad():
-        scored = [model.scores([sequences[i] for i in chunk]).tolist() for chunk in micro_batches(lengths, 16384)]
-    scores = dict(zip(readable, (score for of_chunk in scored for score in of_chunk), strict=True))
+    scores = dict(zip(readable, _scores(model, [(prompts[i], str(texts[i]).strip()) for i in readable]), strict=True))
     ranked = sorted(readable, key=lambda index: (-scores[index], index))
     return set(ranked[: round(judge.keep * len(candidates))])
+
+
+@torch.no_grad()
+def _scores(model: RewardModel, pairs: Sequence[tuple[str, str]], budget: int = 16384) -> list[float]:
+    """Score every (prompt, completion)."""
+    end = model.tokenizer.eos_token_id
+    prompts = model.tokenizer([prompt for prompt, _ in pairs])["input_ids"]
+    completions = model.tokenizer([text for _, text in pairs], add_special_tokens=False)["input_ids"]
+    sequences = [Sequences(p, [[*c, end]]) for p, c in zip(prompts, completions, strict=True)]
+    chunks = micro_batches([len(sequence.prompt) + len(sequence.completions[0]) for sequence in sequences], budget)
+    return [score for chunk in chunks for score in model.scores([sequences[i] for i in chunk]).tolist()]
 
 
 def _approved(

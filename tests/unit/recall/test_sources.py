@@ -229,7 +229,7 @@ def test_bytes_in_an_archive_that_are_spoilt_are_named(tmp_path: Path) -> None:
     path.write_bytes(content[: starts[2]] + b"spoilt " * 9 + b"\r\n" + content[starts[2] + 40 :])
     *good, bad = pages(Warc(path=str(path)))
     assert [one.place for one in good if isinstance(one, RawPage)] == ["a.warc#1", "a.warc#2"]
-    assert bad == Unreadable("a.warc#3", "the archive is damaged, and not read from here on (ArchiveLoadFailed)")
+    assert bad == Unreadable("a.warc#3", "the archive is damaged, and not read from here (ArchiveLoadFailed)")
 
 
 def test_some_docstrings_are_known_before_the_first_round() -> None:
