@@ -60,7 +60,6 @@ def patterns_of(config: BehaviourConfig) -> Patterns:
 
 
 PATTERNS = patterns_of(BehaviourConfig())
-"""The embedded phrases."""
 
 
 def run_patterns(run: RunData) -> Patterns:
@@ -161,7 +160,6 @@ def _broken_tag(row: Row) -> Span | None:
 _SIGNS: Mapping[Behaviour, Callable[[Row], Span | None]] = MappingProxyType(
     {Behaviour.LOOPS: _loop, Behaviour.MIXES_LANGUAGES: _mixture, Behaviour.OPEN_TAGS: _broken_tag}
 )
-"""Moves that are recognised without phrases."""
 
 
 _ANNOUNCED = re.compile(

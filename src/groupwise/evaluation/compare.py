@@ -51,7 +51,6 @@ class Pair:
 
     @property
     def num_problems(self) -> int:
-        """Number of problems that both sides judged."""
         sides = (by_problem(side.rows, MEASURES["pass_at_1"]) for side in (self.before, self.after))
         return len(common(*sides)[0])
 
@@ -118,9 +117,7 @@ class VariantRun(NamedTuple):
     pass_at_1: float
     """Held-out, on the test split, of the checkpoint that was best on dev."""
     tokens: int
-    """Completion tokens sampled in training."""
     seconds: float
-    """Wall-clock time of the training steps."""
     processor_seconds: float
     """Processor time of the training steps, all threads."""
     peak_memory_mb: float

@@ -49,7 +49,6 @@ class Evaluation:
 
     @property
     def rows(self) -> tuple[Row, ...]:
-        """One row per completion, made on every call."""
         return rows_of(self.scored)
 
 

@@ -35,7 +35,6 @@ class Rejected(NamedTuple):
     sample: int
     text: str
     evidence: str
-    """The second verifier's evidence."""
 
 
 class HeldOutCheck(NamedTuple):
@@ -49,11 +48,9 @@ class HeldOutCheck(NamedTuple):
     share: Estimate
     """Share of them that it rejects, with the 95 % interval over problems; nan if none was judged."""
     alarm: bool
-    """True if the whole interval is above the allowed share."""
     example: Rejected | None
 
     def record(self) -> dict[str, Any]:
-        """Return the record in run directories."""
         return {
             "verifier": self.verifier,
             "judged": self.judged,

@@ -160,7 +160,6 @@ BEHAVIOURS: Mapping[str, Behaviour] = {
     "mixed": Behaviour.MIXES_LANGUAGES,
     "open_tags": Behaviour.OPEN_TAGS,
 }
-"""The behaviour that each metric counts."""
 
 
 def measures(patterns: Patterns = PATTERNS) -> Mapping[str, Measure]:
@@ -181,10 +180,8 @@ def measures(patterns: Patterns = PATTERNS) -> Mapping[str, Measure]:
 
 
 MEASURES: Mapping[str, Measure] = measures()
-"""The measures with the embedded phrases."""
 
 EVERY_COMPLETION = ("length", "truncated")
-"""Metrics to which every completion contributes: their value is the mean over completions."""
 
 
 def by_problem(rows: Iterable[Row], measure: Measure) -> dict[str, float]:
@@ -276,7 +273,6 @@ def figures(rows: Sequence[Row], patterns: Patterns = PATTERNS) -> dict[str, Any
 
 
 def _sample_metrics(rows: Iterable[Row]) -> dict[str, Estimate]:
-    """Return unbiased pass@k, and the expected accuracy of the majority vote of k samples."""
     groups: dict[str, list[Row]] = {}
     for row in rows:
         groups.setdefault(row.problem, []).append(row)

@@ -11,7 +11,6 @@ from groupwise.errors import ConfigError, DataError
 from groupwise.runs.records import Records
 
 MOST = 200
-"""Directories that are looked at."""
 
 Curve = Mapping[int, float]
 """dev pass@1 by finished steps."""

@@ -46,7 +46,6 @@ class StepEvaluation:
     """Share of completions whose lowest score is the last step's; near 1, the model has become an outcome model."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all figures, as `groupwise eval --steps --json` prints them."""
         names = self.__dataclass_fields__
         values = {name: getattr(self, name) for name in names}
         return {name: value._asdict() if isinstance(value, Estimate) else value for name, value in values.items()}

@@ -37,7 +37,6 @@ STAGES = Choices(
     },
     allowed=Allowed(lambda part: isinstance(part, type) and issubclass(part, Stage), "a class that is a Stage"),
 )
-"""Class of each kind of stage."""
 
 
 def load_pipeline(source: config.Source, changes: config.Changes = ()) -> tuple[PipelineRecipe, list[AnyStage]]:
@@ -96,7 +95,6 @@ def _check_references(stage: AnyStage, before: Sequence[AnyStage], names: Sequen
 RunSeed = Callable[[int, PipelineRecipe, Sequence[AnyStage]], bool]
 """Runs the pipeline of a seed; returns False if it was interrupted."""
 OnLine = Callable[[str, str], None]
-"""Called with `seed N` and a line of its output."""
 
 
 def run_seeds(

@@ -51,7 +51,6 @@ class Workplace:
     outputs: Mapping[str, str]
     """Paths of the outputs of the stages before it, by name."""
     train: Callable[[Recipe], Run]
-    """Runs or resumes a trainer's recipe, and shows it."""
     progress: Callable[[str, int, int], None] = field(default=lambda name, done, total: None)
     """Called with the progress of long work: (name, done, total)."""
 
@@ -69,10 +68,8 @@ class Source:
 
     name: str
     table: Mapping[str, Any]
-    """The table in the recipe, without its `kind`."""
     recipe: PipelineRecipe
     folder: Path | None = None
-    """Folder of the recipe's file."""
 
     @property
     def where(self) -> str:
@@ -108,7 +105,6 @@ class Stage(ABC, Generic[ConfigT]):
     """One stage of a pipeline, checked and ready to run."""
 
     Config: ClassVar[type[Section]]
-    """Class of the settings."""
 
     name: str
     kind: str
@@ -164,5 +160,4 @@ class Stage(ABC, Generic[ConfigT]):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Settings as JSON, for the record and the fingerprint."""
         return self.config.model_dump(mode="json")

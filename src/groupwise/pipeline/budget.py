@@ -23,7 +23,6 @@ from groupwise.types import Split
 
 _IMPLICIT = ReadIf(lambda config: bool(config.reference), "reference")
 FIGURES = "budget"
-"""Folder of the figures, as `groupwise budget` writes them."""
 
 
 class BudgetStageConfig(BudgetConfig):

@@ -43,7 +43,6 @@ class StageDirectory:
 
     @property
     def samples(self) -> Path:
-        """Folder of a data stage's samples, in parts."""
         return self.path / "samples"
 
     @property
@@ -67,7 +66,6 @@ class StageDirectory:
 
     @property
     def cost(self) -> dict[str, Any]:
-        """Seconds spent until now."""
         return _read(self.path / "cost.json") or {}
 
     def write(self, name: str, content: Mapping[str, Any]) -> None:

@@ -77,7 +77,6 @@ class _File(NamedTuple):
 
     @property
     def home(self) -> Path:
-        """The folder in which its imports are looked up."""
         return self.path.parents[self.name.count(".") + (self.path.name == "__init__.py")]
 
 
@@ -170,7 +169,6 @@ def _module(name: str) -> _File | None:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Yield all names and texts in settings."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):

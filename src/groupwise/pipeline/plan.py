@@ -141,6 +141,5 @@ def _difference(begun: Mapping[str, Any], stage: Stage[Any], inputs: Mapping[str
 
 
 def _hashes(paths: Iterable[str], hashed: Callable[[Path], str] = content_hash) -> dict[str, str]:
-    """Return the hash of every model directory and file that exists."""
     resolved = {name: Path(resolve(name)) for name in paths}
     return {name: hashed(path) for name, path in resolved.items() if path.exists()}

@@ -39,7 +39,6 @@ class PipelineConfig(Section):
 
 
 MEASURES = Choices("measure", {}, allowed=Allowed(callable, "a function"))
-"""None is built in."""
 
 
 class MeasureConfig(Section):
@@ -130,7 +129,6 @@ def completed(
 
 
 def _completed(annotation: Any, metadata: Sequence[Any], value: Any, shared: Shared, folder: Path | None) -> Any:
-    """Return a key's value; None if nothing is filled in."""
     section = chosen_section(annotation, metadata, value, folder)
     if section is None or not isinstance(value, Mapping | None):
         return value

@@ -61,13 +61,10 @@ class Display:
     """Callbacks that show progress."""
 
     train: Callable[[Recipe], Run] = train
-    """Runs a trainer's recipe with its own display."""
     stage: Callable[[Planned, int, int], None] = field(default=lambda planned, number, total: None)
     """Called before every stage: (its action, its number from 1, number of stages)."""
     progress: Callable[[str, int, int], None] = field(default=lambda name, done, total: None)
-    """Called with the progress of long work."""
     finished: Callable[[str, StageDirectory], None] = field(default=lambda name, stage_dir: None)
-    """Called after every stage that did something."""
 
 
 SILENT = Display()
@@ -161,7 +158,6 @@ def _named(name: str) -> Iterator[None]:
 
 
 def _work(entry: Planned, directory: PipelineDirectory, display: Display) -> None:
-    """Run a stage and record its result."""
     stage, stage_dir = entry.stage, directory.stage(entry.stage.name)
     read = {name: directory.stage(name).output_hash for name in stage.inputs}
     begun = {"fingerprint": entry.fingerprint, "code": stage.code, "inputs": entry.inputs, "read": read}
@@ -228,7 +224,6 @@ def _measure(recipe: PipelineRecipe, stage_dir: StageDirectory, model: str, name
 
 
 def _write_lineage(recipe: PipelineRecipe, directory: PipelineDirectory, planned: Sequence[Planned]) -> None:
-    """Write the lineage: each stage with its inputs and output."""
     rows = []
     for entry in planned:
         facts = directory.stage(entry.stage.name).facts

@@ -146,7 +146,6 @@ class Rollouts:
 
     @property
     def tokens(self) -> int:
-        """Tokens of all rollouts."""
         return sum(rolled.tokens for rolled in self.found.values())
 
 

@@ -182,4 +182,3 @@ WRITERS: dict[str, Callable[[Sequence[Step], Draw], str]] = {
     "program": _program,
     "python": _python,
 }
-"""The writer of each form."""

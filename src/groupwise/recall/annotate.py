@@ -156,4 +156,3 @@ ANNOTATORS = Kinds(
     default="oracle",
     base=Annotator,
 )
-"""Annotators by kind."""

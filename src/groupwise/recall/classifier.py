@@ -22,7 +22,6 @@ class Descent(NamedTuple):
     """Settings of the training."""
 
     buckets: int
-    """Number of weights."""
     min_count: int
     """n-grams in fewer training texts keep the weight 0."""
     lr: float

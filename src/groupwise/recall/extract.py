@@ -144,13 +144,10 @@ class _Reader(HTMLParser):
         super().__init__(convert_charrefs=True)
         self.parts: list[str] = []
         self._skipped: list[str] = []
-        """Open elements whose text is left out."""
         self._open = Counter[str]()
-        """Number of them by name."""
         self._in_vain = in_vain
         """Characters of unterminated markup that may still be scanned."""
         self._formula: list[str] = []
-        """The open element whose text is LaTeX."""
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         values = {name: value or "" for name, value in attrs}

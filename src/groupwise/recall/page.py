@@ -37,7 +37,6 @@ class RawPage(NamedTuple):
     """Origin for messages: a file with its line, or a source with a number."""
     truth: Truth | None = None
     charset: str = ""
-    """Encoding that the server named."""
 
     def placed(self, source: str) -> Self:
         """Put the source's name before the place; a page without an address has its place as its address."""
@@ -52,7 +51,6 @@ class Unreadable(NamedTuple):
     reason: str
 
     def placed(self, source: str) -> Self:
-        """Put the source's name before the place."""
         return self._replace(place=f"{source}/{self.place}")
 
 
@@ -73,7 +71,6 @@ class Page:
         return self.text.split("\n")
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the page as JSON."""
         return asdict(self) | {"truth": self.truth and self.truth._asdict()}
 
     @classmethod

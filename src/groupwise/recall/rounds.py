@@ -73,7 +73,6 @@ class Prepared:
 
     @cached_property
     def copies(self) -> dict[int, int]:
-        """Number of every copy -> that of the page it copies."""
         path = self.directory / "copies.json"
         if not path.exists():
             signatures = [
@@ -86,12 +85,10 @@ class Prepared:
 
     @cached_property
     def unique(self) -> list[int]:
-        """Numbers of the pages that are no copies."""
         return [number for number in range(len(self.pages)) if number not in self.copies]
 
     @cached_property
     def domains(self) -> dict[int, str]:
-        """The domain of every page that is no copy."""
         return {number: domain(self.pages[number].url) for number in self.unique}
 
     @cached_property
@@ -108,12 +105,10 @@ class Prepared:
 
     @cached_property
     def features(self) -> list[NDArray[np.int64]]:
-        """The classifier's input for every page."""
         return [self.features_of(page.text) for page in self._counted("n-grams")]
 
     @cached_property
     def seed_texts(self) -> list[str]:
-        """Texts that the first round starts with."""
         begin, sources = self.config.begin, list(self.config.sources.values())
         known = [plain_text(text) for source in sources for text in source.known_texts(self.config.seed)]
         if not begin.path:
@@ -126,7 +121,6 @@ class Prepared:
         return [*texts, *known]
 
     def _counted(self, name: str) -> Iterable[Page]:
-        """Yield the pages, and report progress."""
         for number, page in enumerate(self.pages):
             if number % EVERY == 0:
                 self.progress(name, number, len(self.pages))
@@ -200,7 +194,6 @@ class Round(NamedTuple):
     answers: Mapping[str, bool]
     """Annotations after it, by URL pattern."""
     facts: Mapping[str, Any]
-    """Figures for the report."""
 
 
 @dataclass(frozen=True)

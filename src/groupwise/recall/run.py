@@ -57,11 +57,9 @@ class Recall:
 
     @cached_property
     def prepared(self) -> Prepared:
-        """The pages of the rounds."""
         return Prepared(self.config, self.directory, self.progress)
 
     def _corpus(self, last: Round) -> None:
-        """Decontaminate the pages that the last round kept, and write them."""
         path, how, least = self.directory / "corpus.jsonl", self.config.decontaminate, self.config.min_characters
         if path.exists():
             return

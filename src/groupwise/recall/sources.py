@@ -278,7 +278,6 @@ class Warc(PageSource):
 
 
 def _of_record(record: Any, place: str, max_bytes: int) -> Found | None:
-    """Return the page of a record; None if it holds none."""
     if record.rec_type is None or record.length is None:
         return Unreadable(place, "a record without a type or a length")
     found = _response(record, place, max_bytes) if record.rec_type == "response" else None
@@ -288,7 +287,6 @@ def _of_record(record: Any, place: str, max_bytes: int) -> Found | None:
 
 
 def _response(record: Any, place: str, max_bytes: int) -> Found | None:
-    """Return the page that a server sent; None if it is no HTML."""
     from warcio.statusandheaders import StatusAndHeadersParser
 
     url = record.rec_headers.get_header("WARC-Target-URI") or record.rec_headers.get_header("uri") or place
@@ -320,4 +318,3 @@ SOURCES = Kinds(
     },
     base=PageSource,
 )
-"""Sources of pages by kind."""

@@ -45,7 +45,6 @@ class RewardModels(NamedTuple):
     reference: str = ""
     """The model that an implicit process reward model was trained from; empty: it has a head."""
     beta: float = 0.05
-    """β of an implicit one."""
 
 
 def measure_budget(
@@ -169,7 +168,6 @@ class _Measurement:
     scorers: Mapping[Role, Scorer]
 
     def result(self, problems: Sequence[Problem], models: Mapping[str, Any]) -> BudgetResult:
-        """Sample, score, compute, write."""
         pools = self._pools(problems, self.config.samples, self.sampler)
         kept, left_out = enough(pools.pools, max(self.budgets))
         problems, pools = [problems[index] for index in kept], pools.only(kept)
@@ -215,7 +213,6 @@ class _Measurement:
         return result
 
     def _pools(self, problems: Sequence[Problem], num_samples: int, sampler: Sampler) -> Pools:
-        """Sample, and score with every reward model."""
         pools = sampler.pools(problems, num_samples)
         sampled, folder = sampler.identity_of(num_samples), sampler.directory
         scored = {role: scorer.pools(pools, folder, sampled, sampler.progress) for role, scorer in self.scorers.items()}
@@ -223,7 +220,6 @@ class _Measurement:
         return Pools(pools, scored, Sizes(sampler.actors.policy.num_parameters, rewards), self.config.seed)
 
     def _difficulty_pools(self, problems: Sequence[Problem]) -> Pools | None:
-        """Return pools, drawn separately, that estimate how difficult the problems are; None where none are wanted."""
         if not self.config.difficulty_samples:
             return None
         pools = self._pools(problems, self.config.difficulty_samples, self.sampler.drawing("difficulty"))

@@ -38,9 +38,7 @@ class Link(NamedTuple):
     """The attempts of one place in all chains."""
 
     groups: list[ScoredGroup]
-    """The attempts of all chains, by problem."""
     pieces: list[list[Pieces]]
-    """Pieces of the attempts, by problem and chain."""
     sampled: list[int]
     """Tokens that each problem's chains sampled in this link; an unchanged attempt costs nothing."""
     read: list[int]
@@ -55,7 +53,6 @@ class Opened(NamedTuple):
     problem: int
     chain: int
     begun: Pieces
-    """Its first pieces; none for a new attempt."""
     request: Request
 
 
@@ -67,10 +64,8 @@ class Chainer:
     sampling: SamplingConfig
     draws: Draws
     chains: int
-    """Chains per problem; their first attempts are independent samples."""
 
     def start(self, problems: Sequence[Problem]) -> Link:
-        """Sample the first attempts."""
         groups = sample_and_score(self.actors, problems, self.chains, self.sampling, self.draws)
         pieces = [[of_completion(completion) for completion in scored.group.completions] for scored in groups]
         return Link(
@@ -85,7 +80,6 @@ class Chainer:
         )
 
     def revised(self, links: Sequence[Link], remembered: int) -> Link:
-        """Sample the next attempts, each after the last few of its chain."""
         opened, shown = list[Opened](), [0] * len(links[0].groups)
         for index in range(len(shown)):
             for chain in range(self.chains):
@@ -165,7 +159,6 @@ class Chain(NamedTuple):
 
     samples: tuple[Sample, ...]
     scores: tuple[Scored, ...]
-    """Empty without a process reward model."""
 
 
 class Chained(NamedTuple):
@@ -175,7 +168,6 @@ class Chained(NamedTuple):
     chains: tuple[Chain, ...]
     """Without those that have an attempt that the verifier failed on."""
     sampled: Sequence[int]
-    """Tokens that each link took, of all chains."""
     read: Sequence[int]
     shown: Sequence[int]
     """By link, attempts that were shown, or reasonings that were opened again."""

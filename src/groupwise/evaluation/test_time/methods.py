@@ -29,9 +29,7 @@ class Cost(NamedTuple):
     """Cost of a method per problem, each of shape (P,)."""
 
     policy_tokens: Floats
-    """Tokens sampled."""
     reward_tokens: Floats
-    """Tokens that reward models read."""
     operations: Floats
     """Floating-point operations: two for each weight of a model and each token that it reads or samples (Kaplan et al.
     2020, arXiv:2001.08361, §2.1); attention over the context is not counted."""
@@ -39,7 +37,6 @@ class Cost(NamedTuple):
     """Time on this machine, with as many samples in flight as the measurement had."""
 
     def plus(self, other: "Cost") -> "Cost":
-        """Return the sum of both."""
         return Cost(*(left + right for left, right in zip(self, other, strict=True)))
 
 
@@ -82,7 +79,6 @@ class Pools:
     seed: int
 
     def only(self, places: Sequence[int]) -> "Pools":
-        """Return the pools of the problems at these places."""
         scored = {role: [of_role[place] for place in places] for role, of_role in self.scored.items()}
         return Pools([self.pools[place] for place in places], scored, self.sizes, self.seed)
 
@@ -93,7 +89,6 @@ class Pools:
         return self.sizes.cost(k * np.array([pool.seconds for pool in self.pools]), tokens, read)
 
     def read(self, role: Role, k: int) -> Cost:
-        """Return the cost of scoring k samples."""
         tokens = k * np.array([scored.mean_tokens for scored in self.scored[role]])
         seconds = k * np.array([scored.seconds for scored in self.scored[role]])
         return self.sizes.cost(seconds, np.zeros(len(tokens)), np.zeros(len(tokens)), tokens, role)

@@ -55,7 +55,6 @@ class Store:
         return cls(folder, progress)
 
     def parts(self, items: Sequence[T]) -> Iterator[tuple[int, Sequence[T]]]:
-        """Yield number and items of each part, and report progress."""
         for start in range(0, len(items), PROBLEMS_PER_PART):
             self.progress(start, len(items))
             yield start // PROBLEMS_PER_PART, items[start : start + PROBLEMS_PER_PART]
@@ -103,11 +102,9 @@ class Sample(NamedTuple):
     right: bool
     num_tokens: int
     num_put_in: int = 0
-    """Tokens of tools' results."""
 
     @classmethod
     def of(cls, row: Row) -> Self:
-        """Return the sample that a row describes."""
         finished, right = row.finish_reason is FinishReason.STOP, row.outcome is Outcome.CORRECT
         return cls(row.text, row.prefill, finished, row.answer, right, row.length, row.num_put_in)
 
@@ -118,7 +115,6 @@ class Pool:
 
     problem: Problem
     prompt: str
-    """The text that the model reads, prefill included."""
     prompt_tokens: int
     samples: tuple[Sample, ...]
     """Without those that the verifier failed on."""
@@ -143,7 +139,6 @@ class Pool:
 
     @property
     def mean_put_in(self) -> float:
-        """Mean number of tokens of tools' results in a sample."""
         return sum(sample.num_put_in for sample in self.samples) / len(self.samples)
 
 
@@ -185,12 +180,10 @@ class Sampler:
         return pools
 
     def greedy(self, problems: Sequence[Problem]) -> list[Pool]:
-        """Return, for each problem, a pool of its greedy completion."""
         sampling = self.sampling.model_copy(update={"temperature": 0.0, "top_k": 0, "top_p": 1.0})
         return replace(self, sampling=sampling).pools(problems, 1, "greedy")
 
     def drawing(self, detail: str) -> Self:
-        """Return a sampler that differs in its draws."""
         return replace(self, draws=replace(self.draws, detail=detail))
 
     def store(self, name: str, num_samples: int, more: Mapping[str, Any] | None = None, title: str = "") -> Store:

@@ -34,15 +34,12 @@ class ScoredPool(NamedTuple):
 
     samples: tuple[Scored, ...]
     seconds: float
-    """Seconds to score one sample."""
 
     def joined(self, how: str) -> list[float]:
-        """Return one number for each sample; 0 for an unfinished one."""
         return [aggregated(sample.steps, how) for sample in self.samples]
 
     @property
     def mean_tokens(self) -> float:
-        """Mean number of tokens that the model reads for a sample."""
         return sum(sample.tokens for sample in self.samples) / len(self.samples)
 
 
@@ -52,7 +49,6 @@ class Told(NamedTuple):
     prompt: str
     steps: tuple[str, ...]
     name: str
-    """Name of the text in error messages."""
 
     @classmethod
     def of(cls, pool: Pool, sample: Sample, step: str, name: str) -> "Told":
@@ -69,9 +65,7 @@ class Scorer:
     path: str
     role: Role
     step: str
-    """End of a step."""
     fingerprint: str
-    """Fingerprint of the weights."""
     num_parameters: int
     """Weights that a token passes through; those of an implicit model's reference too."""
 
@@ -91,7 +85,6 @@ class Scorer:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Everything that scores depend on, beside the samples."""
         return {"role": self.role, "model": self.fingerprint, "step": self.step}
 
     def texts(self, texts: Sequence[Told]) -> list[Scored]:

@@ -48,11 +48,9 @@ class SearchConfig:
     trees: int
     """Trees that do not compete: 1 for beam search, N / M for DVTS."""
     lookahead: int
-    """Greedy steps that a slot's score looks ahead; 0: none."""
     max_rounds: int
     """Steps after which nothing is chosen: slots continue to their end."""
     aggregate: str
-    """Join of the scores of steps: `last`, `min`, `product` or `mean`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +67,6 @@ class Slot:
     finish_reason: FinishReason | None = None
     """Reason for its end; None: it continues."""
     problem: int = 0
-    """Place of its problem."""
     tree: int = 0
     """Number of its tree; the slots of a tree follow one another."""
 
@@ -79,7 +76,6 @@ class Slot:
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
-        """Calls of tools until now."""
         return self.pieces[-1].calls if self.pieces else ()
 
 
@@ -88,13 +84,11 @@ class Spent:
     """Tokens that a problem has cost."""
 
     policy_tokens: int = 0
-    """Sampled."""
     prompt_tokens: int = 0
     """Read before something was sampled, text that the search has found included, and results of tools."""
     reward_tokens: int = 0
 
     def add(self, piece: Sampled) -> None:
-        """Count what was sampled, and what tools inserted."""
         self.policy_tokens += piece.num_drawn
         self.prompt_tokens += piece.num_put_in
 
@@ -192,7 +186,6 @@ class Searcher:
         return request
 
     def _scored(self, slots: Sequence[Slot], prompts: Sequence[Prompt], spent: Sequence[Spent]) -> list[Slot]:
-        """Score the steps of every slot; one that was cut off within a step has no score."""
         new = [place for place, slot in enumerate(slots) if slot.scored is None]
         ahead = self._ahead([slots[place] for place in new], prompts, spent)
         told = [
