@@ -53,7 +53,7 @@ def write_recall_report(directory: Path) -> Path:
     for group in ("styles", "languages"):
         rows = [[name, *(_share(each[group][name]) for each in rounds)] for name in rounds[-1].get(group, ())]
         parts.append(_table(f"Found, by {group[:-1]}", names, rows))
-    domains = next((each["domains"][:SHOWN] for each in reversed(rounds) if each["domains"]), [])
+    domains: list[Any] = next((each["domains"][:SHOWN] for each in reversed(rounds) if each["domains"]), [])
     planted = clean.get("planted", {})
     parts += [
         _table("Taken for mathematics by mistake", ["pages"], rounds[-1].get("mistaken", {}).items()),

@@ -91,8 +91,8 @@ def measure_budget(
     config = config or BudgetConfig()
     if split not in (None, *SPLITS):
         raise ConfigError(f"split {split!r}: allowed are {', '.join(SPLITS)}")
-    models = (None if path is None else ModelConfig(path=str(path)) for path in (prm, orm))
-    rewards = RewardModels(*models, str(reference), beta)
+    prm_model, orm_model = (None if path is None else ModelConfig(path=str(path)) for path in (prm, orm))
+    rewards = RewardModels(prm_model, orm_model, str(reference), beta)
     _checked(config, rewards, temperature)  # before a model is loaded
     context = context_of(str(checkpoint), task, {"temperature": temperature, "max_tokens": max_tokens}, changes)
     _, selection = context.problems(split, problems)

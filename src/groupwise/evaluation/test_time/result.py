@@ -269,7 +269,9 @@ class BudgetResult:
         """Return every fact, one object each; the same on every repeat."""
         return [
             {"kind": "settings", **self.settings, "problems": len(self.problems), "left_out": list(self.left_out)},
-            *(fact.facts() for fact in (*self.points, *self.optimal, *self.equal_tokens)),
+            *(point.facts() for point in self.points),
+            *(choice.facts() for choice in self.optimal),
+            *(comparison.facts() for comparison in self.equal_tokens),
             *({"kind": "flips", **flip} for flip in self.flips),
         ]
 
