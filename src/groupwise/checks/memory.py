@@ -1,4 +1,4 @@
-"""How much memory a recipe will need, part by part, from the model's configuration alone: no weight is loaded.
+"""Memory that a recipe will need, part by part, from the model's configuration alone: no weight is loaded.
 
 A step has two phases. Sampling holds weights, optimizer moments, keys and values; training holds weights, moments,
 gradients, activations of one micro-batch and a chunk of logits. The peak is the larger of the two.
@@ -53,15 +53,15 @@ class MemoryPlan:
     """Predicted bytes by part."""
 
     weights: Mapping[str, int]
-    """What stays all the time: policy, optimizer, reference, reward models, critic and its optimizer."""
+    """Always held: policy, optimizer, reference, reward models, critic and its optimizer."""
     sampling: Mapping[str, int]
-    """What sampling needs on top."""
+    """Additional bytes of sampling."""
     training: Mapping[str, int]
-    """What an update needs on top."""
+    """Additional bytes of an update."""
     checkpointing: bool
-    """Whether the layers compute themselves again in the backward of the largest micro-batch."""
+    """True if layers are recomputed in the backward of the largest micro-batch."""
     offloaded: Mapping[str, int] = field(default_factory=dict)
-    """What lies in the processor's memory, where the rest is on a card."""
+    """Bytes in the processor's memory, where the rest is on a card."""
 
     @property
     def peak(self) -> int:
@@ -139,7 +139,7 @@ REHEARSAL = "policy's bits, while servers rehearse"
 
 
 def _servers(engine: VllmConfig, size: ModelSize) -> dict[str, int]:
-    """What servers hold that the run starts on this machine; each has a head of its own."""
+    """Return the memory of servers that the run starts on this machine; each has a head of its own."""
     if not engine.launch:
         return {}
     text = size.config.get_text_config()
@@ -156,7 +156,7 @@ class _Learns(NamedTuple):
 
     policy: int
     beside: int
-    """Of each model that is trained beside it."""
+    """Weights of each model that is trained beside the policy."""
 
     @classmethod
     def of(cls, recipe: RlRecipe, size: ModelSize) -> Self:
@@ -174,12 +174,12 @@ def _step_rewards_size(config: StepRewardsConfig) -> int:
 
 
 def _held_of(keys_and_values: int, text: Any) -> int:
-    """What of the cache stays with the process after sampling; every layer has a block of keys and one of values."""
+    """Return the part of the cache that stays after sampling; every layer has a block of keys and one of values."""
     return keys_and_values if keys_and_values <= 2 * text.num_hidden_layers * LARGEST_HELD else 0
 
 
 def _head_rows(tokens: int, text: Any) -> int:
-    """Of a micro-batch's tokens those whose logits exist at one time."""
+    """Return the number of a micro-batch's tokens whose logits exist at one time."""
     return min(max(1, MAX_LOGITS // int(text.vocab_size)), tokens)
 
 

@@ -1,4 +1,4 @@
-"""What a bug report needs to say about a machine: `groupwise doctor --environment`.
+"""Facts of a machine for a bug report: `groupwise doctor --environment`.
 
 Each fact is found by itself. What cannot be found here, or does not work, is said in its place and hides nothing else.
 """
@@ -63,7 +63,7 @@ def _version(name: str) -> str:
 
 
 def torch_build() -> dict[str, Any]:
-    """Which torch this is, what it was built for, and what it sees."""
+    """Return the version of torch, its build and the cards that it sees."""
     import torch
 
     cards = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]

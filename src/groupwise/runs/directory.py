@@ -59,7 +59,7 @@ PROVENANCE = "provenance.json"
 
 
 def seed_directory(directory: str | Path, seed: int) -> Path:
-    """Where a pipeline that runs with several seeds keeps what one of them makes."""
+    """Return the directory of one seed of a pipeline that runs with several."""
     return Path(directory) / f"seed-{seed}"
 
 
@@ -97,7 +97,7 @@ class RunDirectory:
 
     @property
     def index(self) -> LineFile:
-        """What the files of completions hold; `runs.records` reads it."""
+        """Index of the files of completions; `runs.records` reads it."""
         return LineFile(self.path / "rollouts" / "index.jsonl")
 
     def rollouts(self, step: int) -> Path:

@@ -1,4 +1,4 @@
-"""What a file of completions holds, group by group: the lines of `rollouts/index.jsonl`.
+"""Index of the files of completions, group by group: the lines of `rollouts/index.jsonl`.
 
 A list of steps and groups opens from these lines alone; a completion is then one row group of one parquet file. The
 same entries are made of the file itself where there is no index, so a run without an index has one, too.
@@ -19,14 +19,14 @@ from groupwise.runs.ledger import Lines
 from groupwise.types import FinishReason, Outcome
 
 SCHEMA_NUMBER = 1
-"""Of the files of completions and of their index."""
+"""Schema of the files of completions and of their index."""
 Flat = Literal["right", "wrong", "equal", "failed"]
-"""Why a group has no signal: all judged completions are correct, none is, their rewards are equal for another reason,
+"""Reason why a group has no signal: all judged completions are correct, none is, their rewards are equal otherwise,
 or none was judged."""
 
 
 def flat_because(outcomes: Sequence[Outcome], rewards: Sequence[float | None]) -> Flat | None:
-    """Why no two judged completions of a group earned different rewards; None where two did.
+    """Return the reason why no two judged completions earned different rewards; None where two did.
 
     >>> flat_because([Outcome.CORRECT, Outcome.CRASHED], [1.0, None])
     'right'
@@ -70,13 +70,13 @@ class GroupEntry:
     advantage: float | None
     """Largest absolute advantage of a completion; None where there is none (evaluations)."""
     flat: Flat | None
-    """Why it has no signal; None where it has one."""
+    """Reason why it has no signal; None where it has one."""
     discarded: str | None
-    """Why it was sampled and not trained on; None where it was kept. `Discarded` says what the words mean."""
+    """Reason why it was sampled and not trained on, as in `row.Discarded`; None where it was kept."""
 
     @classmethod
     def of(cls, rows: Sequence[Mapping[str, Any]], row_group: int, first_row: int) -> Self:
-        """Of a group's rows, which have `LIGHT` columns."""
+        """Return the entry of a group's rows, which have `LIGHT` columns."""
         outcomes, rewards = [Outcome(row["outcome"]) for row in rows], [_finite(row["reward"]) for row in rows]
         judged = [reward for reward in rewards if reward is not None]
         trained = [row["trained"] for row in rows if row.get("trained") is not None]
@@ -119,7 +119,6 @@ class GroupEntry:
         return entry
 
     def facts(self) -> dict[str, Any]:
-        """As JSON."""
         return asdict(self)
 
 

@@ -60,7 +60,7 @@ class Evaluation:
 
 @dataclass(slots=True)
 class Records:
-    """What one run recorded. Make it with `open`; it may be kept for as long as the run is looked at."""
+    """Recorded files of one run. Make it with `open`; it may be kept for as long as the run is looked at."""
 
     directory: RunDirectory
     """Paths of the run's files."""
@@ -125,7 +125,7 @@ class Records:
 
     @property
     def damage(self) -> list[Damage]:
-        """What could not be read: the line files as they are now, and every file of completions that was asked for."""
+        """Unreadable files and lines: of the line files as they are now, and of the files of completions asked for."""
         lines = [one for file in (self._metrics, self._ledger, self._index) for one in file.read()[1]]
         return [*lines, *self._found.values()]
 
@@ -303,7 +303,7 @@ class Records:
         return read_columns(self._file(at), columns)
 
     def listed(self, at: At) -> dict[str, list[Any]]:
-        """What a list shows of all completions there, a value each: the columns of `LISTED`, texts cut short.
+        """Return the columns of `LISTED` of all completions there, texts cut short, for a list.
 
         Raises:
             ConfigError: nothing was recorded there; says what is.
@@ -348,7 +348,6 @@ class Records:
         raise ConfigError(f"{self.path} has no completions of {name}; recorded are {recorded}")
 
     def _indexed(self, path: Path, size: int) -> list[GroupEntry] | None:
-        """What the index says of a file; None where it says nothing, or speaks of another file of this name."""
         for number, line in reversed(self._index.read()[0]):
             if line.get("name") != path.stem:
                 continue

@@ -81,7 +81,7 @@ SCHEMA = pa.schema(
 
 
 TokenColumns = Literal["all", "sampled", "none"]
-"""What is written of every token: all there is, what the sampler knew, or nothing."""
+"""Token columns that are written: all, those of the sampler, or none."""
 OF_SAMPLING = frozenset(
     {"prompt_token_ids", "token_ids", "sampling_logprobs", "entropy", "sampled", "token_advantages"}
 )
@@ -98,7 +98,7 @@ class Detailed:
 
     group: ScoredGroup | AdvantagedGroup
     discarded: str | None = None
-    """Why it was not kept; None where it was."""
+    """Reason why it was not kept; None where it was."""
     prompt_token_ends: NDArray[Any] | None = None
     completions: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
     """For each completion further columns by name, arrays (T,) with NaN where nothing was measured; empty: none."""
@@ -182,7 +182,7 @@ LISTED: Mapping[str, type | tuple[type, ...]] = {
 MOST_LISTED_TEXT = 160
 """Characters of a completion that a list shows."""
 MOST_LISTED_BYTES = 64_000_000
-"""Of the columns; what claims to be larger is not unpacked."""
+"""Largest size of the columns in bytes; larger ones are not unpacked."""
 
 
 def packed_list(rows: Sequence[Mapping[str, Any]]) -> bytes:

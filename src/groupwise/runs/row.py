@@ -69,7 +69,7 @@ class Row:
     measures: Mapping[str, float] = field(default_factory=dict)
     """Measurements of parts before weights and gates, and disagreements between verifiers."""
     steps: tuple[tuple[int, float], ...] | None = None
-    """Of each step its end in prefill and text, in code points, and its reward; the last one's is the outcome."""
+    """End of each step in prefill and text, in code points, and its reward; the last one's is the outcome."""
     advantage: float | None = None
     """Mean over the sampled tokens; None in evaluations and where the completion was not judged."""
     discarded: str | None = None
@@ -89,17 +89,16 @@ class Row:
     sampled: NDArray[np.bool_] | None = None
     """(T,) False at tokens of tools' results."""
     sampling_logprobs: Values | None = None
-    """Of the sampler."""
     entropy: Values | None = None
-    """Of the distribution that the token was drawn from, nats; None where the engine does not measure it."""
+    """Entropy of the distribution that the token was drawn from, nats; None where the engine does not measure it."""
     token_advantages: Values | None = None
     """Advantage of each token."""
     trainer_logprobs: Values | None = None
-    """Of the trainer on the weights that sampled, as the step's first update (or the pass before it) computed them."""
+    """The trainer's, on the weights that sampled, from the step's first update or the pass before it."""
     ref_logprobs: Values | None = None
-    """Of the frozen reference, as the last update computed them."""
+    """The frozen reference's, from the last update."""
     after_logprobs: Values | None = None
-    """Of the trainer after the step's last update: one forward more, made only where `record.after_every` asks for it.
+    """The trainer's after the step's last update: one forward more, made only where `record.after_every` asks for it.
     """
     ratio: Values | None = None
     """π / π_old as the last update of this completion computed it (of the sequence, where the policy loss works with

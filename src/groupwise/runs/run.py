@@ -63,11 +63,11 @@ class Table:
         return values
 
     def to_arrow(self) -> pa.Table:
-        """As a `pyarrow.Table`."""
+        """Return the `pyarrow.Table`."""
         return self.arrow
 
     def to_pandas(self) -> Any:
-        """As a `pandas.DataFrame`.
+        """Return a `pandas.DataFrame`.
 
         Raises:
             ConfigError: pandas is not installed.

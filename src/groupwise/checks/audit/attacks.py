@@ -1,4 +1,4 @@
-"""What a model may write to be paid without being right: one function per kind of attack, on one problem each.
+"""Texts that a model may write to be paid without being right: one function per kind of attack, on one problem each.
 
 To add an attack: a line in one of the functions; a new kind: a function here and a line in `KINDS`.
 """
@@ -240,7 +240,6 @@ def _texts(form: Form, kinds: Kinds) -> Iterator[tuple[str, bool | None, str]]:
 
 
 def _is_right_anyway(form: Form, text: str, extraction: Extraction) -> bool:
-    """Where the recipe chose to read the last number anywhere, a text that ends in the right one is no attack."""
     if extraction != "last_number":
         return False
     return extract(text, extraction).answer == extract(form.answer(form.problem.reference), extraction).answer

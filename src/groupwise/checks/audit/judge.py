@@ -22,7 +22,7 @@ from groupwise.verifiers.extraction import extract
 from groupwise.verifiers.math.second_opinion import second_opinion
 
 Differs = Callable[[str, str], bool]
-"""Whether the second text is certainly no right answer where the first is the reference answer."""
+"""Returns True if the second text is certainly no right answer where the first is the reference answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Form:
 
     @property
     def thinks(self) -> bool:
-        """Whether the form has reasoning tags at all."""
+        """True if the form has reasoning tags."""
         return "</think>" in self.answer(self.problem.reference)
 
     @property
@@ -87,14 +87,14 @@ class Case:
 
     name: str
     group: str
-    """What it is counted under: the tier of a file's row, or the kind of an attack."""
+    """Name for counting: the tier of a file's row, or the kind of an attack."""
     problem: Problem
     text: str
     """The prompt's prefill and the completion."""
     expected: bool | None
-    """Whether it must be judged correct; None when any verdict will do: shown apart, never a miss."""
+    """True if it must be judged correct; None when any verdict will do: shown apart, never a miss."""
     note: str = ""
-    """Why it is undecided, or what the row says of itself."""
+    """Reason why it is undecided, or the note of its row."""
 
 
 def load_cases(paths: Sequence[Path], extraction: Extraction = "boxed", tiers: Sequence[str] = ()) -> list[Case]:
@@ -140,13 +140,13 @@ def _in_form(row: dict[str, Any], extraction: Extraction) -> str:
 
 
 SecondOpinion = Callable[[Case], bool | None]
-"""Whether a case's answer is right, by a checker that shares nothing with the verifier; None: it cannot say."""
+"""Returns True if a case's answer is right by a checker that shares no code with the verifier; None: unknown."""
 LONGEST = 200
 """Characters of an answer up to which there is a second opinion; what is longer is an attack on time."""
 
 
 class Miss(StrEnum):
-    """What can be wrong with a verdict, the worst first."""
+    """Faults of a verdict, the worst first."""
 
     FILE_WRITTEN = "file written"
     """The completion was executed: it made the canary file."""
@@ -162,13 +162,13 @@ class Miss(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of a case."""
+    """A case with its verdict."""
 
     case: Case
     verdict: Verdict
     seconds: float
     miss: Miss | None
-    """What is wrong with the verdict; None when nothing is, or the case is undecided."""
+    """Fault of the verdict; None without one, or where the case is undecided."""
     second: bool | None = None
     """The second opinion."""
 
@@ -192,7 +192,7 @@ class Canary:
         self.paths = (folder / "canary", Path(f"gwcanary{os.getpid()}"))
 
     def written(self) -> bool:
-        """Whether one of them exists; it is removed."""
+        """Return True if one of them exists, and remove it."""
         files = [path for path in self.paths if path.exists()]
         for path in files:
             path.unlink()
@@ -232,7 +232,7 @@ def _timed(verifier: Verifier, case: Case) -> tuple[Verdict, float]:
 
 
 def _miss(case: Case, verdict: Verdict, seconds: float, limits: Limits) -> Miss | None:
-    """What is wrong; an attack that the verifier's own deadline stops is not paid, so it is no miss."""
+    """Return the fault of a verdict; an attack that the verifier's deadline stops is not paid, so it is no miss."""
     if case.expected is None:
         return None
     if seconds >= limits.verdict_s or (limits.timeout_is_hang and verdict.outcome is Outcome.TIMEOUT):
@@ -245,7 +245,7 @@ def _miss(case: Case, verdict: Verdict, seconds: float, limits: Limits) -> Miss 
 
 
 def differs_for(verifier: str) -> Differs:
-    """How attacks on a verifier know that an answer is wrong."""
+    """Return the comparison by which attacks on a verifier know that an answer is wrong."""
     if verifier != "math":
         return differs_as_number
     return lambda reference, answer: second_opinion(reference, answer) is False

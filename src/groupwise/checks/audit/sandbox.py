@@ -26,21 +26,21 @@ class NamedProbe(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SandboxAudit:
-    """What an audit of the sandbox found; its self-test held, for without that nothing runs."""
+    """Result of an audit of the sandbox; its self-test held, for without that nothing runs."""
 
     sandbox: SandboxConfig
-    """How programs were confined."""
+    """Tier of the sandbox."""
     probes: tuple[NamedProbe, ...]
     """Every program, in the order of the files."""
 
     @property
     def passed(self) -> bool:
-        """Whether every program was refused or contained."""
+        """True if every program was refused or contained."""
         return all(probe.result.contained for probe in self.probes)
 
     @property
     def verdict(self) -> str:
-        """What came out, in a sentence or two."""
+        """The verdict in a sentence or two."""
         start = f"The self-test of the sandbox ({self.sandbox.tier}) holds"
         if not self.probes:
             return f"{start}; name files of probes to try more programs."
@@ -49,7 +49,7 @@ class SandboxAudit:
         return f"{start}. {'Passed' if self.passed else 'Not passed'}: {counts}."
 
     def as_dict(self) -> dict[str, Any]:
-        """What `groupwise audit sandbox --json` prints."""
+        """Return the JSON of `groupwise audit sandbox --json`."""
         rows = [
             {"id": result.id, "name": name, "contained": result.contained, "evidence": result.evidence}
             for name, result in self.probes
@@ -58,10 +58,10 @@ class SandboxAudit:
 
 
 class _Settings(Section):
-    """What can be set."""
+    """Settings."""
 
     sandbox: SandboxConfig = SandboxConfig()
-    """How programs are confined."""
+    """The sandbox."""
 
 
 def audit_sandbox(probes: Sequence[str | Path] = (), changes: Changes = ()) -> SandboxAudit:

@@ -131,7 +131,7 @@ def _share(count: int, of: int) -> Estimate:
 
 
 def outcomes(results: Sequence[Result]) -> dict[str, int]:
-    """How many results have each outcome."""
+    """Count results by outcome."""
     return {str(outcome): count for outcome, count in sorted(Counter(r.verdict.outcome for r in results).items())}
 
 
@@ -193,7 +193,7 @@ def _as_json(result: Result, explanation: Sequence[str]) -> dict[str, Any]:
 
 
 def verdict_line(summary: Summary) -> str:
-    """What came out, in one sentence."""
+    """Return the verdict in one sentence."""
     total, left = summary.total, summary.num_cases - len(summary.results)
     if left:
         return f"Not passed: ended early after too many hangs; {left} of {summary.num_cases} cases were not judged."
@@ -215,12 +215,12 @@ def milliseconds(latency: Mapping[str, float]) -> str:
 
 
 def agreement_line(summary: Summary) -> str:
-    """How often a second, independent checker agrees; empty where there is none."""
+    """Return how often a second, independent checker agrees; empty where there is none."""
     agreed, told = summary.agreement
     return f"agrees with {agreed} of {told} verdicts that it can check" if told else ""
 
 
 def others(one: Tally) -> str:
-    """What else happened to a group's cases."""
+    """Return other events among a group's cases, in words."""
     found = [f"{count} × {miss}" for miss, count in one.other.items()]
     return ", ".join([*found, *([f"{one.stopped} stopped by the deadline"] if one.stopped else [])])

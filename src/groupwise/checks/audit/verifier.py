@@ -34,36 +34,35 @@ expression that equals the answer."""
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What an audit found."""
+    """Result of an audit."""
 
     verifier: str
     cases: str
-    """Where the cases came from: the names of their files, or `attacks`."""
+    """Source of the cases: the names of their files, or `attacks`."""
     summary: Summary
     """Every case with its verdict, and their counts."""
     explanations: tuple[tuple[str, ...], ...]
-    """Of each miss, in the order of `summary.misses`, how its verdict came about."""
+    """Derivation of the verdict of each miss, in the order of `summary.misses`."""
     recipe: str
     """The settings of verifier and task, as TOML."""
 
     @property
     def passed(self) -> bool:
-        """Whether every decided case has its expected verdict."""
+        """True if every decided case has its expected verdict."""
         return self.summary.passed
 
     @property
     def title(self) -> str:
-        """What was audited, with what."""
         return f"audit of {self.verifier}: {self.cases}"
 
     def as_dict(self) -> dict[str, Any]:
-        """What `groupwise audit --json` prints."""
+        """Return the JSON of `groupwise audit --json`."""
         return {"verifier": self.verifier, **as_json(self.summary, self.explanations)}
 
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """What is asked for."""
+    """Arguments of `audit_verifier`."""
 
     verifier: str
     cases: tuple[Path, ...]
@@ -80,7 +79,6 @@ class _Request:
 
     @property
     def source(self) -> str:
-        """Where its cases come from."""
         if not self.cases:
             return "attacks"
         tiers = f", tier {' and '.join(self.tiers)}" if self.tiers else ""
@@ -88,12 +86,12 @@ class _Request:
 
 
 class _Settings(Section):
-    """What can be set."""
+    """Settings."""
 
     task: TaskOptions | None = None
-    """Where the attacked problems come from."""
+    """Source of the attacked problems."""
     verifier: Annotated[VerifierConfig, VERIFIERS]
-    """How completions are judged."""
+    """The verifier."""
 
 
 def audit_verifier(

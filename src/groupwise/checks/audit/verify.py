@@ -17,17 +17,17 @@ from groupwise.verifiers.math import MathVerifier
 
 
 class _Settings(Section):
-    """What can be set."""
+    """Settings."""
 
     verifier: Annotated[VerifierConfig, VERIFIERS]
-    """How the completion is judged."""
+    """The verifier."""
 
 
 class _DataSettings(_Settings):
-    """What can be set where the reference answers of a file are checked."""
+    """Settings of a check of the reference answers of a file."""
 
     task: JsonlConfig
-    """Which fields hold question and answer."""
+    """The fields of question and answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Explained:
     """One sentence per step."""
 
     def as_dict(self) -> dict[str, Any]:
-        """What `groupwise verify --json` prints."""
+        """Return the JSON of `groupwise verify --json`."""
         return {
             "outcome": self.verdict.outcome,
             "reward": self.verdict.reward,

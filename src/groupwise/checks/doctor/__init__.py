@@ -26,7 +26,7 @@ RULES: dict[str, Rule] = {
 
 
 class Diagnosis(NamedTuple):
-    """What the rules say of a run."""
+    """Findings of the rules on a run."""
 
     findings: tuple[Finding, ...]
     """The worst first, then the earliest."""

@@ -55,7 +55,7 @@ def entropy_collapse(run: RunFacts) -> Finding | None:
 
 
 def _was_worth_it(run: RunFacts) -> bool:
-    """Whether the pass rate has gained, and entropy fell while it did: a quarter or more of it is left since."""
+    """Return True if the pass rate gained while entropy fell, and a quarter or more of the gain is left."""
     steps = [step for step in run.steps if step.number("sampled_correct") is not None]
     entropy, correct = ([step.number(name) or 0.0 for step in steps] for name in ("entropy", "sampled_correct"))
     if gains(run) >= SURE and recent(correct) - start(correct) < 0.1:
@@ -67,7 +67,7 @@ def _was_worth_it(run: RunFacts) -> bool:
 
 
 def _narrows(run: RunFacts) -> bool:
-    """Whether a group gives fewer different answers than it did."""
+    """Return True if groups give fewer different answers than at the start."""
     distinct = [fmean(group.distinct for group in step.groups) for step in run.steps if step.groups]
     return not distinct or (falls(distinct) < LIKELY and recent(distinct) < start(distinct))
 
@@ -102,7 +102,7 @@ def entropy_explosion(run: RunFacts) -> Finding | None:
 
 
 def _heads_for(times: float, run: RunFacts, series: Sequence[float]) -> bool:
-    """Whether a rise gets to this many times the start before the run ends, while the pass rate falls."""
+    """Return True if the rise reaches this many times the start before the run ends, while the pass rate falls."""
     lately = [math.log(max(value, 1e-9)) for value in series[-4 * WINDOW :]]
     speed = slope(lately)
     if speed <= 0 or rises(lately) >= SURE:

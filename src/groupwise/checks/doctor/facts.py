@@ -1,4 +1,4 @@
-"""What the rules read: a run's recorded numbers, step by step, with the few facts of completions that they need.
+"""Facts that the rules read: a run's recorded numbers, step by step, and its completions at both ends.
 
 Everything comes from the run directory. What was not recorded is None or missing, and a rule that needs it is silent
 and named among those that could not be judged.
@@ -37,7 +37,7 @@ SHOWN = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionFacts:
-    """What the rules need of one completion."""
+    """A recorded completion with what its text reveals."""
 
     problem: str
     sample: int
@@ -48,11 +48,10 @@ class CompletionFacts:
     num_tokens: int | None
     """None where it was not recorded."""
     loops: bool
-    """Whether its text ends in a phrase that it repeats over and over."""
+    """True if the text ends in a phrase repeated over and over."""
     empty: bool
-    """Whether it has no text."""
     strays: bool = False
-    """Whether it has a word in another script than its problem's language; False where that is not known."""
+    """True if it has a word in another script than its problem's language; False where that is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,7 @@ class GroupFacts:
 
     @property
     def flat(self) -> Flat | None:
-        """Why it has no signal; None where it has one."""
+        """Reason why it has no signal; None where it has one."""
         return flat_because([c.outcome for c in self.completions], [c.reward for c in self.completions])
 
     @property
@@ -94,12 +93,11 @@ class StepFacts:
 
     @property
     def completions(self) -> list[CompletionFacts]:
-        """Of all groups."""
         return [completion for group in self.groups for completion in group.completions]
 
     @property
     def num_completions(self) -> int:
-        """How many there are, also where the completions themselves were not read; 0 where that is not known."""
+        """Number of completions, also where they were not read; 0 where it is unknown."""
         length = (self.line.get("distributions") or {}).get("length")
         return int(length["num"]) if isinstance(length, Mapping) and "num" in length else len(self.completions)
 
@@ -124,7 +122,7 @@ class RunFacts:
     steps: tuple[StepFacts, ...]
     dev: tuple[DevFacts, ...]
     damage: tuple[str, ...] = ()
-    """What of its files is damaged, missing or contradictory, a sentence each."""
+    """Damaged, missing or contradictory files, a sentence each."""
 
     def key(self, dotted: str, default: Any = None) -> Any:
         """A value of the recipe; the default where it has none."""
@@ -216,7 +214,7 @@ def _strays(text: str, language: str) -> bool:
 
 
 def ends_in_loop(text: str, times: int = 4, least: int = 24) -> bool:
-    """Whether a text ends in one phrase, said at least this often, which fills at least this many characters.
+    """Return True if a text ends in one phrase, repeated at least `times` times over at least `least` characters.
 
     >>> ends_in_loop("So " + "wait, " * 8), ends_in_loop("1 + 1 = 2")
     (True, False)
@@ -245,7 +243,7 @@ def read_dev(records: Records, line: Mapping[str, Any]) -> DevFacts:
 
 
 def damage_of(records: Records, steps: Sequence[int]) -> tuple[str, ...]:
-    """What the record of a run lacks, or contradicts."""
+    """Return what the record of a run lacks or contradicts, a sentence each."""
     found = [f"{one.file}{f', line {one.line}' if one.line else ''}: {one.what}" for one in records.damage]
     try:
         records.directory.ledger.check()

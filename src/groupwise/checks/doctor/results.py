@@ -81,7 +81,7 @@ def plateau(run: RunFacts) -> Finding | None:
 
 
 PHASES = {"generate_s": "sampling", "verify_s": "verifying", "train_s": "training"}
-"""What a step spends its time on, by the field of its line."""
+"""Phases of a step, by the field of its line."""
 BUSY = 0.5
 """Cores that other programs use from which on they may be what slows a step down."""
 
@@ -131,7 +131,7 @@ def _middle(values: Sequence[float]) -> float:
 
 
 def record_damaged(run: RunFacts) -> Finding | None:
-    """What the run wrote is not what is there."""
+    """Report files that were changed, cut or lost."""
     if not run.damage:
         return None
     return Finding(

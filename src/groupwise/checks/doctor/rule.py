@@ -1,4 +1,4 @@
-"""What a rule is, and what rules share."""
+"""The class of rules, and the statistics that they share."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ class Rule:
     says: str
     """The symptom, in a sentence."""
     statistic: str
-    """What is computed."""
+    """Description of the statistic."""
     thresholds: str
     """From where on it is a note, a warning, critical."""
     source: str
@@ -36,7 +36,7 @@ class Rule:
     advice: tuple[Advice, ...]
 
     def missing(self, run: RunFacts) -> list[str]:
-        """What the run did not record of what the rule needs."""
+        """Return the names of what the rule needs and the run did not record."""
         return [name for name in self.needs if not _there(run, name)]
 
     def __call__(self, run: RunFacts) -> Finding | None:
@@ -72,7 +72,7 @@ def start(values: Sequence[float], size: int = WINDOW) -> float:
 
 
 def improves(run: RunFacts) -> bool:
-    """Whether dev or the pass rate in training rises, or has risen, as far as one can tell.
+    """Return True if dev or the pass rate in training rises, or has risen, as far as the numbers show.
 
     The best of a few evaluations says that dev rises; of many, one is the best by chance, and a run that has them has
     steps enough for a sure rise.
@@ -85,14 +85,14 @@ def improves(run: RunFacts) -> bool:
 
 
 def worsens(run: RunFacts) -> bool:
-    """Whether the pass rate in training falls, or dev fell clearly below its best."""
+    """Return True if the pass rate in training falls, or dev fell clearly below its best."""
     dev, correct = [one.pass_at_1 for one in run.dev], run.values("sampled_correct")
     lately = correct[-max(2 * WINDOW, len(correct) // 3) :]
     return falls(lately) < LIKELY or (len(dev) > 1 and dev[-1] < max(dev) - 0.1)
 
 
 def has_gained(run: RunFacts) -> bool:
-    """Whether the run as a whole has led somewhere: the pass rate surely rises over it, or dev is above its start.
+    """Return True if the pass rate surely rises over the whole run, or dev is above its start.
 
     For what is bad from the first step on: a rise of the last steps alone comes by chance in one of twenty runs.
     """

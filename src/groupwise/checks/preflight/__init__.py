@@ -72,7 +72,7 @@ def preflight(
 
 
 def _hopeless(check: Check, findings: Collection[Finding]) -> str:
-    """Why a check cannot be done after what others found; empty where it can."""
+    """Return why a check cannot be done after what others found; empty where it can."""
     heavy = check.cost in NEEDS_MEMORY
     if heavy and any(one.check == MACHINE.name and one.severity is Severity.CRITICAL for one in findings):
         return "the machine would not bear it"

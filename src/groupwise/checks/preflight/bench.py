@@ -24,19 +24,19 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class PreflightOptions:
-    """How much is sampled, and what time costs."""
+    """Sizes of the sample, and the price of time."""
 
     num_problems: int = 32
     """Training problems that are sampled."""
     num_samples: int = 16
     """Least completions of each; a larger group size counts."""
     price_per_hour: float | None = None
-    """What an hour of this machine costs; None: not known."""
+    """Price of an hour of this machine; None: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """What the model makes of some training problems before any training."""
+    """Completions of some training problems before any training."""
 
     groups: tuple[ScoredGroup, ...]
     seconds: Seconds
@@ -86,7 +86,7 @@ class Bench:
 
     @property
     def verifier(self) -> Verifier:
-        """What judges, checked against the training problems as training does."""
+        """The verifier, checked against the training problems as training does."""
 
         def make() -> Verifier:
             verifier = self._stack.enter_context(make_verifier(self.recipe.verifier))
@@ -107,7 +107,7 @@ class Bench:
 
     @property
     def actors(self) -> Actors:
-        """What samples and judges."""
+        """Policy and verifier."""
         return self._once(
             "actors",
             lambda: Actors.of(self.policy, self.task.template, self.verifier, self.recipe.engine),
@@ -133,7 +133,7 @@ class Bench:
 
 
 class Checked(NamedTuple):
-    """What a check found."""
+    """Result of a check."""
 
     figures: Mapping[str, Any]
     """Numbers and texts by name, as JSON; shown whether or not anything is wrong."""
@@ -141,7 +141,7 @@ class Checked(NamedTuple):
 
 
 Cost = Literal["free", "verifier", "model", "step"]
-"""What a check needs: the recipe and its problems; the verifier; the model and a sample; steps on a copy."""
+"""Needs of a check: the recipe and its problems; the verifier; the model and a sample; steps on a copy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,11 +150,11 @@ class Check:
 
     name: str
     says: str
-    """What it looks at, in a sentence."""
+    """Description, in a sentence."""
     cost: Cost
     run: Callable[[Bench], Checked]
     source: str = ""
-    """Where its bounds are from."""
+    """Source of its bounds."""
 
 
 Verdict = Literal["GO", "GO WITH WARNINGS", "NO-GO"]
@@ -171,18 +171,17 @@ class Preflight:
     not_done: Mapping[str, str] = field(default_factory=dict)
     """Checks that could not be done, and why."""
     seconds: Mapping[str, float] = field(default_factory=dict)
-    """What each check took."""
+    """Seconds of each check."""
 
     @property
     def verdict(self) -> Verdict:
-        """What the heaviest finding decides."""
+        """Verdict of the heaviest finding."""
         levels = {finding.severity for finding in self.findings}
         if Severity.CRITICAL in levels:
             return "NO-GO"
         return "GO WITH WARNINGS" if Severity.WARNING in levels else "GO"
 
     def facts(self) -> dict[str, Any]:
-        """As JSON."""
         return {
             "verdict": self.verdict, "findings": [one.facts() for one in self.findings], "figures": self.figures,
             "not_done": self.not_done, "seconds": {name: round(s, 3) for name, s in self.seconds.items()},

@@ -23,7 +23,7 @@ REPEATED = 0.01
 
 
 def same(question: str) -> str:
-    r"""What a question is compared by: case, spaces and the form of letters do not tell questions apart.
+    r"""Return the form in which questions are compared: without case, spaces and forms of letters.
 
     >>> same("What  is\n１ + 1? ")
     'what is 1 + 1?'
@@ -244,7 +244,7 @@ def _bos(bench: Bench, written: Sequence[Prompt]) -> Iterator[Finding]:
 
 
 def _ends(bench: Bench) -> Iterator[Finding]:
-    """Whether the token with which the chat template ends an answer is one that ends a completion."""
+    """Find a chat template that ends answers with a token that ends no completion."""
     policy, template = bench.policy, bench.task.template
     if not template.chat:
         return

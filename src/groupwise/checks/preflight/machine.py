@@ -21,7 +21,7 @@ from groupwise.trainers import trainer_of
 from groupwise.trainers.rl_recipe import RlRecipe
 
 LIBRARIES = 500 * MIB
-"""What torch and transformers hold themselves on a processor; a good part is there before the plan's first byte."""
+"""Memory of torch and transformers themselves on a processor; much of it is taken before the plan's first byte."""
 TIGHT = 0.8
 """Share of what is free from which on a need is worth a warning."""
 BUSY = 0.5
@@ -29,7 +29,7 @@ BUSY = 0.5
 CHARACTERS_PER_TOKEN = 4
 """For a guess at a prompt's length before a tokenizer is loaded."""
 BYTES_PER_TOKEN = {"all": 48, "sampled": 32, "none": 26}
-"""Of recorded completions, by record.tokens: the demo's files have 34 to 44, texts and verdicts included."""
+"""Bytes per token of recorded completions, by record.tokens: the demo's files have 34 to 44, and texts."""
 LOOK_S = 0.3
 
 

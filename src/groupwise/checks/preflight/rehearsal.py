@@ -68,7 +68,6 @@ def _finding(severity: Severity, evidence: str, means: str, *changes: Advice) ->
 
 
 def _kls(steps: Sequence[Mapping[str, Any]]) -> list[float]:
-    """Of the steps with a signal; infinite where it was no number."""
     taught = [step["distributions"] for step in steps if step["signal"] > 0]
     odd = [math.inf for one in taught if "kl_after_updates" in one.get("not_finite", ())]
     return [*(one["kl_after_updates"] for one in taught if one["kl_after_updates"] is not None), *odd]
@@ -84,7 +83,7 @@ def _update_figures(steps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _update(bench: Bench, steps: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
-    """Whether an update has the size of one."""
+    """Find updates that are too large or too small."""
     values, lr = _kls(steps), bench.recipe.optimizer.lr
     taught = [step for step in steps if step["signal"] > 0]
     if taught and all(step["grad_norm"] == 0 for step in taught):
@@ -127,7 +126,7 @@ def _seconds(step: Mapping[str, Any]) -> float:
 
 
 def _times(bench: Bench, steps: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], list[Finding]]:
-    """How long the run will take, what it will cost, and what takes the time."""
+    """Predict the duration and the cost of the run, and name the phases that dominate."""
     recipe = bench.recipe
     every = [_seconds(step) for step in steps]
     per_token = fmean((s["generate_s"] + s["verify_s"]) / max(1, s["sampled_tokens"]) for s in steps)

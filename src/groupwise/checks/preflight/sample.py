@@ -1,4 +1,4 @@
-"""What the model makes of the task before training: is there something to learn, and would one see it being learnt?"""
+"""The model on the task before training: is there something to learn, and would its learning be visible?"""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -85,7 +85,7 @@ def _rewards_of(groups: Sequence[ScoredGroup]) -> list[list[float]]:
 
 
 def _compares(bench: Bench) -> bool:
-    """Whether completions are compared within their group."""
+    """Return True if completions are compared within their group."""
     return isinstance(bench.recipe, GrpoRecipe) and bench.recipe.advantage.needs_rivals
 
 
@@ -135,7 +135,7 @@ def _nothing(bench: Bench, groups: Sequence[ScoredGroup], evidence: str) -> Find
 
 
 def _why(groups: Sequence[ScoredGroup]) -> str:
-    """Of the problems, how many are always and how many never solved in the sample."""
+    """Return the numbers of problems that are always and never solved in the sample."""
     correct, samples = _counts(groups)
     always = sum(c == n for c, n in zip(correct, samples, strict=True))
     return f"{always} of {len(groups)} problems are always solved, {correct.count(0)} never"

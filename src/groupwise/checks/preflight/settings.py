@@ -15,7 +15,7 @@ MANY_EPOCHS = 20
 
 
 def settings(bench: Bench) -> Checked:
-    """What can be said from the recipe alone."""
+    """Check the recipe alone."""
     recipe = bench.recipe
     found = [*_rate(recipe), *_padding(recipe), *_own_ends(recipe), *_style(recipe), *_rhythm(recipe), *_epochs(bench)]
     return Checked({"algorithm": recipe.algorithm, "passes over the problems": round(_passes(bench), 2)}, tuple(found))
@@ -44,7 +44,7 @@ answer behind ten true idle steps."""
 
 
 def _padding(recipe: RlRecipe) -> Iterator[Finding]:
-    """Whether true steps that lead nowhere earn more than a right answer does: DeepSeekMath §4.1.3 pays a sum."""
+    """Find true steps that lead nowhere and earn more than a right answer: DeepSeekMath §4.1.3 pays a sum."""
     if not isinstance(recipe, GrpoRecipe) or recipe.advantage.reads != "steps":
         return
     ends = [torch.arange(1, len(own) + 1) for own in PADDED]
@@ -63,7 +63,7 @@ def _padding(recipe: RlRecipe) -> Iterator[Finding]:
 
 
 def _own_ends(recipe: RlRecipe) -> Iterator[Finding]:
-    """Whether steps of somebody's own verifier are baselines, whose ends nobody else can check."""
+    """Find baselines at steps of a user's verifier, whose ends cannot be checked."""
     if not isinstance(recipe, GrpoRecipe) or not recipe.advantage.needs_decided_ends or recipe.step_rewards.path:
         return
     if Place.of(recipe.verifier.kind) is not None:
@@ -79,7 +79,7 @@ def _own_ends(recipe: RlRecipe) -> Iterator[Finding]:
 
 
 def _style(recipe: RlRecipe) -> Iterator[Finding]:
-    """Whether style alone may earn as much as a correct answer."""
+    """Find style rewards that may earn as much as a correct answer."""
     config = recipe.verifier
     parts = {name: part.weight for name, part in config.parts.items() if part.gate == "always" and part.weight > 0}
     if config.format_reward > 0:

@@ -20,7 +20,7 @@ from groupwise.trainers.base import Recipe
 from groupwise.trainers.rl_recipe import RlRecipe
 
 ALWAYS: tuple[Cost, ...] = ("free", "verifier")
-"""What is checked of a stage whose model is not there yet."""
+"""Costs of the checks of a stage whose model does not exist yet."""
 EVERYTHING: tuple[Cost, ...] = ("free", "verifier", "model", "step")
 
 
@@ -37,7 +37,7 @@ class Staged(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StageChecked:
-    """What was found of one stage."""
+    """Result of one stage."""
 
     name: str
     does: str
@@ -67,7 +67,7 @@ def preflight_stages(
 
 
 def verdict(found: Iterable[StageChecked]) -> str:
-    """That of the worst stage."""
+    """Return the verdict of the worst stage."""
     order = ("NO-GO", "GO WITH WARNINGS", "GO")
     said = {one.found.verdict for one in found}
     return next((one for one in order if one in said), "GO")
@@ -122,7 +122,6 @@ def _files(config: BaseModel) -> Iterator[Finding]:
 
 
 def _settings(config: BaseModel) -> Iterator[Finding]:
-    """What a trainer that is no reinforcement learning can contradict itself in."""
     if not isinstance(config, Recipe):
         return
     rate, steps = getattr(config, "optimizer", None), config.run.num_steps

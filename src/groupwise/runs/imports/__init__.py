@@ -27,18 +27,18 @@ WANTED = ("reward", "signal", "sampled_correct", "entropy", "kl", "clipped", "gr
 DEV = "dev"
 """The name of a scalar that is an evaluation's."""
 UNKNOWN = "unknown"
-"""Why a completion ended, where that was not recorded."""
+"""Finish reason of a completion of which none was recorded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What became of a run of another system."""
+    """Summary of an imported run."""
 
     num_steps: int
     num_completions: int
     num_evaluations: int
     lacks: tuple[str, ...]
-    """What it did not record."""
+    """Scalars that it did not record."""
 
 
 def write_imported(foreign: Foreign, system: str, source: Path, target: Path, correct: str | None) -> Imported:

@@ -37,7 +37,7 @@ class Foreign:
 
 
 class Correct(NamedTuple):
-    """What counts as a correct answer: a part or a measure above a bound."""
+    """Criterion of a correct answer: a part or a measure above a bound."""
 
     name: str
     above: float

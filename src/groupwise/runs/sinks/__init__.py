@@ -15,11 +15,11 @@ from pydantic import Field, StringConstraints
 from groupwise.config.kinds import Kinds, KindSection
 
 ESTIMATE = ("", "/low", "/high")
-"""What three numbers in a row are: a value and the ends of its 95 % interval."""
+"""Suffixes of three numbers in a row: a value and the ends of its 95 % interval."""
 
 
 class SinkConfig(KindSection):
-    """Where the run's metrics are shown, too. It does not change the run, and the run directory does not record it."""
+    """Another place that shows the run's metrics. It does not change the run, and is not recorded in its directory."""
 
     wait_s: float = Field(30.0, gt=0)
     """Most seconds that the run waits at its end until the sink has taken the last lines; then the sink is stopped, and
@@ -70,7 +70,7 @@ class SinkRun:
 
     @property
     def name(self) -> str:
-        """What the store calls the run: its directory, as the recipe writes it."""
+        """Name of the run in the store: its directory, as the recipe writes it."""
         return self.path.as_posix()
 
 
@@ -89,7 +89,7 @@ class Sink(ABC, Generic[ConfigT]):
 
     @property
     def held(self) -> int | None:
-        """How many lines of the run the store has already; it is given those after them.
+        """Number of lines of the run that the store has already; it is given those after them.
 
         None, where the store cannot say: as many as `write` has returned for so far.
         """

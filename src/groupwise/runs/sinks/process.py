@@ -21,16 +21,16 @@ from groupwise.runs.sinks import SinkConfig
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """How far a sink is."""
+    """Progress of a sink."""
 
     id: str
-    """Of the run, in the store."""
+    """The run's id in the store."""
     lines: int = 0
     """Lines that it took."""
     closed: bool = False
-    """Whether it took them all and was closed."""
+    """True if it took them all and was closed."""
     failed: str = ""
-    """Why it ended too early, in a sentence."""
+    """Reason for ending too early, in a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class SinkFiles:
 
     @property
     def log(self) -> Path:
-        """What the sink and its libraries print."""
+        """Output of the sink and its libraries."""
         return self.state.with_suffix(".log")
 
     def read(self) -> State:
@@ -147,7 +147,7 @@ class _Feed:
         _close(self.process)
 
     def ended(self, deadline: float) -> bool:
-        """Whether it took all lines before this time; if it still runs then, it is stopped."""
+        """Return True if it took all lines before this time; if it still runs then, it is stopped."""
         try:
             self.process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
@@ -157,7 +157,6 @@ class _Feed:
         return self.files.read().closed
 
     def reason(self) -> str:
-        """Why it ended too early."""
         status = self.process.returncode
         key = f"sinks.{self.files.name}.wait_s"
         late = f"it had not taken the last lines {self.config.wait_s:g} s after the run's end ({key})"

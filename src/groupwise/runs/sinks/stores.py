@@ -12,7 +12,7 @@ class WandbConfig(SinkConfig):
     """Weights & Biases; needs `pip install 'groupwise[wandb]'`."""
 
     kind: Literal["wandb"] = "wandb"
-    """Which sink."""
+    """Kind of sink."""
     project: str = "groupwise"
     """Its project."""
     entity: str | None = None
@@ -56,9 +56,9 @@ class TensorboardConfig(SinkConfig):
     """TensorBoard event files; needs `pip install 'groupwise[tensorboard]'`."""
 
     kind: Literal["tensorboard"] = "tensorboard"
-    """Which sink."""
+    """Kind of sink."""
     directory: str = ""
-    """Where the event files go; one directory for each run. Empty: `tensorboard` in the run directory."""
+    """Directory of the event files, one for each run. Empty: `tensorboard` in the run directory."""
 
 
 class Tensorboard(Sink[TensorboardConfig]):
@@ -93,7 +93,7 @@ class TrackioConfig(SinkConfig):
     """trackio; needs `pip install 'groupwise[trackio]'`. `trackio show` opens its dashboard."""
 
     kind: Literal["trackio"] = "trackio"
-    """Which sink."""
+    """Kind of sink."""
     project: str = "groupwise"
     """Its project."""
     group: str | None = None
@@ -149,7 +149,7 @@ class MlflowConfig(SinkConfig):
     """MLflow; needs `pip install 'groupwise[mlflow]'`. `mlflow ui` shows the default store."""
 
     kind: Literal["mlflow"] = "mlflow"
-    """Which sink."""
+    """Kind of sink."""
     tracking_uri: str = "sqlite:///mlflow.db"
     """A database, or the address of a tracking server; the default is MLflow's own, in the working directory."""
     experiment: str = "groupwise"
