@@ -21,8 +21,8 @@ import numpy as np
 from arms import every_seed, interval
 
 from groupwise.evaluation.metrics import by_family, summary
-from groupwise.evaluation.run_data import EvaluationData, load_run
 from groupwise.runs.directory import RunDirectory
+from groupwise.runs.records import Evaluation, Records
 from groupwise.trainers import grpo, load_recipe, train
 from groupwise.training.forward import per_token
 from groupwise.training.trace import UpdateTrace
@@ -108,7 +108,7 @@ def run_of(pipeline: Path, name: str) -> Path:
     return directory
 
 
-def figures(data: EvaluationData) -> dict[str, float]:
+def figures(data: Evaluation) -> dict[str, float]:
     """Return the figures that are compared."""
     families = {f"pass@1, {name}": mean.value for name, mean in by_family(data.rows).items()}
     found = summary(data.rows)
@@ -117,7 +117,7 @@ def figures(data: EvaluationData) -> dict[str, float]:
 
 def measured(pipeline: Path, name: str) -> dict[str, float]:
     """Figures of an arm before GRPO and after it."""
-    run = load_run(run_of(pipeline, name))
+    run = Records.open(run_of(pipeline, name)).intact()
     sides = {"before": run.test_before, "after": run.test_after}
     return {f"{key}, {side}": value for side, data in sides.items() if data for key, value in figures(data).items()}
 

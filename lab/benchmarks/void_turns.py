@@ -20,8 +20,8 @@ from statistics import fmean
 from arms import every_seed, interval
 
 from groupwise.evaluation.metrics import summary
-from groupwise.evaluation.run_data import load_run
 from groupwise.runs.directory import RunDirectory
+from groupwise.runs.records import Records
 from groupwise.trainers import grpo, load_recipe, train
 from groupwise.training.micro_batches import is_void
 from groupwise.training.trace import UpdateTrace
@@ -78,7 +78,7 @@ def measured(pipeline: Path, arm: str) -> dict[str, float]:
         with written_down(series, arm == "drop"):
             train(recipe)
     by_step = {line["step"]: line for line in map(json.loads, series.read_text("utf-8").splitlines())}
-    after = load_run(directory).test_after
+    after = Records.open(directory).intact().test_after
     assert after is not None
     figures = {name: fmean(line[name] for line in by_step.values()) for name in ("void", "norm", "least probability")}
     largest = max(line["norm"] for line in by_step.values())

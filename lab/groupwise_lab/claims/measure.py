@@ -26,9 +26,9 @@ from groupwise.config import as_overrides
 from groupwise.errors import DataError
 from groupwise.evaluation.measure import evaluate
 from groupwise.evaluation.metrics import by_family, estimate, summary
-from groupwise.evaluation.run_data import EvaluationData, RunData, load_run
 from groupwise.pipeline.directory import PipelineDirectory
 from groupwise.runs.atomic import translated_disk_errors, write_file
+from groupwise.runs.records import Evaluation, Records
 from groupwise.runs.row import Row
 from groupwise.types import FAMILY_END
 from groupwise_lab.claims.arms import ArmRun, evaluation_tables
@@ -46,7 +46,7 @@ def training_metrics(path: Path) -> dict[str, float]:
     Raises:
         DataError: it is not finished.
     """
-    run = load_run(path)
+    run = Records.open(path).intact()
     if not run.finished:
         raise DataError(f"{path} is not finished: the same command goes on with it")
     sides = {"before": run.test_before, "after": run.test_after}
@@ -59,8 +59,8 @@ def _of_rows(rows: Sequence[Row]) -> Iterator[tuple[str, float]]:
         yield key, round(mean.value, DIGITS)
 
 
-def _of_steps(run: RunData) -> Iterator[tuple[str, float]]:
-    steps = run.steps
+def _of_steps(run: Records) -> Iterator[tuple[str, float]]:
+    steps = run.metrics()
     quarter = max(1, len(steps) // 4)
     parts = {"first": steps[:quarter], "last": steps[-quarter:], "whole": steps}
     for part, lines in parts.items():
@@ -76,7 +76,7 @@ def _of_steps(run: RunData) -> Iterator[tuple[str, float]]:
         yield "whole.peak_memory_mb", round(max(float(line["peak_memory_mb"]) for line in steps), 1)
 
 
-def _of_watch(dev: Sequence[EvaluationData], run: RunData) -> Iterator[tuple[str, float]]:
+def _of_watch(dev: Sequence[Evaluation], run: Records) -> Iterator[tuple[str, float]]:
     checks = [(evaluation.step, evaluation.line["second"]) for evaluation in dev if evaluation.line.get("second")]
     if not checks:
         return
@@ -84,7 +84,7 @@ def _of_watch(dev: Sequence[EvaluationData], run: RunData) -> Iterator[tuple[str
     if last["share"] is not None:
         yield "watch.paid_wrong", round(float(last["share"][0]), DIGITS)
     alarms = [step for step, check in checks if check["alarm"]]
-    yield "watch.alarm", round(alarms[0] / max(1, len(run.steps)), DIGITS) if alarms else 1.0
+    yield "watch.alarm", round(alarms[0] / max(1, len(run.metrics())), DIGITS) if alarms else 1.0
 
 
 def evaluation_metrics(run: ArmRun, place: Path, name: str, evaluation: EvaluationConfig) -> dict[str, float]:

@@ -27,9 +27,9 @@ def runs(
     """
     if (folder / "config.toml").exists() and (folder / "ledger.jsonl").exists():
         from groupwise.cli.summary import text_summary
-        from groupwise.evaluation.run_data import load_run
+        from groupwise.runs.records import Records
 
-        console.print(text_summary(load_run(folder)), soft_wrap=True)
+        console.print(text_summary(Records.open(folder).intact()), soft_wrap=True)
         return
     list_runs(folder)
 

@@ -10,9 +10,9 @@ from rich.text import Text
 from groupwise.evaluation.behaviour import run_patterns
 from groupwise.evaluation.compare import Change, before_after, changes
 from groupwise.evaluation.metrics import METRICS, show
-from groupwise.evaluation.run_data import RunData
 from groupwise.explorer.answers import Asked, examples
 from groupwise.explorer.run import best_line, costs, description, errors_line, pair_line
+from groupwise.runs.records import Records
 
 SUMMARY_ROWS = ("pass_at_1", "at_once", "works_out", "checks", "length", "truncated")
 """Metrics of the summary; the page has all of them."""
@@ -20,7 +20,7 @@ LONGEST_QUESTION = 60
 """Characters up to which a problem's question fits into a command."""
 
 
-def text_summary(run: RunData) -> Text:
+def text_summary(run: Records) -> Text:
     """A run on one page of a terminal. Print it with rich; `.plain` is the text without style."""
     pair = before_after(run)
     text = Text()
@@ -39,10 +39,10 @@ def text_summary(run: RunData) -> Text:
     return text
 
 
-def sample_command(run: RunData, question: str) -> str:
+def sample_command(run: Records, question: str) -> str:
     """The command that asks the best checkpoint a question (or a placeholder, where the task's question is long)."""
     text = question if 0 < len(question) <= LONGEST_QUESTION and question.isprintable() else "your question"
-    best = run.best_checkpoint
+    best = run.best
     return shlex.join(["groupwise", "sample", str(best), text]) if best else "not possible yet"
 
 

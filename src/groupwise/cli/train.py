@@ -283,12 +283,12 @@ def show_report(path: Path) -> None:
     """Write the run's page and print its summary; a failing page must not hide a finished training."""
     from groupwise.cli.summary import text_summary
     from groupwise.errors import GroupwiseError
-    from groupwise.evaluation.run_data import load_run
     from groupwise.explorer.export import write_report
+    from groupwise.runs.records import Records
 
     try:
         page = write_report(path)
-        console.print(text_summary(load_run(path)), soft_wrap=True)
+        console.print(text_summary(Records.open(path).intact()), soft_wrap=True)
         console.print(f"Report: {page}")
     except GroupwiseError as error:
         console.print(f"The run is finished, but its report could not be written: {error}")

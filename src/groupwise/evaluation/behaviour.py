@@ -18,7 +18,7 @@ from functools import lru_cache
 from types import MappingProxyType
 
 from groupwise.config import parse
-from groupwise.evaluation.run_data import RunData
+from groupwise.runs.records import Records
 from groupwise.runs.row import Row
 from groupwise.types import FinishReason, Outcome
 from groupwise.verifiers.math.numbers import equal, parse_number
@@ -62,7 +62,7 @@ def patterns_of(config: BehaviourConfig) -> Patterns:
 PATTERNS = patterns_of(BehaviourConfig())
 
 
-def run_patterns(run: RunData) -> Patterns:
+def run_patterns(run: Records) -> Patterns:
     """Return the phrases that a run's recipe looks for; by default the embedded ones."""
     return patterns_of(parse(BehaviourConfig, run.config.get("behaviour", {}), source=f"[behaviour] of {run.path}"))
 

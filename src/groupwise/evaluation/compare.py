@@ -12,7 +12,7 @@ from groupwise.config import Section
 from groupwise.errors import DataError
 from groupwise.evaluation.behaviour import PATTERNS, Patterns
 from groupwise.evaluation.metrics import MEASURES, METRICS, Measure, Metric, by_problem, mean_of, measures
-from groupwise.evaluation.run_data import EvaluationData, RunData, load_run
+from groupwise.runs.records import Evaluation, Records
 from groupwise.runs.row import Row
 
 
@@ -46,8 +46,8 @@ class Pair:
 
     split: str
     """`test` or `dev`."""
-    before: EvaluationData
-    after: EvaluationData
+    before: Evaluation
+    after: Evaluation
 
     @property
     def num_problems(self) -> int:
@@ -55,7 +55,7 @@ class Pair:
         return len(common(*sides)[0])
 
 
-def before_after(run: RunData) -> Pair | None:
+def before_after(run: Records) -> Pair | None:
     """Return the test evaluations, or else the first and the newest dev evaluation; None without two evaluations."""
     if run.test_before and run.test_after and run.test_before.rows and run.test_after.rows:
         return Pair("test", run.test_before, run.test_after)
@@ -153,15 +153,15 @@ def read_run(path: Path) -> VariantRun:
     Raises:
         DataError: it has no test evaluation.
     """
-    run = load_run(path)
+    run = Records.open(path).intact()
     if run.test_after is None:
         raise DataError(f"{path} has no test evaluation: set evaluation.test_problems above 0 to compare")
     return VariantRun(
         pass_at_1=float(run.test_after.line["pass_at_1"][0]),
-        tokens=sum(int(step["sampled_tokens"]) for step in run.steps),
-        seconds=sum(float(step[part]) for step in run.steps for part in ("generate_s", "verify_s", "train_s")),
-        processor_seconds=sum(float(step["processor_s"]) for step in run.steps),
-        peak_memory_mb=max(float(step["peak_memory_mb"]) for step in run.steps),
+        tokens=sum(int(step["sampled_tokens"]) for step in run.metrics()),
+        seconds=sum(float(step[part]) for step in run.metrics() for part in ("generate_s", "verify_s", "train_s")),
+        processor_seconds=sum(float(step["processor_s"]) for step in run.metrics()),
+        peak_memory_mb=max(float(step["peak_memory_mb"]) for step in run.metrics()),
     )
 
 

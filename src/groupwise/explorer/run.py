@@ -12,12 +12,12 @@ from groupwise.errors import GroupwiseError
 from groupwise.evaluation.behaviour import Behaviour, Patterns, behaviour_shares, run_patterns
 from groupwise.evaluation.compare import Change, Pair, before_after, changes
 from groupwise.evaluation.metrics import METRICS, NOT_MEASURED, estimate, measures, show, verdict_errors
-from groupwise.evaluation.run_data import RunData, load_run
 from groupwise.evaluation.siblings import band, seed_curves
 from groupwise.explorer.answers import definitions, examples, gained
 from groupwise.explorer.opened import OpenedRun
 from groupwise.explorer.table import NOTHING, Cell, Column, Line, Table, Tile, duration, estimate_cell, head, text_cell
 from groupwise.explorer.wire import short_hash
+from groupwise.runs.records import Records
 
 NUM_EXAMPLES = 3
 MOST_ANSWER = 20_000
@@ -38,7 +38,7 @@ def report_of(path: Path) -> dict[str, Any]:
         ConfigError: there is no run at this path.
         DataError: one of its files cannot be read.
     """
-    run = load_run(path)
+    run = Records.open(path).intact()
     pair, patterns = before_after(run), run_patterns(run)
     rows = changes(pair, patterns) if pair else {}
     evaluations = [evaluation for evaluation in run.dev if evaluation.rows]
@@ -65,18 +65,18 @@ def report_of(path: Path) -> dict[str, Any]:
     }
 
 
-def description(run: RunData) -> str:
+def description(run: Records) -> str:
     """Algorithm, task, model and the number of finished steps."""
     config = run.config
     subject = config.get("task", {}).get("kind") or config.get("data", {}).get("source") or "no task"
-    num_done = run.steps[-1]["step"] + 1 if run.steps else 0
+    num_done = run.metrics()[-1]["step"] + 1 if run.metrics() else 0
     state = "finished" if run.finished else "unfinished"
     model = config.get("model", {}).get("path") or "a new model"
-    progress = f"{num_done} of {run.num_steps} steps, {state}"
+    progress = f"{num_done} of {run.planned_steps} steps, {state}"
     return f"{config.get('algorithm', 'training')} on {subject} from {model}: {progress}"
 
 
-def pair_line(run: RunData, pair: Pair | None) -> str:
+def pair_line(run: Records, pair: Pair | None) -> str:
     """The two evaluations that are compared, and how large they are."""
     if pair is None:
         return "Before and after: not measured yet; this needs two evaluations."
@@ -88,13 +88,13 @@ def pair_line(run: RunData, pair: Pair | None) -> str:
     return f"Dev split, step {pair.before.step} against step {pair.after.step} (test not measured yet): {size}."
 
 
-def costs(run: RunData) -> dict[str, str]:
+def costs(run: Records) -> dict[str, str]:
     """Time and tokens of the training steps, and the share of each phase."""
-    seconds = {phase: sum(line.get(f"{phase}_s") or 0.0 for line in run.steps) for phase in PHASES}
+    seconds = {phase: sum(line.get(f"{phase}_s") or 0.0 for line in run.metrics()) for phase in PHASES}
     total = sum(seconds.values())
     if not total:
         return dict.fromkeys((METRICS["time"].name, "where it went", METRICS["tokens"].name), NOT_MEASURED)
-    sampled = sum(line["sampled_tokens"] for line in run.steps)
+    sampled = sum(line["sampled_tokens"] for line in run.metrics())
     return {
         METRICS["time"].name: duration(total),
         "where it went": ", ".join(f"{phase} {100 * part / total:.0f} %" for phase, part in seconds.items()),
@@ -102,9 +102,9 @@ def costs(run: RunData) -> dict[str, str]:
     }
 
 
-def errors_line(run: RunData) -> str:
+def errors_line(run: Records) -> str:
     """Failures of the verifier, in training and in evaluations."""
-    counts = [line["verdict_errors"] for line in run.steps if "verdict_errors" in line]
+    counts = [line["verdict_errors"] for line in run.metrics() if "verdict_errors" in line]
     tests = [evaluation for evaluation in (run.test_before, run.test_after) if evaluation]
     evaluations = [evaluation for evaluation in (*run.dev, *tests) if evaluation.rows]
     training = f"{sum(counts)} in training" if counts else f"{NOT_MEASURED} in training"
@@ -112,14 +112,14 @@ def errors_line(run: RunData) -> str:
     return f"{training}, " + (f"{errors} in evaluations" if evaluations else f"{NOT_MEASURED} in evaluations")
 
 
-def best_line(run: RunData) -> str:
+def best_line(run: Records) -> str:
     """Path of the best checkpoint."""
-    if run.best_checkpoint is None:
+    if run.best is None:
         return "none yet"
-    return f"{run.best_checkpoint}" + ("" if run.best_step is None else f" (after {run.best_step} steps)")
+    return f"{run.best}" + ("" if run.best_step is None else f" (after {run.best_step} steps)")
 
 
-def tiles(run: RunData, rows: Mapping[str, Change]) -> list[Tile]:
+def tiles(run: Records, rows: Mapping[str, Change]) -> list[Tile]:
     """The numbers at the head of the page."""
     tiles = []
     for key in ("pass_at_1", "at_once", "length"):
@@ -166,7 +166,7 @@ def _gained(pair: Pair | None) -> list[Table]:
     return [problems, Table("Any of k tries", note, "", columns, at_k if len(at_k) > 1 else ())]
 
 
-def _second(run: RunData) -> Table:
+def _second(run: Records) -> Table:
     lines = []
     for evaluation in run.dev:
         if not (second := evaluation.line.get("second")):
@@ -184,25 +184,25 @@ def _second(run: RunData) -> Table:
     return Table("Second verifier", note, "", columns, tuple(lines))
 
 
-def training_table(run: RunData) -> Table:
+def training_table(run: Records) -> Table:
     """Numbers of at most `MOST_STEPS` steps, first and last included, and the dev evaluation before each."""
     names = [name for name in ("reward", "signal", "entropy", "length", "loss", "accuracy", "grad_norm")
-             if any(isinstance(line.get(name), int | float) for line in run.steps)]  # fmt: skip
+             if any(isinstance(line.get(name), int | float) for line in run.metrics())]  # fmt: skip
     dev = {evaluation.step: Estimate(*evaluation.line["pass_at_1"]) for evaluation in run.dev}
-    last = max(len(run.steps) - 1, 0)
-    chosen = sorted({round(last * place / (MOST_STEPS - 1)) for place in range(MOST_STEPS)}) if run.steps else []
+    last = max(len(run.metrics()) - 1, 0)
+    chosen = sorted({round(last * place / (MOST_STEPS - 1)) for place in range(MOST_STEPS)}) if run.metrics() else []
     lines = []
-    for line in (run.steps[place] for place in chosen):
+    for line in (run.metrics()[place] for place in chosen):
         cells = [Cell(NOTHING if line.get(name) is None else f"{line[name]:.3f}") for name in names]
         before = [step for step in dev if step <= line["step"]]
         shown = [estimate_cell(dev[max(before)] if before else None, None, "pass_at_1")] if dev else []
         lines.append(Line(f"step {line['step']}", "", (*cells, *shown)))
     columns = (*map(Column, names), *([Column("newest dev pass@1, %")] if dev else []))
-    note = "" if len(chosen) == len(run.steps) else f"{len(chosen)} of {len(run.steps)} steps."
+    note = "" if len(chosen) == len(run.metrics()) else f"{len(chosen)} of {len(run.metrics())} steps."
     return Table("Training", note, "", columns, tuple(lines))
 
 
-def _behaviour(run: RunData, patterns: Patterns) -> Table:
+def _behaviour(run: Records, patterns: Patterns) -> Table:
     lines, of = [], measures(patterns)
     for evaluation in run.dev:
         if evaluation.rows:
@@ -212,7 +212,7 @@ def _behaviour(run: RunData, patterns: Patterns) -> Table:
     return Table("Behaviour", note, "", tuple(head(key) for key in COLUMNS), tuple(lines))
 
 
-def _facts(run: RunData) -> Table:
+def _facts(run: Records) -> Table:
     spent = costs(run)
     best = "A Hugging Face directory: `groupwise sample` and `groupwise eval` take its path."
     lines = [

@@ -119,6 +119,11 @@ class Records:
         return self.directory.finished.exists()
 
     @property
+    def planned_steps(self) -> int:
+        """Steps that the recipe asks for."""
+        return int(self.config["run"]["num_steps"])
+
+    @property
     def best(self) -> Path | None:
         """Link to the checkpoint with the best dev result; None before the first dev evaluation."""
         return self.directory.best if self.directory.best.exists() else None

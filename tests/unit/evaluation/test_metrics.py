@@ -24,13 +24,13 @@ from groupwise.evaluation.metrics import (
     summary,
     verdict_errors,
 )
-from groupwise.evaluation.run_data import load_run
+from groupwise.runs.records import Records
 from groupwise.runs.row import Row
 from groupwise.types import FinishReason, Outcome
 
 
 def test_before_and_after(finished_run: Any) -> None:
-    pair = before_after(load_run(finished_run.path))
+    pair = before_after(Records.open(finished_run.path).intact())
     assert pair is not None
     assert (pair.split, pair.num_problems) == ("test", 2)
     found = {key: (c.before.value, c.after.value, c.difference.value) for key, c in changes(pair).items()}
@@ -172,9 +172,9 @@ def test_shares_lie_between_0_and_1_and_courses_add_up(pairs: list[tuple[str, st
 def test_without_test_the_dev_split_is_compared(fake_run: Any, group: Any) -> None:
     groups = [group("a", [("x", Outcome.WRONG)])]
     fake_run.evaluation("dev", 0, groups)
-    assert before_after(load_run(fake_run.path)) is None
+    assert before_after(Records.open(fake_run.path).intact()) is None
     fake_run.evaluation("dev", 2, groups).evaluation("dev", 4, groups).evaluation("test-before", 4, groups)
-    pair = before_after(load_run(fake_run.path))
+    pair = before_after(Records.open(fake_run.path).intact())
     assert pair is not None
     assert (pair.split, pair.before.step, pair.after.step) == ("dev", 0, 4)
 
@@ -183,7 +183,7 @@ def test_a_failed_verifier_leaves_the_problem_out_of_both_sides(fake_run: Any, g
     right, failed = ("x", Outcome.CORRECT), ("x", Outcome.CRASHED)
     fake_run.evaluation("test-before", 4, [group("a", [right, failed]), group("b", [failed, failed])])
     fake_run.evaluation("test-after", 4, [group("a", [right, right]), group("b", [right, right])])
-    pair = before_after(load_run(fake_run.path))
+    pair = before_after(Records.open(fake_run.path).intact())
     assert pair is not None
     assert by_problem(pair.before.rows, MEASURES["pass_at_1"]) == {"a": 1.0}
     assert verdict_errors(pair.before.rows) == 3

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from groupwise.evaluation.compare import before_after
-from groupwise.evaluation.run_data import load_run
 from groupwise.explorer.answers import gained
 from groupwise.explorer.run import report_of
+from groupwise.runs.records import Records
 from groupwise.types import Outcome
 
 RIGHT, WRONG, CRASHED = Outcome.CORRECT, Outcome.WRONG, Outcome.CRASHED
@@ -25,7 +25,7 @@ def run(fake_run: Any, group: Any) -> Any:
 
 
 def test_problems_move_up_and_down(run: Any) -> None:
-    pair = before_after(load_run(run.path))
+    pair = before_after(Records.open(run.path).intact())
     assert pair is not None
     found = gained(pair)
     assert (found.num_gained, found.num_lost, found.num_same) == (1, 1, 1)
@@ -39,7 +39,7 @@ def test_problems_move_up_and_down(run: Any) -> None:
 
 
 def test_what_was_not_judged_counts_on_neither_side(run: Any) -> None:
-    pair = before_after(load_run(run.path))
+    pair = before_after(Records.open(run.path).intact())
     assert pair is not None
     rows = [replace(row, outcome=CRASHED) if row.sample else row for row in pair.after.rows]
     found = gained(replace(pair, after=replace(pair.after, rows=tuple(rows))))

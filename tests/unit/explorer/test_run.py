@@ -12,10 +12,10 @@ from rich.console import Console
 
 from groupwise.cli.summary import printable, text_summary
 from groupwise.errors import ConfigError
-from groupwise.evaluation.run_data import load_run
 from groupwise.evaluation.siblings import seed_curves
 from groupwise.explorer.export import write_report
 from groupwise.explorer.run import report_of
+from groupwise.runs.records import Records
 from groupwise.types import Outcome
 
 EVIL = '</pre><script>alert(1)</script><img src="http://evil.example/x">[/bold]\x1b[2J{{ 7 * 7 }}{% raw %}"\'</think>1'
@@ -117,14 +117,14 @@ def test_the_summary_is_safe_in_a_terminal(fake_run: Any, group: Any) -> None:
     fake_run.evaluation("test-before", 4, groups).evaluation("test-after", 4, groups)
     console = Console(width=200, force_terminal=False)
     with console.capture() as captured:
-        console.print(text_summary(load_run(fake_run.path)))
+        console.print(text_summary(Records.open(fake_run.path).intact()))
     assert "[/bold]\\x1b[2J" in captured.get()
     assert "\x1b" not in captured.get()
     assert printable("a\tb\nc") == "a\\tb\n  c"
 
 
 def test_the_summary_holds_the_numbers(finished_run: Any) -> None:
-    text = text_summary(load_run(finished_run.path)).plain
+    text = text_summary(Records.open(finished_run.path).intact()).plain
     assert re.search(r"pass@1, % +0\.0 \[0\.0, 65\.8\] +75\.0 \[\S+, \S+\] +\+75\.0", text)
     assert "grpo on <arithmetic> from base: 4 of 4 steps, finished" in text
     assert "2 problems × 2 samples" in text
@@ -139,7 +139,7 @@ def test_the_summary_holds_the_numbers(finished_run: Any) -> None:
 
 
 def test_what_was_not_measured_is_never_zero(fake_run: Any) -> None:
-    text = text_summary(load_run(fake_run.path)).plain
+    text = text_summary(Records.open(fake_run.path).intact()).plain
     assert "0 of 4 steps, unfinished" in text
     assert re.search(r"training time +not measured", text)
     assert "not measured in training, not measured in evaluations" in text

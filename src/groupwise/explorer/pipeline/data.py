@@ -11,8 +11,8 @@ from typing import Any
 
 from groupwise.algorithms.statistics import Estimate
 from groupwise.errors import ConfigError, DataError
-from groupwise.evaluation.run_data import RunData, load_run
 from groupwise.runs.directory import RunDirectory
+from groupwise.runs.records import Records
 from groupwise.runs.rollouts import read_rows
 from groupwise.runs.row import Row
 
@@ -55,7 +55,7 @@ class Stage:
     open_ended: frozenset[str]
     """Tasks that were measured and in which no answer is the right one."""
     completions: tuple[Row, ...]
-    run: RunData | None
+    run: Records | None
     lines: tuple[Mapping[str, Any], ...]
     """All lines of the run's metrics.jsonl."""
 
@@ -157,7 +157,7 @@ def _stage(directory: Path, entry: Mapping[str, Any], base: str) -> Stage:
         },
         open_ended=frozenset(task for task, measurement in measurements.items() if measurement["kind"] == "open_ended"),
         completions=read_rows(evaluation) if is_current and evaluation.exists() else (),
-        run=load_run(run.path) if is_trained else None,
+        run=Records.open(run.path).intact() if is_trained else None,
         lines=tuple(run.metrics.lines()) if is_trained else (),
     )
 

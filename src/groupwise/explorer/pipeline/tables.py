@@ -124,9 +124,9 @@ def training_table(data: PipelineData) -> Table:
     lines = []
     for stage in data.stages:
         if run := stage.run:
-            num_done = run.steps[-1]["step"] + 1 if run.steps else 0
+            num_done = run.metrics()[-1]["step"] + 1 if run.metrics() else 0
             state = "" if run.finished else ", unfinished"
-            cells = (stage.algorithm or NOTHING, f"{num_done} of {run.num_steps}{state}", *_progress(stage))
+            cells = (stage.algorithm or NOTHING, f"{num_done} of {run.planned_steps}{state}", *_progress(stage))
             lines.append(Line(stage.name, "", tuple(map(text_cell, cells))))
     note = "As the runs themselves measured it, on held-out problems or pairs of their own; 95 % intervals."
     return Table("Training", note, "stage", columns, tuple(lines), "No training has begun.")
@@ -143,7 +143,7 @@ def _progress(stage: Stage) -> tuple[str, ...]:
         best = NOTHING if run.best_step is None else f"{dev[run.best_step]} after {run.best_step} steps"
         values = list(dev.values())
         return "pass@1 on dev", values[0], values[-1], best
-    losses = [line["loss"] for line in run.steps if "loss" in line] if run else []
+    losses = [line["loss"] for line in run.metrics() if "loss" in line] if run else []
     if losses:
         return "loss, nats per token", f"{losses[0]:.3f}", f"{losses[-1]:.3f}", NOTHING
     return NOTHING, NOTHING, NOTHING, NOTHING
