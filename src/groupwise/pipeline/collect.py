@@ -70,7 +70,7 @@ def collect_rows(
 
 
 class Filters(Section):
-    """Conditions for keeping a completion (DeepSeek-R1, arXiv:2501.12948, section 2.3: correct and readable)."""
+    """Conditions for keeping a completion (DeepSeek-R1, arXiv:2501.12948, section 2.3); none may end in a loop."""
 
     correct: bool = True
     """The verifier judges its answer correct."""
@@ -78,8 +78,6 @@ class Filters(Section):
     """Its tags are closed and in order, and it ended with a stop token."""
     one_language: bool = True
     """No word is in another script than that of the problem's language."""
-    loops: bool = False
-    """Allow it to end in a loop."""
     min_tokens: int = Field(0, ge=0)
     """Fewest tokens, for data that shall show long reasoning."""
     max_tokens: int = Field(0, ge=0)
@@ -107,7 +105,7 @@ def reason(row: Row, filters: Filters) -> str | None:
         "tags": filters.tags and not has_format(row),
         "cut off": filters.tags and row.finish_reason is FinishReason.LENGTH,
         "mixed language": filters.one_language and Behaviour.MIXES_LANGUAGES in behaviours,
-        "loop": not filters.loops and Behaviour.LOOPS in behaviours,
+        "loop": Behaviour.LOOPS in behaviours,
         "too short": row.num_read < filters.min_tokens,
         "too long": bool(filters.max_tokens) and row.num_read > filters.max_tokens,
         "long paragraph": 0 < filters.max_paragraph < max(map(len, row.text.split("\n\n"))),

@@ -39,7 +39,7 @@ from groupwise.rollout.sample_and_score import Actors
 from groupwise.runs.row import Row
 from groupwise.tasks import make_task
 from groupwise.tasks.base import Task, split_problems
-from groupwise.tasks.step_rows import Format, Neutral, StepRow, first_wrong, read_steps
+from groupwise.tasks.step_rows import Format, StepRow, first_wrong, read_steps
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers import make_verifier
 from groupwise.verifiers.steps import Step
@@ -99,10 +99,6 @@ class StepLabelsConfig(Asked):
     from_rollouts: Annotated[Literal["no", "hard", "soft"], _IMPORTED] = "no"
     """`hard`, `soft`: labels from the counts of rollouts in the file's rows, as `estimate` defines them, without new
     rollouts; `no`: the labels of the file."""
-    neutral: Annotated[
-        Neutral, ReadIf(lambda c: c.method == "import" and c.format == "prm800k", 'format = "prm800k"')
-    ] = "positive"
-    """Label for PRM800K's rating 0: `positive` (as its authors count it), `negative`, or no label (`drop`)."""
     keep: Literal["all", "until_first_error"] = "all"
     """`until_first_error`: steps after the first mistake have no label (PRM800K); an outcome model then learns from
     completions without a mistake alone."""
@@ -244,7 +240,7 @@ def imported(settings: StepLabelsConfig, task: Task) -> tuple[list[StepRow], Cou
     source = {"method": "import", "file": Path(settings.file).name}
     if settings.from_rollouts != "no":
         source["estimate"] = settings.from_rollouts
-    for row in read_steps(settings.file, settings.format, settings.neutral):
+    for row in read_steps(settings.file, settings.format):
         if " ".join(row.prompt.split()) in held_out:
             dropped["held-out problem"] += 1
             continue

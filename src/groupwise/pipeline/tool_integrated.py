@@ -6,10 +6,10 @@ are wrong or needless, so that reinforcement learning has something to learn.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any, NamedTuple, Self
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator
 
 from groupwise.config import Section
 from groupwise.errors import ConfigError
@@ -26,31 +26,7 @@ from groupwise.types import Problem
 Share = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
-class FormWeights(Section):
-    """Relative weights of the forms."""
-
-    call: Share = 0.7
-    """Every step is a call of the calculator: `<<45×77=3465>>`."""
-    wrong_call: Share = 0.1
-    """Calls, one of them with a wrong digit, carried through: a wrong answer."""
-    needless_call: Share = 0.1
-    """Calls, and one more for a known result."""
-    at_once: Share = 0.1
-    """No working, and an answer with one digit wrong: an answer without a tool."""
-    text: Share = 0.0
-    """Steps as text, with their results: a chain of thought."""
-    chain: Share = 0.0
-    """The same, and a product whose right factor has two digits by its tens and units."""
-    program: Share = 0.0
-    """A Python program that prints the answer: a program of thought. Results of earlier steps are its variables."""
-    python: Share = 0.0
-    """A Python program, its output, and the answer: tool-integrated reasoning."""
-
-    @model_validator(mode="after")
-    def _check_sum(self) -> Self:
-        if sum(self.model_dump().values()) <= 0:
-            raise ValueError("all weights are 0; at least one must be above 0")
-        return self
+Form = Literal["call", "wrong_call", "needless_call", "at_once", "text", "chain", "program", "python"]
 
 
 class ToolIntegratedConfig(Section):
@@ -60,10 +36,21 @@ class ToolIntegratedConfig(Section):
     """Task whose training problems are worked; each needs a plan, as those of `arithmetic` have."""
     num_rows: int = Field(1200, ge=1)
     """Rows, a problem each; the last problems of the split, of which reinforcement learning sees fewer."""
-    forms: FormWeights = FormWeights()
-    """Weights of the forms."""
+    forms: Mapping[Form, Share] = {"call": 0.7, "wrong_call": 0.1, "needless_call": 0.1, "at_once": 0.1}
+    """Relative weights of the forms. `call`: every step is a call of the calculator, `<<45×77=3465>>`; `wrong_call`:
+    one with a wrong digit, carried through to a wrong answer; `needless_call`: one more for a known result; `at_once`:
+    no working, and an answer with one digit wrong; `text`: steps with their results, a chain of thought; `chain`: the
+    same, and a product whose right factor has two digits by its tens and units; `program`: a Python program that
+    prints the answer; `python`: a program, its output and the answer, tool-integrated reasoning."""
     seed: int
     """Seed of all draws."""
+
+    @field_validator("forms")
+    @classmethod
+    def _check_sum(cls, forms: Mapping[Form, float]) -> Mapping[Form, float]:
+        if sum(forms.values()) <= 0:
+            raise ValueError("all weights are 0; at least one must be above 0")
+        return forms
 
 
 class Step(NamedTuple):
@@ -88,11 +75,11 @@ class ToolIntegrated(Stage[ToolIntegratedConfig]):
     def run(self, settings: ToolIntegratedConfig, work: Workplace) -> Made:
         task = make_task(settings.task)
         problems = split_problems(task, "train", None)[-settings.num_rows :]
-        weights = settings.forms.model_dump()
+        weights = [settings.forms.get(form, 0.0) for form in WRITERS]
         rows: list[dict[str, Any]] = []
         for problem in problems:
             draw = Draw("tool integrated", settings.seed, problem.id)
-            form = draw.weighted(list(weights), list(weights.values()))
+            form = draw.weighted(list(WRITERS), weights)
             rows.append(
                 {
                     "prompt": task.template.render(problem) + task.template.prefill,
@@ -111,7 +98,7 @@ class ToolIntegrated(Stage[ToolIntegratedConfig]):
         return Made(work.directory.data, digest, statistics={"rows": len(rows), "forms": dict(sorted(forms.items()))})
 
 
-def working(problem: Problem, form: str, draw: Draw) -> str:
+def working(problem: Problem, form: Form, draw: Draw) -> str:
     """Return a completion in one of the forms.
 
     Raises:
@@ -172,7 +159,7 @@ def _answered(thoughts: str, answer: object) -> str:
     return f"<think>{thoughts}</think>\\boxed{{{answer}}}"
 
 
-WRITERS: dict[str, Callable[[Sequence[Step], Draw], str]] = {
+WRITERS: dict[Form, Callable[[Sequence[Step], Draw], str]] = {
     "call": lambda steps, draw: _answered(_calls(steps), steps[-1].result),
     "wrong_call": _wrong_call,
     "needless_call": _needless_call,

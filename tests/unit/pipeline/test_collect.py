@@ -225,7 +225,6 @@ GOOD = "<think>2+2=4. 4+1=5.</think>\\boxed{5}"
         ("<think>2+3=5. 好</think>\\boxed{5}", {"language": "zh"}, {}, None),
         ("<think>2+3=5. 好</think>\\boxed{5}", {}, {"one_language": False}, None),
         ("<think>2+3=5.</think>\\boxed{5}" + " so it is" * 12, {}, {}, "loop"),
-        ("<think>2+3=5.</think>\\boxed{5}" + " so it is" * 12, {}, {"loops": True}, None),
         (GOOD, {"num_tokens": 20}, {"min_tokens": 20}, None),
         (GOOD, {"num_tokens": 19}, {"min_tokens": 20}, "too short"),
         (GOOD, {"num_tokens": 20}, {"max_tokens": 20}, None),
@@ -283,7 +282,7 @@ def completions(drawn: list[tuple[str, str, bool, int]]) -> list[Row]:
 @given(COMPLETIONS, st.integers(0, 4))
 def test_kept_and_dropped_are_all(drawn: list[tuple[str, str, bool, int]], per_problem: int) -> None:
     rows = completions(drawn)
-    found = keep(rows, Filters(loops=True), per_problem)
+    found = keep(rows, Filters(), per_problem)
     assert len(found.rows) + sum(found.dropped.values()) == len(rows)
     assert found.dropped.get("not correct", 0) == sum(row.outcome is Outcome.WRONG for row in rows)
     assert len({(row.problem, row.text) for row in found.rows}) == len(found.rows)

@@ -408,7 +408,6 @@ def test_what_cannot_be_cut_is_counted() -> None:
         ({"method": "group_tree", "num_samples": 1}, "leaves a group nothing to share"),
         ({"method": "binary_search", "estimate": "soft"}, "estimate = 'soft' has no effect here"),
         ({"from_rollouts": "soft"}, "from_rollouts = 'soft' has no effect here"),
-        ({"neutral": "drop"}, "neutral = 'drop' has no effect here"),
     ],
 )
 def test_settings_that_cannot_be_used_are_named(tmp_path: Path, stage: dict[str, Any], message: str) -> None:

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from groupwise.errors import ConfigError
-from groupwise.pipeline.tool_integrated import WRITERS, FormWeights, working
+from groupwise.pipeline.tool_integrated import WRITERS, ToolIntegratedConfig, working
 from groupwise.randomness import Draw
 from groupwise.rollout.tools.calculator import Calculator
 from groupwise.rollout.tools.expression import value_of, written
@@ -69,5 +69,5 @@ def test_what_cannot_be_written_is_named() -> None:
     with pytest.raises(ConfigError, match="p has no plan"):
         working(Problem("p", "?", "1"), "call", Draw("test"))
     with pytest.raises(ValueError, match="all weights are 0"):
-        FormWeights(call=0, wrong_call=0, needless_call=0, at_once=0)
-    assert FormWeights().model_dump().keys() == WRITERS.keys()
+        ToolIntegratedConfig.model_validate({"task": {"kind": "arithmetic"}, "seed": 0, "forms": {"call": 0}})
+    assert ToolIntegratedConfig.model_fields["forms"].default.keys() < WRITERS.keys()

@@ -33,6 +33,9 @@ from groupwise.rollout.sampling import SamplingConfig
 from groupwise.runs.row import rows_of
 from groupwise.types import Group, Outcome, Problem, Prompt, ScoredGroup
 
+REMEMBERED = 4
+"""Attempts that a revision is shown, the newest (Snell et al.: 4), as far as they fit."""
+
 
 class Link(NamedTuple):
     """The attempts of one place in all chains."""
@@ -186,7 +189,7 @@ def chained(
     links = max(config.budgets)
     identity: dict[str, Any] = {"method": method, "links": links, **({} if scorer is None else scorer.identity)}
     if method == "revise":
-        identity["remembered"] = config.remembered
+        identity["remembered"] = REMEMBERED
     else:
         identity["phrases"] = dict(config.phrases)
         check_phrases(problems, config.phrases)
@@ -196,7 +199,7 @@ def chained(
         made = [chainer.start(part)]
         while len(made) < links:
             revises = method == "revise"
-            made.append(chainer.revised(made, config.remembered) if revises else chainer.forced(made, config.phrases))
+            made.append(chainer.revised(made, REMEMBERED) if revises else chainer.forced(made, config.phrases))
         return [_value(sampler, scorer, made, index) for index in range(len(part))]
 
     found = []

@@ -40,8 +40,6 @@ class BudgetConfig(Section):
     """Chains of each problem, for `revise`, `force` and `cut`; figures are means over them."""
     cut_tokens: int = Field(4, ge=1)
     """Tokens of thinking that `cut` allows for each unit of the budget."""
-    remembered: int = Field(4, ge=1)
-    """Attempts that a revision is shown, the newest first (Snell et al.: 4), as far as they fit."""
     phrases: Mapping[str, str] = {"en": " Wait, let me check. ", "zh": "等一下，让我检查一下。"}
     """Phrase that `force` inserts in place of the end of the reasoning, by the problem's language."""
     seed: int = 0
