@@ -26,7 +26,7 @@ NOTE = "Written by `python docs/generate.py`"
 
 
 def commands() -> str:
-    """Every command: what it does, its examples, its arguments and options."""
+    """Return the page of commands: the help of each, its examples, its arguments and options."""
     group: Any = get_command(app)
     parts = [f"# Commands\n\n{NOTE} from the command line itself; `groupwise COMMAND --help` says the same.\n"]
     parts += [_command(command, name) for name, command in group.commands.items()]
@@ -69,14 +69,14 @@ def _metavar(parameter: Any) -> str:
 
 
 VALUES = {"int": "N", "float": "X", "Path": "PATH"}
-"""What stands for a value of an option, by its type."""
+"""Words for a value of an option, by its type."""
 
 
 # ----------------------------------------------------------------------------------------------------------- errors
 
 
 def error_page() -> str:
-    """The tree of errors, and a paragraph for each."""
+    """Return the page of errors: their tree, and a paragraph for each."""
     (tree,) = re.findall(r"\n\n((?: {4}.*\n)+)", errors.__doc__ or "")
     rows = []
     for name, kind in vars(errors).items():
@@ -97,7 +97,7 @@ def error_page() -> str:
 
 
 def _raisers(name: str) -> str:
-    """The folders of the package that raise an error."""
+    """Return a sentence that names the folders of the package that raise an error."""
     found = sorted({
         path.relative_to(SOURCE).parts[0].removesuffix(".py")
         for path in SOURCE.rglob("*.py") if re.search(rf"raise {name}\(|{name}\(f?\"", path.read_text("utf-8"))
@@ -109,7 +109,7 @@ def _raisers(name: str) -> str:
 
 
 def metrics() -> str:
-    """What is measured on held-out problems, and what a step's line says."""
+    """Return the page of metrics: those of held-out problems and those of a step's line."""
     from groupwise.evaluation.metrics import METRICS
 
     rows = [f"| `{key}` | {one.name} | {one.unit} | {' '.join(one.meaning.split())} |" for key, one in METRICS.items()]
@@ -126,7 +126,7 @@ def metrics() -> str:
 
 
 def fields_of(file: Path, name: str) -> Iterator[tuple[str, str]]:
-    """The fields of a class and the text under each; a field without one says its name in words."""
+    """Yield the fields of a class and the text under each; without one, the name in words."""
     tree = ast.parse(file.read_text(encoding="utf-8"))
     (found,) = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name]
     for node, after in zip(found.body, [*found.body[1:], None], strict=True):
@@ -140,7 +140,7 @@ def fields_of(file: Path, name: str) -> Iterator[tuple[str, str]]:
 
 
 def api() -> str:
-    """Every name of the package: its signature and its docstring, read from source."""
+    """Return the page of names: signatures and docstrings, read from source."""
     parts = [
         f"# Names of the package\n\n{NOTE} from the docstrings. `import groupwise as gw`, then `gw.NAME`; "
         "[python.md](python.md) shows how they belong together.\n"
@@ -161,7 +161,7 @@ def _name(name: str, module: str, attribute: str) -> str:
 
 
 def definition(module: str, name: str) -> ast.FunctionDef | ast.ClassDef | ast.Assign:
-    """The definition of a name, followed through what its module imports."""
+    """Return the definition of a name, followed through what its module imports."""
     base = SOURCE.joinpath(*module.split(".")[1:])
     file = base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
     tree = ast.parse(file.read_text(encoding="utf-8"))
@@ -178,7 +178,7 @@ def definition(module: str, name: str) -> ast.FunctionDef | ast.ClassDef | ast.A
 
 
 def _as_markdown(text: str) -> str:
-    """A Google docstring: its examples and lists as blocks, so that no text of it is markup."""
+    """Return a Google docstring with its examples and lists as blocks, so that no text of it is markup."""
     out: list[str] = []
     text = re.sub(r" *# doctest: \+\w+", "", text)
     for block in re.split(r"\n\n+", text):
@@ -195,7 +195,7 @@ def _as_markdown(text: str) -> str:
 
 
 def files() -> str:
-    """What a run writes: the directory, the columns of completions, with their types."""
+    """Return the page of files: a run's directory, the columns of completions with their types."""
     from groupwise.runs import directory
     from groupwise.runs.rollouts import SCHEMA
 
@@ -229,8 +229,8 @@ def files() -> str:
 COLUMNS = {
     "difficulty": "The problem's, in the words of its task.",
     "prefill": "The end of the prompt that belongs to the answer.",
-    "open_ended": "Whether no rule knows a right answer.",
-    "discarded": "Why the group was not kept: right, wrong, equal, failed (no signal), surplus; null where it was.",
+    "open_ended": "True where no rule knows a right answer.",
+    "discarded": "Reason of a group not kept: right, wrong, equal, failed (no signal), surplus; else null.",
 }
 """Columns that no field of a record is named after."""
 

@@ -25,13 +25,13 @@ _MASK = (1 << 64) - 1
 
 
 def key(*parts: int | str) -> int:
-    """A 64-bit key from its parts. Types and boundaries count: key(1, 23), key(12, 3) and key("1", 23) all differ."""
+    """Return a 64-bit key. Types and boundaries of parts count: key(1, 23), key(12, 3) and key("1", 23) all differ."""
     text = "\x1f".join(f"{type(part).__name__}:{part}" for part in parts)
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
 def bits(keys: ArrayLike, positions: ArrayLike) -> NDArray[np.uint64]:
-    """64 random bits for each (key, position); the two broadcast."""
+    """Return 64 random bits for each (key, position); the two broadcast."""
     with np.errstate(over="ignore"):  # arithmetic modulo 2^64 is the point
         z = np.asarray(keys, np.uint64) + (np.asarray(positions, np.uint64) + np.uint64(1)) * _GOLDEN
         z = (z ^ (z >> np.uint64(30))) * _MIX_1
@@ -48,17 +48,17 @@ def _bits_of_one(key: int, position: int) -> int:
 
 
 def uniforms(keys: ArrayLike, positions: ArrayLike) -> NDArray[np.float64]:
-    """Numbers in [0, 1) with 53 random bits, one for each (key, position); the two broadcast."""
+    """Return numbers in [0, 1) with 53 random bits, one for each (key, position); the two broadcast."""
     return np.asarray((bits(keys, positions) >> np.uint64(11)).astype(np.float64) * 2.0**-53)
 
 
 def permutation(length: int, *parts: int | str) -> NDArray[np.int64]:
-    """A random order of 0 .. length-1 under key(*parts)."""
+    """Return a random order of 0 .. length-1 under key(*parts)."""
     return np.argsort(bits(key(*parts), np.arange(length)), kind="stable")
 
 
 def shuffled_epochs(length: int, size: int, step: int, *parts: int | str) -> list[int]:
-    """Indices of a step of `size` from shuffled epochs that follow one another; a pure function of its arguments.
+    """Return the indices of a step of `size` from shuffled epochs that follow one another, a pure function.
 
     Every index occurs once in an epoch; a step may end one and begin the next.
     """
@@ -69,7 +69,7 @@ def shuffled_epochs(length: int, size: int, step: int, *parts: int | str) -> lis
 
 
 class Purpose(StrEnum):
-    """What completions are sampled for; it keeps the draws of different uses apart."""
+    """The use of sampled completions; it keeps the draws of different uses apart."""
 
     TRAIN = "train"
     DEV = "dev"
@@ -82,7 +82,7 @@ class Purpose(StrEnum):
     COLD_START = "cold start"
     STEP_LABELS = "step labels"
     PREFLIGHT = "preflight"
-    """What a preflight samples before a run."""
+    """Samples of a preflight, before a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +97,14 @@ class Draws:
 
     @property
     def name(self) -> str:
-        """Purpose and detail."""
         return f"{self.purpose} {self.detail}" if self.detail else self.purpose.value
 
     def keys(self, problem_id: str, num_samples: int) -> tuple[int, ...]:
-        """The key of each completion; the draw of a token is a function of this key and the token's position."""
+        """Return the key of each completion; the draw of a token is a function of this key and the token's position."""
         return tuple(key(self.seed, self.name, self.step, problem_id, sample) for sample in range(num_samples))
 
     def key_after(self, what: str, problem_id: str, sample: int) -> int:
-        """The key of what is sampled after text that was put into a completion; `what` names that text."""
+        """Return the key of what is sampled after text that was put into a completion; `what` names that text."""
         return key(self.seed, self.name, what, problem_id, sample)
 
 
@@ -121,21 +120,21 @@ class Draw:
         self._position = 0
 
     def uniform(self) -> float:
-        """A number in [0, 1)."""
+        """Return a number in [0, 1)."""
         value = (_bits_of_one(self._key, self._position) >> 11) * 2.0**-53
         self._position += 1
         return value
 
     def integer(self, low: int, high: int) -> int:
-        """An integer in low .. high, both included."""
+        """Return an integer in low .. high, both included."""
         return low + int(self.uniform() * (high - low + 1))
 
     def choice(self, options: Sequence[T]) -> T:
-        """One of the options, each as likely."""
+        """Return one of the options, each as likely."""
         return options[self.integer(0, len(options) - 1)]
 
     def weighted(self, options: Sequence[T], weights: Sequence[float]) -> T:
-        """One of the options, as likely as its weight says."""
+        """Return one of the options, as likely as its weight."""
         remaining = self.uniform() * sum(weights)
         for option, weight in zip(options, weights, strict=True):
             remaining -= weight
@@ -144,6 +143,6 @@ class Draw:
         return options[-1]
 
     def shuffled(self, options: Sequence[T]) -> list[T]:
-        """The options in random order."""
+        """Return the options in random order."""
         order = sorted((self.uniform(), index) for index in range(len(options)))
         return [options[index] for _, index in order]

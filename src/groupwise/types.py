@@ -37,7 +37,7 @@ class Problem:
     language: str = "en"
     """Language of the question (ISO 639-1)."""
     data: Mapping[str, Any] = field(default_factory=dict)
-    """What the verifier needs beside the reference answer, for example the numbers of a countdown."""
+    """Data for the verifier beside the reference answer, for example the numbers of a countdown."""
     open_ended: bool = False
     """True where no rule can judge an answer, so that only reward models and style say what it is worth."""
     verifier: str = ""
@@ -56,7 +56,7 @@ class Prompt:
 
 
 class FinishReason(StrEnum):
-    """Why sampling ended; said by the sampler, never inferred from token ids."""
+    """The reason that sampling ended; said by the sampler, never inferred from token ids."""
 
     STOP = "stop"
     """A stop token was sampled. It is the last token of the completion and is trained like any other."""
@@ -73,7 +73,7 @@ class FinishReason(StrEnum):
 
 
 class CallOutcome(StrEnum):
-    """What became of a call of a tool."""
+    """The outcome of a call of a tool."""
 
     DONE = "done"
     ERROR = "error"
@@ -97,17 +97,17 @@ class ToolCall:
     tool: str
     """Its name in the recipe."""
     content: str
-    """What was to be run."""
+    """The text of the call."""
     outcome: CallOutcome
     seconds: float = 0.0
     evidence: str = ""
-    """What went wrong, for people."""
+    """The fault, for people."""
     repeatable: bool = True
-    """Whether later calls are told of it; not where it was ended from outside."""
+    """True where later calls are told of it; False where it was ended from outside."""
 
 
 def calls_that_ran(calls: Sequence[ToolCall]) -> int:
-    """How many of them were run."""
+    """Return the number of calls that were run."""
     return sum(call.outcome not in (CallOutcome.MALFORMED, CallOutcome.LIMIT) for call in calls)
 
 
@@ -177,7 +177,7 @@ class Completion:
 
 
 def put_in(token_ids: NDArray[np.int64], sampled: NDArray[np.bool_]) -> list[NDArray[np.int64]]:
-    """The pieces of a completion that were put in, in order; both (T,).
+    """Return the pieces of a completion that were put in, in order; both arguments (T,).
 
     >>> [piece.tolist() for piece in put_in(np.array([5, 6, 7, 8]), np.array([True, False, False, True]))]
     [[6, 7]]
@@ -226,7 +226,7 @@ class StepReward(NamedTuple):
     """The reward of one step of a completion."""
 
     end: int
-    """Where the step ends in the judged text (prefill and completion), in characters."""
+    """End of the step in the judged text (prefill and completion), in characters."""
     reward: float
 
 
@@ -238,11 +238,11 @@ class Verdict:
     parts: Mapping[str, float]
     """Reward parts by name, already weighted; their sum is the reward."""
     evidence: str
-    """Why, in words a person can check."""
+    """The reason, in words a person can check."""
     answer: str | None = None
     """The answer in canonical form (majority votes count equal strings); None when there is none."""
     measures: Mapping[str, float] = field(default_factory=dict)
-    """What parts measured before weights and gates, and disagreements between verifiers (0 or 1); for statistics."""
+    """Statistics: what parts measured before weights and gates, and disagreements between verifiers (0 or 1)."""
     steps: tuple[StepReward, ...] = ()
     """Process supervision: the rewards of the steps, in order; empty where only the outcome is judged."""
 
@@ -282,12 +282,12 @@ TokenValues = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True, slots=True)
 class CriticView:
-    """What a critic said about one completion when it was sampled; both (T,)."""
+    """A critic's view of one completion when it was sampled; both (T,)."""
 
     values: TokenValues
     """Value of the state before each token."""
     returns: TokenValues
-    """What the value should have been: advantage plus value."""
+    """Target of the value: advantage plus value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +298,7 @@ class AdvantagedGroup:
     advantages: tuple[TokenValues | None, ...]
     """(T,) per completion; None where the verifier failed: no part of the loss."""
     critic: tuple[CriticView | None, ...] = ()
-    """What the critic said, one entry per completion; empty where there is no critic."""
+    """The critic's views, one entry per completion; empty where there is no critic."""
 
     @property
     def has_gradient(self) -> bool:

@@ -104,13 +104,22 @@ def show_audit(title: str, summary: "Summary", explanations: Sequence[Sequence[s
     from groupwise.checks.audit.summary import agreement_line, milliseconds, outcomes, verdict_line
     from groupwise.verifiers.extraction import clipped
 
-    console.print(_table(title, summary))
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, caption="rates in %, with 95 % intervals")
+    table.add_column("", overflow="fold")
+    for name in ("right", "false positives", "false negatives"):
+        table.add_column(name, justify="right", overflow="fold")
+    for name, group in summary.groups.items():
+        table.add_row(*_cells(name, group))
+    if len(summary.groups) > 1:
+        table.add_section()
+        table.add_row(*_cells("all", summary.total), style="bold")
+    console.print(table)
     totals: Counter[tuple[str, str]] = Counter()
     for result, lines in zip(summary.misses, explanations, strict=True):
         kind = (str(result.miss), result.case.group)
         totals[kind] += 1
         if totals[kind] <= most_alike:
-            console.print(_miss(result, lines), soft_wrap=True, highlight=False)
+            console.print(miss(result, lines), soft_wrap=True, highlight=False)
     if num_hidden := sum(max(0, count - most_alike) for count in totals.values()):
         console.print(f"and {num_hidden} more like these: --json has them", highlight=False)
     if summary.undecided:
@@ -125,19 +134,6 @@ def show_audit(title: str, summary: "Summary", explanations: Sequence[Sequence[s
         console.print(Text(f"{line} is {result.verdict.outcome}"), soft_wrap=True)
     style = "bold green" if summary.passed else "bold red"
     console.print(Text(verdict_line(summary), style=style), soft_wrap=True)
-
-
-def _table(title: str, summary: "Summary") -> Table:
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, caption="rates in %, with 95 % intervals")
-    table.add_column("", overflow="fold")
-    for name in ("right", "false positives", "false negatives"):
-        table.add_column(name, justify="right", overflow="fold")
-    for name, group in summary.groups.items():
-        table.add_row(*_cells(name, group))
-    if len(summary.groups) > 1:
-        table.add_section()
-        table.add_row(*_cells("all", summary.total), style="bold")
-    return table
 
 
 def _cells(name: str, counts: "Tally") -> list[Text | str]:
@@ -155,7 +151,8 @@ def _cells(name: str, counts: "Tally") -> list[Text | str]:
     ]
 
 
-def _miss(result: "Result", lines: Sequence[str]) -> Text:
+def miss(result: "Result", lines: Sequence[str]) -> Text:
+    """Return a wrong verdict in a few lines, with the steps that led to it."""
     from groupwise.verifiers.extraction import clipped
 
     case = result.case

@@ -1,6 +1,5 @@
 """`groupwise budget`: the worth of test-time compute as a table, as a page, or as JSON."""
 
-from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +11,7 @@ from groupwise.cli.app import Checkpoint, Json, Overrides, app, console, options
 
 if TYPE_CHECKING:
     from groupwise.algorithms.statistics import Estimate
-    from groupwise.evaluation.test_time.result import BudgetResult, Point
+    from groupwise.evaluation.test_time.result import BudgetResult
 
 SETTINGS = "groupwise.evaluation.test_time.settings:BudgetConfig"
 
@@ -59,25 +58,32 @@ def budget(
     if json:
         print_json(result.as_dict())
         return
-    for table in (*tables(result.points), *_optimal(result), *_equal_tokens(result)):
+    for table in tables(result):
         console.print(table)
     if result.left_out:
         console.print(f"left out, too few judged samples: {', '.join(result.left_out)}")
     console.print(f"[dim]{page}, and the figures in {result.directory}[/]", soft_wrap=True)
 
 
-def tables(points: "Sequence[Point]") -> list[Table]:
-    """Return a table for each budget."""
-    result = []
-    for budget in sorted({point.budget for point in points}):
+def tables(result: "BudgetResult") -> list[Table]:
+    """Return a table for each budget, one of the best method by difficulty, and one of searches at equal tokens."""
+    made_tables: list[Table] = []
+
+    def table(title: str, first: str, *names: str) -> Table:
+        made = Table(title=title, title_justify="left")
+        made.add_column(first, overflow="fold")
+        for name in names:
+            made.add_column(name, justify="left" if name == "against" else "right", overflow="fold")
+        made_tables.append(made)
+        return made
+
+    for budget in sorted({point.budget for point in result.points}):
         title = f"budget {budget}: accuracy with 95 % intervals over problems, and cost per problem"
-        table = Table(title=title, title_justify="left")
-        table.add_column("method", overflow="fold")
-        for name in ("accuracy", "over majority", "of the way to pass@k", "tokens", "reward tokens", "MFLOP", "ms"):
-            table.add_column(name, justify="right")
-        for point in (point for point in points if point.budget == budget):
+        names = ("accuracy", "over majority", "of the way to pass@k", "tokens", "reward tokens", "MFLOP", "ms")
+        rows = table(title, "method", *names)
+        for point in (point for point in result.points if point.budget == budget):
             over, way = point.over_majority, point.way
-            table.add_row(
+            rows.add_row(
                 point.method,
                 str(point.accuracy),
                 signed(over) if over else "",
@@ -87,40 +93,22 @@ def tables(points: "Sequence[Point]") -> list[Table]:
                 f"{point.operations / 1e6:,.0f}",
                 f"{1000 * point.seconds:,.1f}",
             )
-        result.append(table)
-    return result
-
-
-def _optimal(result: "BudgetResult") -> list[Table]:
-    if not result.optimal:
-        return []
-    table = Table(title="the best method for each difficulty, chosen on the other half", title_justify="left")
-    table.add_column("difficulty by")
-    for name in ("budget", "accuracy", "gain over one method for all", "tokens", "tokens to know the difficulty"):
-        table.add_column(name, justify="right")
-    for row in result.optimal:
-        known = float(row.difficulty_cost.policy_tokens.mean())
-        tokens = float(row.cost.policy_tokens.mean())
-        table.add_row(
-            row.difficulty, str(row.budget), str(row.accuracy), signed(row.gain), f"{tokens:,.0f}", f"{known:,.0f}"
-        )
-    return [table]
-
-
-def _equal_tokens(result: "BudgetResult") -> list[Table]:
-    if not result.equal_tokens:
-        return []
-    title = "searches less choices from the pool at as many tokens; hardest fifth first"
-    table = Table(title=title, title_justify="left")
-    for name in ("search", "budget", "against", "samples", "difference", "by pass rate"):
-        table.add_column(name, justify="left" if name in ("search", "against") else "right", overflow="fold")
-    for row in result.equal_tokens:
-        bins = (row.by_difficulty.get("pass_rate") or {}).values()
-        table.add_row(
-            row.method, str(row.budget), row.against, f"{row.samples:.1f}", signed(row.difference),
-            " ".join(f"{value.value:+.2f}" for value in bins),
-        )  # fmt: skip
-    return [table]
+    if result.optimal:
+        title = "the best method for each difficulty, chosen on the other half"
+        names = ("budget", "accuracy", "gain over one method for all", "tokens", "tokens to know the difficulty")
+        rows = table(title, "difficulty by", *names)
+        for row in result.optimal:
+            costs = (f"{float(cost.policy_tokens.mean()):,.0f}" for cost in (row.cost, row.difficulty_cost))
+            rows.add_row(row.difficulty, str(row.budget), str(row.accuracy), signed(row.gain), *costs)
+    if result.equal_tokens:
+        title = "searches less choices from the pool at as many tokens; hardest fifth first"
+        rows = table(title, "search", "budget", "against", "samples", "difference", "by pass rate")
+        for search in result.equal_tokens:
+            bins = (search.by_difficulty.get("pass_rate") or {}).values()
+            by_rate = " ".join(f"{value.value:+.2f}" for value in bins)
+            numbers = (f"{search.samples:.1f}", signed(search.difference), by_rate)
+            rows.add_row(search.method, str(search.budget), search.against, *numbers)
+    return made_tables
 
 
 def signed(estimate: "Estimate") -> str:

@@ -68,7 +68,7 @@ def evaluate(
     if json:
         print_json(measurement.as_dict())
         return
-    console.print(_table(measurement.as_dict()))
+    console.print(figures(measurement.as_dict()))
     for check in measurement.second.values():
         show_second(check)
     if gain := measurement.difference:
@@ -91,7 +91,8 @@ def show_second(check: "HeldOutCheck") -> None:
     console.print(line, style="bold red" if check.alarm else "", highlight=False, markup=False, soft_wrap=True)
 
 
-def _table(result: dict[str, Any]) -> Table:
+def figures(result: dict[str, Any]) -> Table:
+    """Return the table of a measurement: a column for each checkpoint."""
     size = f"{result['problems']} problems × {result['samples']} samples"
     from groupwise.evaluation.metrics import metric
 

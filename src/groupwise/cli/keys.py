@@ -177,10 +177,10 @@ def choice_of(info: FieldInfo) -> Choice | None:
         return Choice((("", models[0]),))
     shared = next(base for base in models[0].__mro__ if all(issubclass(model, base) for model in models))
     common = shared if issubclass(shared, Section) and shared.model_fields else None
-    return Choice(tuple((_tag(model), model) for model in models), common)
+    return Choice(tuple((tag(model), model) for model in models), common)
 
 
-def _tag(model: type[BaseModel]) -> str:
+def tag(model: type[BaseModel]) -> str:
     """Return what says in a recipe that a section is of this class: its one key that has a single value."""
     for name, info in model.model_fields.items():
         if typing.get_origin(info.annotation) is typing.Literal and typing.get_args(info.annotation) == (info.default,):

@@ -32,7 +32,12 @@ def main() -> None:
     try:
         app()
     except GroupwiseError as error:
-        if "WORLD_SIZE" not in os.environ or _is_first_to_say(str(error)):
+        is_first = True
+        if "WORLD_SIZE" in os.environ:  # several ranks fail alike
+            from groupwise.ranks.group import RANKS
+
+            is_first = RANKS.is_first_to_say(str(error))
+        if is_first:
             print(f"groupwise: {error}", file=sys.stderr)
         sys.exit(2)
     except ModuleNotFoundError as error:
@@ -40,12 +45,6 @@ def main() -> None:
             raise
         print(f"groupwise: {sys.platform} lacks {error.name!r}; on Windows use WSL2, which is a Linux", file=sys.stderr)
         sys.exit(2)
-
-
-def _is_first_to_say(sentence: str) -> bool:
-    from groupwise.ranks.group import RANKS
-
-    return RANKS.is_first_to_say(sentence)
 
 
 __all__ = ["app", "main"]

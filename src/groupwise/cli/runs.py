@@ -46,7 +46,7 @@ def list_runs(folder: Path) -> None:
     for column in ("run", "algorithm", "task or data", "steps", "state", "best dev pass@1", "last change"):
         table.add_column(column, overflow="fold")
     for path in paths:
-        table.add_row(*_row(RunDirectory(path)))
+        table.add_row(*row(RunDirectory(path)))
     console.print(table)
 
 
@@ -57,7 +57,8 @@ def runs_in(folder: Path) -> list[Path]:
     )
 
 
-def _row(run: "RunDirectory") -> list[str]:
+def row(run: "RunDirectory") -> list[str]:
+    """Return the cells of a run's line."""
     from groupwise.config import read_toml
     from groupwise.errors import ConfigError
 

@@ -23,7 +23,7 @@ STEPS_PER_LINE = 10
 VARIANTS = "variants"
 """The table that makes a recipe a comparison."""
 QUESTION = "What is 23 × 17?"
-"""What the trained model of the demo is asked; the task knows its answer, 391."""
+"""Question for the trained model of the demo; the task knows its answer, 391."""
 
 
 @app.command()
@@ -248,7 +248,7 @@ def step_line(report: "StepReport") -> str:
     return (
         f"{report.step:5d}  {report.reward:6.3f}  {report.correct:7.3f}  {report.signal:6.2f}  {entropy:>7}  "
         f"{right_length:>12} / {wrong_length:<3}  {report.truncated:6.1%}  {report.verdict_errors:6d}  "
-        f"{report.tokens_per_second:9,.0f}  {split:>13} % of {total:.2f} s{_extras(report)}"
+        f"{report.tokens_per_second:9,.0f}  {split:>13} % of {total:.2f} s{extras(report)}"
     )
 
 
@@ -256,7 +256,7 @@ BUSY = 0.5
 """Cores in use by other programs from which on a step's line mentions them."""
 
 
-def _extras(report: "StepReport") -> str:
+def extras(report: "StepReport") -> str:
     """Return what only some steps have: other reward parts, refills, a critic, importance weights, a busy machine."""
     names = {key.split("/")[1] for key in report.parts if key.startswith("part/")} - {"accuracy"}
     notes = [f"{name} {report.parts[f'part/{name}/mean']:+.3f}" for name in sorted(names)]

@@ -2,7 +2,7 @@
 
 import json as json_module
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -63,7 +63,7 @@ def verify(
     if json:
         print_json(explained.as_dict())
     else:
-        _show(explained, problem, text)
+        show_verdict(explained, problem, text)
     if explained.verdict.outcome.failed:
         raise typer.Exit(1)
 
@@ -117,7 +117,8 @@ def read_data(pairs: Sequence[str]) -> dict[str, Any]:
     return data
 
 
-def _show(explained: "Explained", problem: "Problem", completion: str) -> None:
+def show_verdict(explained: "Explained", problem: "Problem", completion: str) -> None:
+    """Print the completion, the steps of the verdict and its reward."""
     from groupwise.verifiers.extraction import clipped
 
     verdict = explained.verdict
@@ -126,12 +127,11 @@ def _show(explained: "Explained", problem: "Problem", completion: str) -> None:
     for number, step in enumerate(explained.steps, start=1):
         text.append(f"\n  {number}. ", style="dim").append(step)
     text.append(f"\n{verdict.outcome}", style=STYLES.get(verdict.outcome, "bold magenta"))
-    unpaid = "no reward: the verifier failed" if verdict.outcome.failed else "no reward: the verifier has no verdict"
-    text.append(f"  {_reward_line(verdict.parts) if verdict.outcome.judged else unpaid}")
+    reward = "no reward: the verifier failed" if verdict.outcome.failed else "no reward: the verifier has no verdict"
+    if verdict.outcome.judged:
+        parts = ", ".join(f"{name} {value:g}" for name, value in verdict.parts.items())
+        reward = f"reward {sum(verdict.parts.values()):g} ({parts})"
+    text.append(f"  {reward}")
     if verdict.answer is not None:
         text.append(f"  answer {clipped(verdict.answer)}")
     console.print(text, soft_wrap=True)
-
-
-def _reward_line(parts: Mapping[str, float]) -> str:
-    return f"reward {sum(parts.values()):g} ({', '.join(f'{name} {value:g}' for name, value in parts.items())})"

@@ -67,7 +67,7 @@ class KindSection(Section):
     """A section that is chosen by its kind."""
 
     kind: str
-    """Which one: a built-in name, `file.py:name`, `package.module:name`, or a name of an installed package."""
+    """A built-in name, `file.py:name`, `package.module:name`, or a name of an installed package."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What a completion is worth. `groupwise train recipe.toml` calls `reward` for every one that is sampled."""
+"""The reward of a completion. `groupwise train recipe.toml` calls `reward` for every one that is sampled."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What the reward must pay for and what it must not: run `pytest` before every training."""
+"""Tests of the reward, what it pays for and what not: run `pytest` before every training."""
 
 from rewards import reward
 
