@@ -137,7 +137,7 @@ def options_from(*places: str) -> Callable[[Callable[..., None]], Callable[..., 
         }
         last = {name: declared.pop(name) for name in ("overrides", "json") if name in declared}
         keyword_only = [*(declared | options | last).values()]
-        del wrapped.__wrapped__  # type: ignore[attr-defined]
+        del wrapped.__wrapped__
         wrapped.__signature__ = inspect.Signature(keyword_only)  # type: ignore[attr-defined]
         wrapped.__annotations__ = {p.name: p.annotation for p in keyword_only}
         return wrapped
@@ -158,15 +158,19 @@ def _settings(place: str) -> Iterator[_Setting]:
     tree = ast.parse(file.read_text(encoding="utf-8"))
     node = next(node for node in tree.body if getattr(node, "name", None) == name)
     if isinstance(node, ast.FunctionDef):
-        said = dict(re.findall(r"^    (\w+): (.+(?:\n {8}.+)*)", ast.get_docstring(node) or "", re.MULTILINE))
+        helps = dict(re.findall(r"^    (\w+): (.+(?:\n {8}.+)*)", ast.get_docstring(node) or "", re.MULTILINE))
         for argument, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True):
-            if default is not None and (text := said.get(argument.arg)):
+            if default is not None and (text := helps.get(argument.arg)):
                 yield from _setting(argument.arg, argument.annotation, default, text)
     elif isinstance(node, ast.ClassDef):
         for field, after in pairwise(node.body):
             if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and field.value is not None:
-                said = after.value.value if isinstance(after, ast.Expr) else ""
-                yield from _setting(field.target.id, field.annotation, field.value, said)
+                text = (
+                    str(after.value.value)
+                    if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+                    else ""
+                )
+                yield from _setting(field.target.id, field.annotation, field.value, text)
 
 
 TYPES = {"str": str, "int": int, "float": float, "bool": bool, "Path": Path, "Split": str}

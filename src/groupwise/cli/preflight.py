@@ -160,7 +160,7 @@ def before_training(recipe: "Recipe", anyway: bool) -> None:
 
     if not isinstance(recipe, RlRecipe):
         return
-    findings = [found for found in preflight(recipe, costs=("free",)).findings if not found.is_error]  # the run's own
+    findings = [found for found in preflight(recipe, costs=["free"]).findings if not found.is_error]  # the run's own
     for finding in findings:
         if finding.severity is not Severity.NOTE:
             console.print(finding.text(), soft_wrap=True)

@@ -6,8 +6,8 @@ those that are chosen by name, `schema` walks them, `places` loads the user's ow
 """
 
 from groupwise.config.kinds import ARTIFACTS, FOLDER, KindSection, ReadIf, Section
+from groupwise.config.places import RECIPES
 from groupwise.config.recipes import (
-    RECIPES,
     Changes,
     Source,
     as_overrides,

@@ -379,7 +379,7 @@ def test_the_command_prints_and_writes_a_page(models: Path, tmp_path: Path) -> N
     printed = CliRunner().invoke(app, [*arguments, *more])
     assert printed.exit_code == 0, printed.output
     assert "best_of_n/prm_product" in printed.output
-    page = (tmp_path / "budget.html").read_text()
+    page = (tmp_path / "report.html").read_text()
     assert "<noscript>" in page
     assert "best_of_n/prm_product" in page
     as_json = json.loads(CliRunner().invoke(app, [*arguments, *more, "--json"]).stdout)
