@@ -5,6 +5,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from html import escape
 from pathlib import Path
 from types import MappingProxyType
@@ -202,7 +203,11 @@ def _add_groups(
     for rank in range(max(map(len, orders), default=0)):
         for index, path, problem in (order[rank] for order in orders if rank < len(order)):
             if misses < _MISSES:
-                part = _group_facts(views, index, path, problem)
+                address, place = f"{path}/groups/{problem}", path.rpartition("/")[2]
+                part = {address: _or_reason(lambda where=(index, place, problem): views.group(*where))}
+                with suppress(Exception):  # of what a damaged or hostile file causes the facts of the group tell
+                    samples = views.completions(index, place, problem)
+                    part |= {f"{address}/samples/{number}": encoded(facts) for number, facts in samples.items()}
                 size = sum(map(len, part.values()))
                 if spent + size <= budget:
                     found.update(part)
@@ -210,16 +215,6 @@ def _add_groups(
                     continue
                 misses += 1
             left_out[index]["groups"] += 1
-
-
-def _group_facts(views: Views, index: int, place: str, problem: str) -> dict[str, bytes]:
-    address, identifier = f"{place}/groups/{problem}", place.rpartition("/")[2]
-    group = _or_reason(lambda: views.group(index, identifier, problem))
-    try:
-        completions = views.completions(index, identifier, problem)
-        return {address: group, **{f"{address}/samples/{n}": encoded(facts) for n, facts in completions.items()}}
-    except Exception:  # the facts of the group say why
-        return {address: group}
 
 
 def _without_scripts(facts: Mapping[str, bytes]) -> str:

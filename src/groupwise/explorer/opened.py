@@ -19,7 +19,7 @@ class NotThereError(GroupwiseError):
 
 
 def unsafe(path: Path, names: Iterable[str]) -> str | None:
-    """Why one of these names in a directory is not read: a link out of it, or a pipe, whose reader waits for ever."""
+    """Reason not to read one of these names in a directory: it is a link out of it, or a pipe, which blocks readers."""
     inside = path.resolve()
     for name in names:
         target = (path / name).resolve()
@@ -36,26 +36,25 @@ def tail(path: Path, depth: int) -> str:
 
 
 class Named(Protocol):
-    """What the pages show under a name that is as long as is needed."""
+    """Something that the pages show under the last `depth` names of its path."""
 
     path: Path
     depth: int
 
     @property
-    def name(self) -> str:
-        """Of this depth."""
+    def name(self) -> str: ...
 
 
 def tell_apart(shown: Sequence[Named]) -> None:
     """Names that several have get longer, a folder at a time, until they differ or the paths end."""
-    for one in shown:
-        one.depth = 1
-    while same := [name for name, count in Counter(one.name for one in shown).items() if count > 1]:
-        longer = [one for one in shown if one.name in same and one.depth < len(one.path.resolve().parts)]
+    for entry in shown:
+        entry.depth = 1
+    while same := [name for name, count in Counter(entry.name for entry in shown).items() if count > 1]:
+        longer = [entry for entry in shown if entry.name in same and entry.depth < len(entry.path.resolve().parts)]
         if not longer:
             return
-        for one in longer:
-            one.depth += 1
+        for entry in longer:
+            entry.depth += 1
 
 
 @dataclass(slots=True)
@@ -65,7 +64,7 @@ class OpenedRun:
     index: int
     path: Path
     depth: int = 1
-    """How many names of its path it takes to tell it from the others that are shown."""
+    """Names of its path that tell it from the others that are shown."""
     _records: Records | None = field(default=None, init=False)
 
     @property
@@ -77,7 +76,7 @@ class OpenedRun:
         return tail(path, self.depth)
 
     def trouble(self) -> str | None:
-        """Why the run cannot be shown at all; None where it can."""
+        """Reason why the run cannot be shown at all; None where it can."""
         if why := unsafe(self.path, READ):
             return why
         try:
@@ -89,7 +88,7 @@ class OpenedRun:
 
     @property
     def records(self) -> Records:
-        """What it recorded.
+        """The run's records.
 
         Raises:
             NotThereError: the run cannot be shown.
@@ -100,14 +99,14 @@ class OpenedRun:
         return self._records
 
     def config(self) -> tuple[dict[str, Any], str | None]:
-        """The recipe, and why it cannot be read."""
+        """The recipe, and the reason where it cannot be read."""
         try:
             return self.records.config, None
         except (GroupwiseError, OSError, UnicodeError, RecursionError) as error:
             return {}, str(error)
 
     def notices(self) -> list[str]:
-        """What could not be read, a sentence each."""
+        """A sentence for everything that could not be read."""
         return [
             f"{damage.file}{'' if damage.line is None else f', line {damage.line}'}: {damage.what}"
             for damage in self.records.damage[:20]

@@ -36,14 +36,14 @@ class Result:
     path: Path
     """The directory of the pipeline or of the measurement."""
     stage: str = ""
-    """Of a pipeline, the stage that it is the result of."""
+    """Stage of the pipeline that it is the result of; else empty."""
     depth: int = 1
-    """How many names of its path it takes to tell it from the others that are shown."""
+    """Names of its path that tell it from the others that are shown."""
     _kept: tuple[object, dict[str, Any]] | None = field(default=None, init=False)
 
     @property
     def name(self) -> str:
-        """Of the directory, and of the stage."""
+        """Name of the directory, and of the stage."""
         return " · ".join(filter(None, (tail(self.path.resolve(), self.depth), self.stage)))
 
     def headline(self) -> dict[str, Any]:
@@ -51,7 +51,7 @@ class Result:
         return {"index": self.index, "kind": self.kind, "name": self.name, "notices": self.trouble()}
 
     def trouble(self) -> list[str]:
-        """Why it cannot be shown; empty where it can."""
+        """Reasons why it cannot be shown; empty where it can."""
         try:
             names = stage_names(self.path) if self.kind != "budget" else []
         except GroupwiseError as error:
@@ -73,7 +73,12 @@ class Result:
         """
         if trouble := self.trouble():
             raise NotThereError(f"{self.name}: {trouble[0]}")
-        stamp = (_stamp(self.path, self.kind), len(runs), self.depth)
+        parts = [LINEAGE, BUDGET, "seconds.jsonl"]
+        if self.kind != "budget":
+            of_stage = ("facts.json", "cost.json", "begun.json", "run/metrics.jsonl", "data.jsonl")
+            parts += [f"stages/{name}/{part}" for name in stage_names(self.path) for part in of_stage]
+        stats = [(part, (self.path / part).stat()) for part in parts if (self.path / part).is_file()]
+        stamp = ([(part, stat.st_size, stat.st_mtime_ns) for part, stat in stats], len(runs), self.depth)
         if self._kept is None or self._kept[0] != stamp:
             match self.kind:
                 case "pipeline":
@@ -149,16 +154,6 @@ def _entries(path: Path) -> list[dict[str, Any]]:
     return list(entries)
 
 
-def _stamp(path: Path, kind: Kind) -> tuple[tuple[str, int, int], ...]:
-    """Size and time of every file that a result changes with."""
-    parts = [LINEAGE, BUDGET, "seconds.jsonl"]
-    if kind != "budget":
-        of_stage = ("facts.json", "cost.json", "begun.json", "run/metrics.jsonl", "data.jsonl")
-        parts += [f"stages/{name}/{part}" for name in stage_names(path) for part in of_stage]
-    stats = ((part, (path / part).stat()) for part in parts if (path / part).is_file())
-    return tuple((part, stat.st_size, stat.st_mtime_ns) for part, stat in stats)
-
-
 def _budget(path: Path) -> dict[str, Any]:
     """The lines of a measurement, each point with its seconds; `groupwise budget` computed all of it."""
     lines, damage = _objects(path / BUDGET)
@@ -187,31 +182,26 @@ def _budget(path: Path) -> dict[str, Any]:
 
 def _is_point(line: Mapping[str, Any]) -> bool:
     accuracy, numbers = line.get("accuracy"), (line.get("budget"), line.get("policy_tokens"))
-    return (
-        isinstance(line.get("method"), str)
-        and all(map(is_number, numbers))
-        and isinstance(accuracy, list)
-        and len(accuracy) == 3
-        and all(number is None or is_number(number) for number in accuracy)
-    )
+    has_numbers = isinstance(line.get("method"), str) and all(map(is_number, numbers))
+    is_estimate = isinstance(accuracy, list) and len(accuracy) == 3
+    return has_numbers and is_estimate and all(number is None or is_number(number) for number in accuracy)
 
 
 def _process(path: Path, stage: str) -> dict[str, Any]:
     """Process reward models side by side: a row for each figure, a column for each model."""
+
+    def estimate(value: Any) -> list[float | None] | None:
+        """[value, low, high] or [value]; None where it was not measured."""
+        numbers = [number if is_number(number) else None for number in (value if isinstance(value, list) else [value])]
+        return None if not numbers or numbers[0] is None else numbers
+
     lines, damage = _objects(path / "stages" / stage / "data.jsonl")
     figures = list(dict.fromkeys(name for line in lines for name in line if name != "judge"))
     return {
         "judges": [str(line.get("judge")) for line in lines],
-        "figures": [{"name": name, "values": [_figure(line.get(name)) for line in lines]} for name in figures],
+        "figures": [{"name": name, "values": [estimate(line.get(name)) for line in lines]} for name in figures],
         "notices": [*damage, *([] if lines else ["the stage has no figures"])],
     }
-
-
-def _figure(value: Any) -> list[float | None] | None:
-    """[value, low, high] or [value]; None where it was not measured."""
-    values = value if isinstance(value, list) else [value]
-    numbers = [number if is_number(number) else None for number in values]
-    return None if not numbers or numbers[0] is None else numbers
 
 
 def _objects(path: Path) -> tuple[list[dict[str, Any]], list[str]]:

@@ -232,32 +232,31 @@ def findings_of(run: OpenedRun) -> dict[str, Any]:
     except Exception as error:  # whatever a damaged or hostile file causes, the page lives and says so
         return {"findings": [], "not_judged": [], "notices": [f"the doctor cannot read this run: {error!r}"[:500]]}
     places = set(run.places())
+
+    def shown(evidence: Place) -> dict[str, str | None]:
+        """A place in words, and its address where it was recorded."""
+        place = f"s{evidence.step}" if evidence.evaluation is None else f"e{short_hash(evidence.evaluation)}"
+        words, address = [evidence.evaluation or f"step {evidence.step}"], f"/run/{run.index}/at/{place}"
+        if evidence.problem is not None:
+            words.append(evidence.problem)
+            address += f"/{short_hash(evidence.problem)}"
+            if evidence.sample is not None:
+                words.append(f"sample {evidence.sample}")
+                address += f"/{evidence.sample}"
+        return {"text": " · ".join(words), "address": address if place in places else None}
+
     findings = [
         {
             "rule": finding.check, "severity": str(finding.severity), "says": RULES[finding.check].says,
             "explanation": finding.evidence, "since": finding.since_step, "wasted": finding.wasted,
             "source": RULES[finding.check].source,
             "advice": [str(item) for item in finding.advice],
-            "evidence": [_evidence(run.index, places, item) for item in finding.places if isinstance(item, Place)],
+            "evidence": [shown(item) for item in finding.places if isinstance(item, Place)],
         }
         for finding in diagnosis.findings
     ]  # fmt: skip
     not_judged = [f"{name} ({', '.join(missing)})" for name, missing in diagnosis.not_judged.items()]
     return {"findings": findings, "not_judged": not_judged, "notices": []}
-
-
-def _evidence(index: int, places: set[str], evidence: Place) -> dict[str, str | None]:
-    """A place in words, and its address where it was recorded."""
-    place = f"s{evidence.step}" if evidence.evaluation is None else f"e{short_hash(evidence.evaluation)}"
-    words = [evidence.evaluation or f"step {evidence.step}"]
-    address = f"/run/{index}/at/{place}"
-    if evidence.problem is not None:
-        words.append(evidence.problem)
-        address += f"/{short_hash(evidence.problem)}"
-        if evidence.sample is not None:
-            words.append(f"sample {evidence.sample}")
-            address += f"/{evidence.sample}"
-    return {"text": " · ".join(words), "address": address if place in places else None}
 
 
 def columns_of(lines: Sequence[Mapping[str, Any]], most: int = 400) -> dict[str, Any]:

@@ -115,19 +115,18 @@ def as_markdown(table: Table, num_seeds: int, durations: Sequence[float]) -> str
         metrics = [metric for metric in METRICS if any(metric in cells for cells in stages.values())]
         lines += ["", f"## {task}", "", f"| stage | {' | '.join(metrics)} |", f"|---|{'---|' * len(metrics)}"]
         for name, cells in stages.items():
-            lines.append(f"| {name} | {' | '.join(_show(cells.get(metric), metric) for metric in metrics)} |")
+            texts = []
+            for metric in metrics:
+                digits = 1 if metric in ("length", "after_first") else 3
+                if (cell := cells.get(metric)) is None:
+                    texts.append("-")
+                    continue
+                value, low, high = (f"{number:.{digits}f}" for number in cell.mean)
+                is_sure = cell.change is not None and not cell.change.low <= 0 <= cell.change.high
+                change = f" → ({cell.change.value:+.{digits}f})" if cell.change and is_sure else ""
+                texts.append(f"{value} [{low}, {high}]{change}")
+            lines.append(f"| {name} | {' | '.join(texts)} |")
     return "\n".join(lines) + "\n"
-
-
-def _show(cell: Cell | None, metric: str) -> str:
-    if cell is None:
-        return "-"
-    mean, change = cell
-    digits = 1 if metric in ("length", "after_first") else 3
-    text = f"{mean.value:.{digits}f} [{mean.low:.{digits}f}, {mean.high:.{digits}f}]"
-    if change is None or change.low <= 0 <= change.high:
-        return text
-    return f"{text} → ({change.value:+.{digits}f})"
 
 
 def as_dict(table: Table) -> dict[str, Any]:

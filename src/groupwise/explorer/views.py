@@ -10,7 +10,7 @@ from typing import Any
 from groupwise.errors import GroupwiseError
 from groupwise.explorer.opened import NotThereError, OpenedRun, tell_apart
 from groupwise.explorer.results import Result, found_in
-from groupwise.explorer.run import columns_of, findings_of, report_of
+from groupwise.explorer.run import columns_of, findings_of, is_number, report_of
 from groupwise.explorer.wire import floats, short_hash
 from groupwise.runs.index import GroupEntry
 from groupwise.runs.records import At
@@ -27,7 +27,7 @@ _FIGURES = {
     "trainer_logprobs": "trainer_logprobs", "ref_logprobs": "ref_logprobs", "after_logprobs": "after_logprobs",
     "values": "values", "returns": "returns",
 }  # fmt: skip
-"""What the page calls a figure of a token, and the record's field."""
+"""Figures of a token: the page's name, and the field of the row."""
 _NO_COLUMNS: dict[str, list[Any]] = {
     name: [] for name in ("group", "sample", "outcome", "reward", "advantage", "length", "finish", "text")
 }
@@ -52,7 +52,7 @@ class Views:
 
     @property
     def directories(self) -> set[Path]:
-        """Of all runs and results."""
+        """Directories of all runs and results."""
         return {run.path for run in self._runs} | {result.path for result in self._results}
 
     def start(self) -> str:
@@ -71,11 +71,11 @@ class Views:
 
     def results(self) -> list[dict[str, Any]]:
         """Pipelines and measurements, in a few words each; those that have come since are at the end."""
-        known = {(one.kind, one.path, one.stage) for one in self._results}
-        new = [one for one in found_in(self._paths).results if one not in known]
+        known = {(result.kind, result.path, result.stage) for result in self._results}
+        new = [entry for entry in found_in(self._paths).results if entry not in known]
         self._results += [Result(len(self._results) + number, *one) for number, one in enumerate(new)]
         tell_apart(self._results)
-        return [one.headline() for one in self._results]
+        return [result.headline() for result in self._results]
 
     def result(self, number: int) -> dict[str, Any]:
         """One pipeline or measurement.
@@ -94,7 +94,7 @@ class Views:
         return len(self._runs)
 
     def run(self, index: int) -> dict[str, Any]:
-        """One run: what it is, its figures by step, where its completions are.
+        """One run: its headline, its figures by step, the places of its completions.
 
         Raises:
             NotThereError: there is no such run, or it cannot be shown.
@@ -172,34 +172,34 @@ class Views:
         return {**facts, "run": run.name, "place": _place(identifier, at), "steps": steps, "notices": notices}
 
     def _list(self, run: OpenedRun, at: At) -> dict[str, Any]:
-        """What is in the file of a step or an evaluation."""
         groups = [{"id": short_hash(entry.problem), **entry.facts()} for entry in run.records.groups(at)]
+        empty = {"groups": groups, "columns": _NO_COLUMNS, "parts": {}, "notices": []}
+        if not groups:
+            return empty
+        try:
+            listed = run.records.listed(at)
+        except GroupwiseError as error:
+            return {**empty, "notices": [str(error)]}
         numbers = {group["problem"]: number for number, group in enumerate(groups)}
-        if groups:
-            try:
-                listed = run.records.listed(at)
-                columns, parts = _columns(listed, numbers), parts_of(listed["reward_parts"])
-                return {"groups": groups, "columns": columns, "parts": parts, "notices": []}
-            except GroupwiseError as error:
-                return {"groups": groups, "columns": _NO_COLUMNS, "parts": {}, "notices": [str(error)]}
-        return {"groups": groups, "columns": _NO_COLUMNS, "parts": {}, "notices": []}
+        names = {"length": "num_tokens", "finish": "finish_reason"}
+        columns = {name: listed[names.get(name, name)] for name in _NO_COLUMNS if name != "group"}
+        columns["group"] = [numbers.get(problem, 0) for problem in listed["problem"]]
+        return {**empty, "columns": columns, "parts": parts_of(listed["reward_parts"])}
 
     def group(self, index: int, identifier: str, problem: str) -> dict[str, Any]:
-        """One group without its tokens, and the settings with which "what if" begins.
+        """One group without the figures of its tokens, and the settings with which "what if" begins.
 
         Raises:
             NotThereError: it was not recorded.
         """
-        run, at, group = self._group(index, identifier, problem, tokens=False)
-        prompt = run.records.group(at, group.entry.problem)
-        ends = prompt.prompt_token_ends
-        tokens = None if ends is None else _cut(prompt.prompt, ends)
+        run, at, group = self._group(index, identifier, problem)
+        ends = group.prompt_token_ends
         return {
             "run": run.name, "place": _place(identifier, at), "problem": group.entry.problem,
             "question": _short(group.question), "reference": _short(group.reference), "prompt": _short(group.prompt),
-            "prompt_tokens": tokens, "prompt_ids": prompt.prompt_token_ids, "discarded": group.entry.discarded,
-            "completions": [_of_group(one) for one in group.completions], "notices": run.notices(),
-            "settings": learn_settings(run.config()[0]),
+            "prompt_tokens": None if ends is None else _cut(group.prompt, ends), "prompt_ids": group.prompt_token_ids,
+            "discarded": group.entry.discarded, "completions": [_summary(row) for row in group.completions],
+            "notices": run.notices(), "settings": learn_settings(run.config()[0]),
         }  # fmt: skip
 
     def completion(self, index: int, identifier: str, problem: str, sample: int) -> dict[str, Any]:
@@ -208,11 +208,10 @@ class Views:
         Raises:
             NotThereError: it was not recorded.
         """
-        run, at, group = self._group(index, identifier, problem, tokens=True)
-        found = [one for one in group.completions if one.sample == sample]
-        if not found:
-            raise NotThereError(f"{run.name} has no completion {sample} of this problem there")
-        return self._completion(run, at, identifier, group, found[0])
+        completions = self.completions(index, identifier, problem)
+        if sample not in completions:
+            raise NotThereError(f"{self._runs[index].name} has no completion {sample} of this problem there")
+        return completions[sample]
 
     def completions(self, index: int, identifier: str, problem: str) -> dict[int, dict[str, Any]]:
         """The facts of all completions of a group, by sample; the group is read once.
@@ -220,17 +219,13 @@ class Views:
         Raises:
             NotThereError: it was not recorded.
         """
-        run, at, group = self._group(index, identifier, problem, tokens=True)
-        return {one.sample: self._completion(run, at, identifier, group, one) for one in group.completions}
-
-    def _completion(self, run: OpenedRun, at: At, identifier: str, group: GroupRecord, one: Row) -> dict[str, Any]:
-        return {
+        run, at, group = self._group(index, identifier, problem)
+        common = {
             "run": run.name, "place": _place(identifier, at), "problem": group.entry.problem,
             "question": _short(group.question), "reference": _short(group.reference),
-            "samples": [other.sample for other in group.completions],
-            **_of_group(one, MOST_WHOLE_TEXT), "loss_weight": one.loss_weight, "policy_version": one.policy_version,
-            **_tokens(one), "replay": _replay(run.path, at, one), "notices": run.notices(),
+            "samples": [row.sample for row in group.completions], "notices": run.notices(),
         }  # fmt: skip
+        return {row.sample: {**common, **_completion(run.path, at, row)} for row in group.completions}
 
     def _run(self, index: int) -> OpenedRun:
         if not 0 <= index < len(self._runs):
@@ -240,10 +235,10 @@ class Views:
             raise NotThereError(f"{run.name}: {trouble}")
         return run
 
-    def _group(self, index: int, identifier: str, problem: str, tokens: bool) -> tuple[OpenedRun, At, GroupRecord]:
+    def _group(self, index: int, identifier: str, problem: str) -> tuple[OpenedRun, At, GroupRecord]:
         run = self._run(index)
         at = run.place(identifier)
-        return run, at, run.records.group(at, run.problem(at, problem), tokens=tokens)
+        return run, at, run.records.group(at, run.problem(at, problem))
 
     def entries(self, index: int, identifier: str) -> list[GroupEntry]:
         """The groups of a place, for an export that chooses some."""
@@ -257,6 +252,13 @@ class Views:
             return {**empty, "notices": [trouble]}
         config, why = run.config()
         lines, dev = run.records.metrics("step"), run.records.metrics("dev")
+        of_run = config.get("run")
+        without = (  # equal for runs that differ in their seed and their place alone
+            {name: value for name, value in of_run.items() if name not in ("seed", "directory")}
+            if isinstance(of_run, Mapping)
+            else of_run
+        )
+        recipe = short_hash(json.dumps({**config, "run": without}, sort_keys=True, default=str))
         return {
             **empty,
             "algorithm": _text(config.get("algorithm")),
@@ -264,7 +266,7 @@ class Views:
             "task": _text(_at(config, "task", "kind") or _at(config, "task", "name")),
             "model": _text(_at(config, "model", "path")),
             "seed": _at(config, "run", "seed"),
-            "recipe": _recipe(config) if config else None,
+            "recipe": recipe if config else None,
             "done": len(lines),
             "finished": run.records.finished,
             "pass_at_1": _first_number(dev[-1].get("pass_at_1")) if dev else None,
@@ -285,13 +287,6 @@ def learn_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in found.items() if isinstance(value, str | int | float)}
 
 
-def _recipe(config: Mapping[str, Any]) -> str:
-    """What is equal for runs that differ in their seed and their place alone."""
-    own = config.get("run")
-    run = {k: v for k, v in own.items() if k not in ("seed", "directory")} if isinstance(own, Mapping) else own
-    return short_hash(json.dumps({**config, "run": run}, sort_keys=True, default=str))
-
-
 def _at(table: Any, *names: str) -> Any:
     for name in names:
         table = table.get(name) if isinstance(table, Mapping) else None
@@ -301,7 +296,7 @@ def _at(table: Any, *names: str) -> Any:
 def _first_number(value: Any) -> float | None:
     """The estimate of [estimate, low, high]."""
     first = value[0] if isinstance(value, list) and value else value
-    return float(first) if isinstance(first, int | float) and not isinstance(first, bool) else None
+    return float(first) if is_number(first) else None
 
 
 def _text(value: Any) -> str | None:
@@ -320,68 +315,50 @@ def _place(identifier: str, at: At) -> dict[str, Any]:
     }
 
 
-def _columns(listed: Mapping[str, list[Any]], numbers: Mapping[str, int]) -> dict[str, list[Any]]:
-    names = {"length": "num_tokens", "finish": "finish_reason"}
-    own = ("sample", "outcome", "reward", "advantage", "length", "finish", "text")
-    columns = {name: listed[names.get(name, name)] for name in own}
-    return {"group": [numbers.get(problem, 0) for problem in listed["problem"]], **columns}
-
-
 def parts_of(texts: Sequence[str | None]) -> dict[str, list[float | None]]:
     """Each part of the reward, as paid, a value per completion; null where a completion has none or it is no number.
 
     >>> parts_of(['{"accuracy": 1.0}', None, '{"accuracy": 0.0, "format": 0.5}'])
     {'accuracy': [1.0, None, 0.0], 'format': [None, None, 0.5]}
     """
-    read = {text: _table_of(text) for text in set(texts)}  # ten thousand completions have few different ones
+    read: dict[str | None, dict[str, float]] = {}  # ten thousand completions have few different ones
+    for text in set(texts):
+        try:
+            table = json.loads(text or "{}")
+        except (ValueError, RecursionError):
+            table = {}
+        parts = table.items() if isinstance(table, dict) else ()
+        read[text] = {name: float(value) for name, value in parts if is_number(value) and math.isfinite(value)}
     names = sorted({name for table in read.values() for name in table})[:MOST_PARTS]
     return {name: [read[text].get(name) for text in texts] for name in names}
 
 
-def _table_of(text: str | None) -> dict[str, float]:
-    try:
-        table = json.loads(text or "{}")
-    except (ValueError, RecursionError):
-        return {}
-    if not isinstance(table, dict):
-        return {}
+def _summary(row: Row, most: int = MOST_TEXT) -> dict[str, Any]:
     return {
-        name: float(value)
-        for name, value in table.items()
-        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    }
-
-
-def _of_group(one: Row, most: int = MOST_TEXT) -> dict[str, Any]:
-    return {
-        "sample": one.sample, "text": _short(one.text)[:most], "cut": max(0, len(one.text or "") - most),
-        "outcome": one.outcome, "finish": one.finish_reason, "answer": _text(one.answer),
-        "evidence": _short(one.evidence)[:most],
-        "reward": one.reward, "parts": dict(one.reward_parts), "measures": dict(one.measures),
-        "advantage": one.advantage, "length": one.num_tokens,
+        "sample": row.sample, "text": _short(row.text)[:most], "cut": max(0, len(row.text or "") - most),
+        "outcome": row.outcome, "finish": row.finish_reason, "answer": _text(row.answer),
+        "evidence": _short(row.evidence)[:most],
+        "reward": row.reward, "parts": dict(row.reward_parts), "measures": dict(row.measures),
+        "advantage": row.advantage, "length": row.num_tokens,
     }  # fmt: skip
 
 
-def _tokens(one: Row) -> dict[str, Any]:
-    fields = {name: getattr(one, attribute) for name, attribute in _FIGURES.items()}
+def _completion(path: Path, at: At, row: Row) -> dict[str, Any]:
+    ids, ends, sampled = row.token_ids, row.token_ends, row.sampled
+    command = f"groupwise replay {shlex.quote(str(path))} --step {at} --problem {shlex.quote(row.problem)}"
     return {
-        "num_read": 0 if one.token_ids is None else len(one.token_ids),
-        "ids": None if one.token_ids is None else one.token_ids.tolist(),
-        "tokens": None if one.token_ends is None else _cut(one.text, one.token_ends.tolist()),
-        "sampled": None if one.sampled is None or one.sampled.all() else one.sampled.tolist(),
-        "bound": None if one.bound is None else one.bound.tolist(),
-        "figures": {name: floats(values) for name, values in fields.items()},
+        **_summary(row, MOST_WHOLE_TEXT),
+        "loss_weight": row.loss_weight,
+        "policy_version": row.policy_version,
+        "num_read": 0 if ids is None else len(ids),
+        "ids": None if ids is None else ids.tolist(),
+        "tokens": None if ends is None else _cut(row.text, ends.tolist()),
+        "sampled": None if sampled is None or sampled.all() else sampled.tolist(),
+        "bound": None if row.bound is None else row.bound.tolist(),
+        "figures": {name: floats(getattr(row, field)) for name, field in _FIGURES.items()},
+        "replay": f"{command} --sample {row.sample}" if isinstance(at, int) else None,
     }
 
 
 def _cut(text: str, ends: Sequence[int]) -> list[str]:
     return [text[start:end][:MOST_OF_A_TOKEN] for start, end in zip([0, *ends], ends, strict=False)]
-
-
-def _replay(path: Path, at: At, one: Row) -> str | None:
-    if not isinstance(at, int):
-        return None
-    return (
-        f"groupwise replay {shlex.quote(str(path))} --step {at} --problem {shlex.quote(one.problem)} "
-        f"--sample {one.sample}"
-    )

@@ -1,4 +1,4 @@
-"""What a pipeline directory says, read for its pages: no model, no torch, nothing but the files.
+"""The reader of a pipeline directory: no model, no torch, nothing but the files.
 
 An unfinished pipeline is read as far as it got: what is not there yet is empty or None, never a zero.
 """
@@ -35,7 +35,7 @@ class Stage:
     inputs: tuple[str, ...]
     """Names of stages, or paths of what came from outside."""
     starts_from: str | None
-    """Of training: the name or path of the model that it started from, where that is known."""
+    """Name or path of the model that training started from, where that is known."""
     state: str
     """`finished`, `unfinished`, `not run`, or `outdated`: made with other settings, and not shown. Of the base model
     `finished` or `not measured`."""
@@ -48,7 +48,7 @@ class Stage:
     seconds: Mapping[str, float]
     """`seconds` and `evaluation_seconds`; empty where it was not timed."""
     statistics: Mapping[str, Any]
-    """Of a data stage: rows, sources, what was kept, what was dropped and why."""
+    """Counts of a data stage: rows, sources, rows kept, and rows dropped by reason."""
     evaluation: Evaluation
     sizes: Mapping[str, tuple[int, int]]
     """Task -> number of problems, and of samples of each."""
@@ -61,7 +61,7 @@ class Stage:
 
     @property
     def is_policy(self) -> bool:
-        """Whether it makes a model that answers problems (a reward model only scores them)."""
+        """True for a model that answers problems; a reward model only scores them."""
         return self.makes == "model" and self.algorithm not in ("reward_model", "process_reward_model")
 
 
@@ -108,25 +108,19 @@ def load_pipeline(directory: Path) -> PipelineData:
             base = lineage.get("base", BASE)
             entries.insert(0, {"name": BASE, "kind": "start", "makes": "model", "inputs": [], "output": base})
         stages = tuple(_stage(directory, entry, lineage.get("base", BASE)) for entry in entries)
-        _check_order(path, stages)
+        names = [stage.name for stage in stages]
+        for position, stage in enumerate(stages):  # everything is made of what came before it: there are no cycles
+            later = sorted(set(stage.inputs) & set(names[position:]))
+            if later or stage.name in names[:position]:
+                fault = f"has the input {later[0]!r}, which comes later" if later else "is there twice"
+                raise DataError(
+                    f"{path}: the stage {stage.name!r} {fault}; allowed are different stages, each made of earlier ones"
+                )
         recipe = directory / "pipeline.toml"
         text = recipe.read_text(encoding="utf-8", errors="replace") if recipe.exists() else ""
         return PipelineData(str(lineage["name"]), stages, text)
     except (KeyError, TypeError, AttributeError) as error:
         raise DataError(f"{path} is not the lineage of a pipeline: {error!r}") from None
-
-
-def _check_order(path: Path, stages: tuple[Stage, ...]) -> None:
-    """Everything is made of what came before it, so the lineage has no cycles."""
-    names = [stage.name for stage in stages]
-    for position, stage in enumerate(stages):
-        later_inputs = sorted(set(stage.inputs) & set(names[position:]))
-        if later_inputs or stage.name in names[:position]:
-            raise DataError(
-                f"{path}: the stage {stage.name!r} "
-                + (f"has the input {later_inputs[0]!r}, which comes later" if later_inputs else "is there twice")
-                + "; allowed are different stages, each made of earlier ones"
-            )
 
 
 def _stage(directory: Path, entry: Mapping[str, Any], base: str) -> Stage:
@@ -136,13 +130,15 @@ def _stage(directory: Path, entry: Mapping[str, Any], base: str) -> Stage:
     is_current = state != "outdated"
     is_trained = is_current and run.config.exists()
     measurements = dict(facts.get("evaluation") or {})
+    settings = (_read(folder / "begun.json").get("settings") or {}) if is_current else {}
+    start = None if settings.get("new_model") else (settings.get("model") or {}).get("path")
     return Stage(
         name=entry["name"],
         kind=entry["kind"],
         algorithm=entry.get("algorithm"),
         makes=entry["makes"],
         inputs=tuple(BASE if name == base else name for name in entry["inputs"]),
-        starts_from=_start(_read(folder / "begun.json"), base) if is_current else None,
+        starts_from=BASE if start == base else start.strip("{}") if start else None,
         state=state,
         fingerprint=entry.get("fingerprint") or "",
         output=entry.get("output") or "",
@@ -163,22 +159,13 @@ def _stage(directory: Path, entry: Mapping[str, Any], base: str) -> Stage:
 
 
 def _facts(folder: Path, entry: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-    """What a finished stage recorded, and how far the stage is."""
+    """The facts of a finished stage, and the state of the stage."""
     facts, fingerprint = _read(folder / "facts.json"), entry.get("fingerprint")
     if facts:
         return (facts, "finished") if fingerprint in (None, facts.get("fingerprint")) else ({}, "outdated")
     if (folder / "begun.json").exists():
         return {}, "unfinished"
     return {}, "not measured" if entry["name"] == BASE else "not run"
-
-
-def _start(record: Mapping[str, Any], base: str) -> str | None:
-    """The model that a trainer's settings name: a stage as `{name}`, or a path; None where it is a new one."""
-    settings = record.get("settings") or {}
-    if settings.get("new_model"):
-        return None
-    path = (settings.get("model") or {}).get("path")
-    return BASE if path == base else path.strip("{}") if path else None
 
 
 def _estimates(path: Path, measurement: Mapping[str, Any]) -> dict[str, Estimate]:
