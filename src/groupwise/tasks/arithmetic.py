@@ -6,6 +6,7 @@ never multiples of ten, so that a step of written-out working such as 47×80 is 
 
 from collections.abc import Iterator
 from functools import partial
+from itertools import count
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
@@ -19,6 +20,8 @@ Step = tuple[str, int, int, int]
 """One operation of a solution: sign, left operand, right operand, result."""
 
 SIGNS: dict[Kind, str] = {"product": "×", "sum": "+", "difference": "-"}
+CHAIN_LENGTH = 4
+"""Numbers in a chain."""
 MAX_ENUMERATED = 10_000
 """Up to this many operand pairs all problems are listed and shuffled; above that, they are drawn one by one."""
 
@@ -30,8 +33,6 @@ class ArithmeticConfig(GeneratedConfig):
     """Kinds of problems, in turn: `product`, `sum`, `difference`, `chain`."""
     digits: tuple[Annotated[int, Field(ge=1, le=5)], Annotated[int, Field(ge=1, le=5)]] = (2, 2)
     """Decimal digits of the two operands, 1 to 5 each. A chain's numbers have at most the first."""
-    chain_length: int = Field(default=4, ge=2, le=8)
-    """Numbers in a chain."""
 
 
 class Arithmetic(GeneratedTask):
@@ -54,7 +55,7 @@ class Arithmetic(GeneratedTask):
 
     def _stream(self, kind: Kind) -> Iterator[Candidate]:
         if kind == "chain":
-            return chains(self.config.digits[0], self.config.chain_length)
+            return chains(self.config.digits[0], CHAIN_LENGTH)
         return map(partial(pair_problem, kind), operand_pairs(kind, *self.config.digits))
 
 
@@ -66,11 +67,9 @@ def operand_pairs(kind: Kind, left_digits: int, right_digits: int) -> Iterator[t
         for index in permutation(size, "arithmetic", kind, left_digits, right_digits).tolist():
             yield left[index // len(right)], right[index % len(right)]
         return
-    index = 0
-    while True:
+    for index in count():
         draw = Draw("arithmetic", kind, left_digits, right_digits, index)
         yield draw.choice(left), draw.choice(right)
-        index += 1
 
 
 def operands(digits: int) -> list[int]:
@@ -107,16 +106,17 @@ def calculate(sign: str, left: int, right: int) -> int:
 
 def chains(max_digits: int, length: int) -> Iterator[Candidate]:
     """Endless draws of chains."""
-    index = 0
-    while True:
+    for index in count():
         yield chain_problem(Draw("arithmetic", "chain", max_digits, length, index), max_digits, length)
-        index += 1
 
 
 def chain_problem(draw: Draw, max_digits: int, length: int) -> Candidate:
     """A chain such as `What is 12 + 5 × 3 - 4?` in which no intermediate result is negative."""
     while True:
-        numbers, signs = _draw_chain(draw, max_digits, length)
+        signs = [draw.choice("+-×") for _ in range(length - 1)]
+        # a factor has one digit, so no chain contains a product of two longer numbers, which may be held out
+        digits = [1 if sign == "×" else draw.integer(1, max_digits) for sign in ["+", *signs]]
+        numbers = [draw.choice(operands(num_digits)) for num_digits in digits]
         steps = chain_steps(numbers, signs)
         if all(result >= 0 for *_, result in steps):
             break
@@ -124,13 +124,6 @@ def chain_problem(draw: Draw, max_digits: int, length: int) -> Candidate:
     name = text.replace(" ", "").replace("×", "x")
     reference, label = str(steps[-1][3]), f"chain {length}"
     return f"chain {text}", Problem(f"arithmetic/{name}", f"What is {text}?", reference, label, data={"steps": steps})
-
-
-def _draw_chain(draw: Draw, max_digits: int, length: int) -> tuple[list[int], list[str]]:
-    signs = [draw.choice("+-×") for _ in range(length - 1)]
-    # a factor has one digit, so no chain contains a product of two longer numbers, which may be held out
-    digits = [1 if sign == "×" else draw.integer(1, max_digits) for sign in ["+", *signs]]
-    return [draw.choice(operands(count)) for count in digits], signs
 
 
 def chain_steps(numbers: list[int], signs: list[str]) -> list[Step]:

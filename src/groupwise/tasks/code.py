@@ -166,12 +166,13 @@ def assertions(source: str, function: str) -> list[ast.stmt]:
     """The statements of a test function, without those that state nothing (docstrings, `assert True`)."""
     tree = ast.parse(source)
     (checker,) = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == function)
-    return [statement for statement in checker.body if not _states_nothing(statement)]
-
-
-def _states_nothing(statement: ast.stmt) -> bool:
-    content = statement.test if isinstance(statement, ast.Assert) else getattr(statement, "value", None)
-    return isinstance(statement, ast.Assert | ast.Expr) and isinstance(content, ast.Constant) and bool(content.value)
+    stated = list[ast.stmt]()
+    for node in checker.body:
+        content = node.test if isinstance(node, ast.Assert) else getattr(node, "value", None)
+        is_constant = isinstance(node, ast.Assert | ast.Expr) and isinstance(content, ast.Constant)
+        if not (is_constant and content.value):
+            stated.append(node)
+    return stated
 
 
 def as_calls(statements: Sequence[ast.stmt], aliases: Mapping[str, str]) -> dict[str, Any] | None:

@@ -7,6 +7,7 @@ them are held out.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
@@ -16,6 +17,9 @@ from groupwise.tasks.arithmetic import Step, calculate
 from groupwise.tasks.base import Candidate, GeneratedConfig, GeneratedTask
 from groupwise.types import Problem
 
+MAX_VALUE = 12
+"""Largest number to combine; the smallest is 1."""
+
 
 class CountdownConfig(GeneratedConfig):
     """Dials of the countdown task."""
@@ -24,8 +28,6 @@ class CountdownConfig(GeneratedConfig):
     """Fewest numbers in a problem."""
     max_numbers: int = Field(default=4, ge=2, le=6)
     """Most numbers in a problem."""
-    max_value: int = Field(default=12, ge=4, le=100)
-    """Largest number to combine; the smallest is 1."""
     min_target: int = Field(default=10, ge=1)
     """Smallest target."""
     max_target: int = Field(default=100, ge=1)
@@ -37,10 +39,10 @@ class CountdownConfig(GeneratedConfig):
             low, high = getattr(self, f"min_{name}"), getattr(self, f"max_{name}")
             if low > high:
                 raise ValueError(f"min_{name} = {low} is above max_{name} = {high}; at most {high} is allowed")
-        if self.min_target > self.max_value * self.min_numbers:
+        if self.min_target > MAX_VALUE * self.min_numbers:
             raise ValueError(
                 f"min_target = {self.min_target} can hardly be made of {self.min_numbers} numbers up to "
-                f"{self.max_value}; at most {self.max_value * self.min_numbers} is allowed"
+                f"{MAX_VALUE}; at most {MAX_VALUE * self.min_numbers} is allowed"
             )
         return self
 
@@ -55,10 +57,8 @@ class Countdown(GeneratedTask):
     config: CountdownConfig
 
     def candidates(self) -> Iterator[Candidate]:
-        index = 0
-        while True:
+        for index in count():
             yield draw_countdown(Draw("countdown", index), self.config)
-            index += 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +74,8 @@ class Expression:
 def draw_countdown(draw: Draw, config: CountdownConfig) -> Candidate:
     """A problem with a solution; its content is the sorted numbers and the target."""
     while True:
-        count = draw.integer(config.min_numbers, config.max_numbers)
-        numbers = [draw.integer(1, config.max_value) for _ in range(count)]
+        num_numbers = draw.integer(config.min_numbers, config.max_numbers)
+        numbers = [draw.integer(1, MAX_VALUE) for _ in range(num_numbers)]
         solution, steps = combine(draw, numbers)
         if config.min_target <= solution.value <= config.max_target:
             break
@@ -91,6 +91,10 @@ def draw_countdown(draw: Draw, config: CountdownConfig) -> Candidate:
     return f"countdown {name}", problem
 
 
+_LOOSE_SIGNS = {"+": ("", ""), "-": ("", "+-"), "×": ("+-÷", "+-÷"), "÷": ("+-", "+-×÷")}
+"""By sign, the signs of its left and its right operand that need parentheses."""
+
+
 def combine(draw: Draw, numbers: list[int]) -> tuple[Expression, tuple[Step, ...]]:
     """One random way to combine all the numbers, and its steps; every intermediate result is a positive integer."""
     pool = [Expression(str(number), number) for number in numbers]
@@ -100,7 +104,10 @@ def combine(draw: Draw, numbers: list[int]) -> tuple[Expression, tuple[Step, ...
         sign = draw.choice([sign for sign in "+-×÷" if allowed(sign, left.value, right.value)])
         value = calculate(sign, left.value, right.value)
         steps.append((sign, left.value, right.value, value))
-        pool = [*rest, Expression(_write(sign, left, right), value, sign)]
+        # factors that are quotients keep parentheses, so that no two numbers meet by accident
+        loose, loose_right = _LOOSE_SIGNS[sign]
+        text = f"{_enclose(left, loose)}{sign}{_enclose(right, loose_right)}"
+        pool = [*rest, Expression(text, value, sign)]
     return pool[0], tuple(steps)
 
 
@@ -115,12 +122,5 @@ def allowed(sign: str, left: int, right: int) -> bool:
     return True
 
 
-def _write(sign: str, left: Expression, right: Expression) -> str:
-    """The expression's text; factors that are quotients keep parentheses, so that no two numbers meet by accident."""
-    loose_signs = {"+": (), "-": (), "×": ("+", "-", "÷"), "÷": ("+", "-")}[sign]
-    loose_signs_right = {"+": (), "-": ("+", "-"), "×": ("+", "-", "÷"), "÷": ("+", "-", "×", "÷")}[sign]
-    return f"{_enclose(left, loose_signs)}{sign}{_enclose(right, loose_signs_right)}"
-
-
-def _enclose(expression: Expression, loose_signs: tuple[str, ...]) -> str:
-    return f"({expression.text})" if expression.sign in loose_signs else expression.text
+def _enclose(expression: Expression, loose_signs: str) -> str:
+    return f"({expression.text})" if expression.sign and expression.sign in loose_signs else expression.text

@@ -18,13 +18,18 @@ from groupwise.tasks.base import Candidate, DrawnTask, GeneratedConfig, Generate
 from groupwise.types import Problem
 
 
-class NimConfig(GeneratedConfig):
-    """Dials of the nim task."""
+class GameConfig(GeneratedConfig):
+    """Dials that the games share."""
 
     num_problems: int = Field(default=1000, ge=1)
     """Problems in the train split."""
     num_eval_problems: int = Field(default=64, ge=1)
     """Problems in the dev split, and the same number in the test split."""
+
+
+class NimConfig(GameConfig):
+    """Dials of the nim task."""
+
     min_piles: int = Field(default=3, ge=2, le=8)
     """Fewest piles."""
     max_piles: int = Field(default=4, ge=2, le=8)
@@ -84,13 +89,9 @@ TURN = (6, 3, 0, 7, 4, 1, 8, 5, 2)
 MIRROR = (2, 1, 0, 5, 4, 3, 8, 7, 6)
 
 
-class TicTacToeConfig(GeneratedConfig):
+class TicTacToeConfig(GameConfig):
     """Dials of the tic-tac-toe task."""
 
-    num_problems: int = Field(default=1000, ge=1)
-    """Problems in the train split."""
-    num_eval_problems: int = Field(default=64, ge=1)
-    """Problems in the dev split, and the same number in the test split."""
     min_empty: int = Field(default=2, ge=2, le=9)
     """Fewest empty cells: the more, the further one must look ahead."""
     max_empty: int = Field(default=8, ge=2, le=9)
@@ -110,13 +111,12 @@ class TicTacToe(GeneratedTask):
         boards = reachable()
         for index in permutation(len(boards), "tic_tac_toe").tolist():
             board = boards[index]
-            if self.config.min_empty <= board.count(EMPTY) <= self.config.max_empty and len(
-                best_moves(board)
-            ) < board.count(EMPTY):
-                yield _candidate(board)
+            num_empty = board.count(EMPTY)
+            if self.config.min_empty <= num_empty <= self.config.max_empty and len(best_moves(board)) < num_empty:
+                yield tic_tac_toe_problem(board)
 
 
-def _candidate(board: str) -> Candidate:
+def tic_tac_toe_problem(board: str) -> Candidate:
     """A problem; its content is the first of the board's rotations and reflections."""
     best_answers = [str(cell + 1) for cell in best_moves(board)]
     wins = [str(cell + 1) for cell, result in moves(board) if winner(result)]

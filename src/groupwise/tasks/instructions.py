@@ -19,6 +19,8 @@ _NOUNS = ("river", "garden", "teacher", "window", "train", "island", "letter", "
 _VERBS = ("finds", "follows", "paints", "remembers", "watches", "repairs", "describes", "visits", "draws", "misses")
 _ADVERBS = ("today", "slowly", "again", "twice", "alone", "outside", "early", "gladly")
 
+MAX_SENTENCES = 2
+"""Most sentences in a paragraph of the reference text."""
 Case = Literal["", "lower", "upper"]
 Rule = tuple[Mapping[str, Any], str]
 """A constraint as the verifier takes it, and in words."""
@@ -54,8 +56,6 @@ class InstructionsConfig(GeneratedConfig):
     """Most rules in a problem."""
     max_paragraphs: int = Field(default=2, ge=1, le=6)
     """Most paragraphs or bullet points of the reference text."""
-    max_sentences: int = Field(default=2, ge=1, le=6)
-    """Most sentences in one of its paragraphs."""
 
     @model_validator(mode="after")
     def _check_ranges(self) -> Self:
@@ -101,13 +101,14 @@ def _draft(draw: Draw, config: InstructionsConfig) -> Draft:
     case = draw.choice(cases)
     spellings: Mapping[str, Callable[[str], str]] = {"": str, "lower": str.lower, "upper": str.upper}
     paragraphs = [
-        [list(map(spellings[case], _sentence(draw))) for _ in range(draw.integer(1, config.max_sentences))]
+        [[spellings[case](word) for word in draw_sentence(draw)] for _ in range(draw.integer(1, MAX_SENTENCES))]
         for _ in range(draw.integer(1, config.max_paragraphs))
     ]
     return Draft(paragraphs, draw.choice((True, False)), case)
 
 
-def _sentence(draw: Draw) -> list[str]:
+def draw_sentence(draw: Draw) -> list[str]:
+    """Words of a sentence such as `The old river finds the green garden today`."""
     subject, object_ = draw.shuffled(_NOUNS)[:2]
     adjectives = [[draw.choice(_ADJECTIVES)] if draw.integer(0, 1) else [] for _ in range(2)]
     adverb = [draw.choice(_ADVERBS)] if draw.integer(0, 1) else []

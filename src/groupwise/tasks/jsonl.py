@@ -115,9 +115,6 @@ class JsonlConfig(TaskConfig):
     """Share of the training problems set aside as the dev split, by a hash of the question."""
     test_fraction: float | None = Field(default=None, ge=0, lt=1)
     """Share of the training problems set aside as the test split, if there is no file to test on."""
-    empty_answers: int | None = Field(default=None, ge=0)
-    """Number of records of the training data that are known to have no answer. They are left out; any other number is
-    an error. Without a preset: 0."""
     repeated_questions: int | None = Field(default=None, ge=0)
     """Number of questions of the training data that are known to be in the test data too. They are left out of
     training; any other number is an error. Without a preset: 0."""
@@ -137,23 +134,21 @@ class JsonlConfig(TaskConfig):
             raise ValueError("`test_fraction` is allowed only where there is no `test_path` or `hub_test_split`")
         if self.dev_fraction + (self.test_fraction or 0) >= 1:
             raise ValueError("`dev_fraction` + `test_fraction` must be below 1, or nothing is left to train on")
-        if self.answer_pattern not in (None, BOXED):
-            _check_pattern(self.answer_pattern)
+        if self.answer_pattern is not None and self.answer_pattern != BOXED:
+            try:
+                groups = re.compile(self.answer_pattern).groups
+            except re.error as error:
+                raise ValueError(
+                    f"answer_pattern {self.answer_pattern!r} is not a regular expression: {error}"
+                ) from None
+            if groups != 1:
+                raise ValueError(f"answer_pattern {self.answer_pattern!r} has {groups} groups; exactly one is allowed")
         return self
 
     def files_read(self) -> Iterator[str]:
         """The preset's files."""
         if preset := PRESETS.get(self.preset or ""):
             yield from (f"{self.data_dir}/{source.path}" for source in (preset.train, preset.test) if source.path)
-
-
-def _check_pattern(pattern: str) -> None:
-    try:
-        groups = re.compile(pattern).groups
-    except re.error as error:
-        raise ValueError(f"answer_pattern {pattern!r} is not a regular expression: {error}") from None
-    if groups != 1:
-        raise ValueError(f"answer_pattern {pattern!r} has {groups} groups; exactly one is allowed")
 
 
 Role = Literal["train", "test"]
@@ -220,7 +215,7 @@ class Jsonl(Task):
 
     def _check_count(self, dial: str, description: str, records: Sequence[str]) -> None:
         """Refuse a number of records to leave out that differs from the one stated in advance."""
-        setting = getattr(self.config, dial)
+        setting = getattr(self.config, dial, None)
         number = getattr(self._preset.train, dial) if setting is None else setting
         if len(records) != number:
             raise DataError(

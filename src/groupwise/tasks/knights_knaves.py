@@ -109,19 +109,17 @@ def drawn_puzzle(draw: Draw, config: KnightsKnavesConfig) -> Puzzle:
     """Draw a puzzle with exactly one solution."""
     num_people = draw.integer(config.min_people, config.max_people)
     while True:
-        statements = [_draw_claim(draw, person, num_people, config) for person in range(num_people)]
+        statements = []
+        for speaker in range(num_people):
+            depth = draw.integer(0, config.max_depth)
+            # "I am a knight" says nothing and nobody can say "I am a knave", but both may be part of a longer statement
+            people = [person for person in range(num_people) if depth or person != speaker]
+            statements.append(draw_statement(draw, people, depth, config.operators))
         assignments = solutions(statements)
         if len(assignments) == 1:
             break
     names = draw.shuffled(NAMES)[:num_people]
     return write_question(names, statements), names, statements, assignments[0]
-
-
-def _draw_claim(draw: Draw, speaker: int, num_people: int, config: KnightsKnavesConfig) -> Statement:
-    depth = draw.integer(0, config.max_depth)
-    other_people = [person for person in range(num_people) if person != speaker]
-    # "I am a knight" says nothing and nobody can say "I am a knave", but both may be part of a longer statement
-    return draw_statement(draw, other_people if depth == 0 else range(num_people), depth, config.operators)
 
 
 def write_question(names: Sequence[str], statements: Sequence[Statement]) -> str:

@@ -105,7 +105,11 @@ class Mixture(Task):
     def _mix(self, split: Split) -> Sequence[Problem]:
         parts = {
             name: [
-                replace(problem, verifier=task.verifier_config.kind, difficulty=_label(name, problem))
+                replace(
+                    problem,
+                    verifier=task.verifier_config.kind,
+                    difficulty=f"{name}{FAMILY_END}{problem.difficulty}" if problem.difficulty else name,
+                )
                 for problem in task.problems(split)
             ]
             for name, task in self._tasks.items()
@@ -119,11 +123,6 @@ class Mixture(Task):
                         f"their {split} splits; only tasks whose problems differ are allowed"
                     )
         return tuple(interleaved(parts, {name: part.weight for name, part in self.config.parts.items()}))
-
-
-def _label(name: str, problem: Problem) -> str:
-    """The difficulty of a part's problem says its part first, so that every evaluation can be read part by part."""
-    return f"{name}{FAMILY_END}{problem.difficulty}" if problem.difficulty else name
 
 
 def interleaved(parts: Mapping[str, Sequence[T]], weights: Mapping[str, float]) -> Iterator[T]:

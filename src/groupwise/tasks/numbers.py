@@ -4,7 +4,7 @@ The answer is one number, negative or a fraction where the problem makes it so. 
 order of what may be swapped does not count.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from fractions import Fraction
 from itertools import count
 from typing import ClassVar, Literal
@@ -54,14 +54,26 @@ class Numbers(GeneratedTask):
 
 def draw_numbers(draw: Draw, kind: NumberKind) -> Candidate:
     """A problem of a kind; `data` holds the `kind` and its `numbers`, and the `signs` or the `sign` between them."""
-    return _KINDS[kind](draw)
-
-
-def _total(draw: Draw) -> Candidate:
-    numbers = [draw.integer(11, 99) for _ in range(TOTAL_LENGTH)]
-    content = f"total {' '.join(map(str, sorted(numbers)))}"
-    question = f"What is {' + '.join(map(str, numbers))}?"
-    return content, _problem("total", question, sum(numbers), numbers=numbers)
+    match kind:
+        case "total":
+            numbers = [draw.integer(11, 99) for _ in range(TOTAL_LENGTH)]
+            problem = _problem(kind, f"What is {' + '.join(map(str, numbers))}?", sum(numbers), numbers=numbers)
+            return f"total {' '.join(map(str, sorted(numbers)))}", problem
+        case "remainder":
+            dividend, divisor = draw.integer(100, 999), draw.integer(3, 9)
+            question = f"What is the remainder of {dividend} ÷ {divisor}?"
+            problem = _problem(kind, question, dividend % divisor, numbers=[dividend, divisor])
+            return f"remainder {dividend} {divisor}", problem
+        case "small_product":
+            left, right = (
+                int("".join(str(draw.choice(SMALL_DIGITS)) for _ in range(num_digits))) for num_digits in (3, 2)
+            )
+            problem = _problem(kind, f"What is {left} × {right}?", left * right, numbers=[left, right])
+            return pair_content("product", left, right), problem
+        case "signed_chain":
+            return _signed_chain(draw)
+        case "fraction":
+            return _fraction(draw)
 
 
 def _signed_chain(draw: Draw) -> Candidate:
@@ -83,13 +95,6 @@ def partial_results(numbers: list[int], signs: list[str]) -> list[int]:
         value = calculate(sign, value, number)
         results.append(value)
     return results
-
-
-def _remainder(draw: Draw) -> Candidate:
-    dividend, divisor = draw.integer(100, 999), draw.integer(3, 9)
-    question = f"What is the remainder of {dividend} ÷ {divisor}?"
-    problem = _problem("remainder", question, dividend % divisor, numbers=[dividend, divisor])
-    return f"remainder {dividend} {divisor}", problem
 
 
 def _fraction(draw: Draw) -> Candidate:
@@ -122,22 +127,7 @@ def _draw_fraction(draw: Draw) -> tuple[int, int]:
     return draw.integer(1, denominator - 1), denominator
 
 
-def _small_product(draw: Draw) -> Candidate:
-    left, right = (int("".join(str(draw.choice(SMALL_DIGITS)) for _ in range(digits))) for digits in (3, 2))
-    problem = _problem("small_product", f"What is {left} × {right}?", left * right, numbers=[left, right])
-    return pair_content("product", left, right), problem
-
-
 def _problem(kind: NumberKind, question: str, answer: object, **data: object) -> Problem:
     """The question is its own name: it says all that there is to know."""
     name = question.removeprefix("What is ").removesuffix("?").replace(" ", "").replace("×", "x").replace("÷", ":")
     return Problem(f"numbers/{name}", question, str(answer), kind.replace("_", " "), data={"kind": kind, **data})
-
-
-_KINDS: Mapping[NumberKind, Callable[[Draw], Candidate]] = {
-    "total": _total,
-    "signed_chain": _signed_chain,
-    "remainder": _remainder,
-    "fraction": _fraction,
-    "small_product": _small_product,
-}

@@ -80,18 +80,13 @@ def labelled_pairs(config: GeneratedPairs) -> tuple[list[Labelled], list[Labelle
 def _label_pair(config: GeneratedPairs, problems: Sequence[Problem], index: int) -> Labelled:
     problem = problems[index % len(problems)]
     draw = Draw("preference", config.rule.name, problem.id, index)
-    winner, loser = _draw_two(config, problem, draw)
-    is_noise = draw.uniform() < config.noise
-    return Labelled(problem, *((loser, winner) if is_noise else (winner, loser)), is_noise)
-
-
-def _draw_two(config: GeneratedPairs, problem: Problem, draw: Draw) -> tuple[str, str]:
-    """Two completions, the better one first; two of equal worth are drawn again."""
     for _ in range(MAX_DRAWS):
-        texts = [config.rule.written(draw, problem) for _ in range(2)]
-        left, right = (config.rule.worth(problem, text) for text in texts)
-        if left != right:
-            return (texts[0], texts[1]) if left > right else (texts[1], texts[0])
+        first, second = (config.rule.written(draw, problem) for _ in range(2))
+        difference = config.rule.worth(problem, first) - config.rule.worth(problem, second)
+        if difference:
+            is_noise = draw.uniform() < config.noise
+            pair = (first, second) if (difference > 0) != is_noise else (second, first)
+            return Labelled(problem, *pair, is_noise)
     raise ConfigError(
         f"data.rule: in {MAX_DRAWS} draws no two completions of {problem.id} differed in worth by {config.rule.kind}; "
         "it must write completions of different worth"
@@ -182,7 +177,17 @@ def load_pairs(config: PairsFile | TaskPairs | GeneratedPairs) -> Pairs:
     """
     match config:
         case PairsFile():
-            return _read_pairs(config)
+            pairs = Pairs([], [])
+            for record in read_file(Path(config.path)):
+                pair = _pair(record, config)
+                position = key("held out", json.dumps(pair.prompt)) / 2**64
+                (pairs.held_out if position < config.held_out else pairs.train).append(pair)
+            if not pairs.train or (config.held_out and not pairs.held_out):
+                raise DataError(
+                    f"{config.path}: {len(pairs.train)} pairs to learn from and {len(pairs.held_out)} held out "
+                    f"(held_out = {config.held_out:g}); at least one of each is needed"
+                )
+            return pairs
         case TaskPairs(task=options):
             task, template = make_task(options), options.template
             train, dev = (
@@ -194,20 +199,6 @@ def load_pairs(config: PairsFile | TaskPairs | GeneratedPairs) -> Pairs:
             return Pairs(
                 *([Pair(*shown(pair, config.rule, template)) for pair in rows] for rows in labelled_pairs(config))
             )
-
-
-def _read_pairs(config: PairsFile) -> Pairs:
-    pairs = Pairs([], [])
-    for record in read_file(Path(config.path)):
-        pair = _pair(record, config)
-        position = key("held out", json.dumps(pair.prompt)) / 2**64
-        (pairs.held_out if position < config.held_out else pairs.train).append(pair)
-    if not pairs.train or (config.held_out and not pairs.held_out):
-        raise DataError(
-            f"{config.path}: {len(pairs.train)} pairs to learn from and {len(pairs.held_out)} held out (held_out = "
-            f"{config.held_out:g}); at least one of each is needed"
-        )
-    return pairs
 
 
 def _pair(record: Record, config: PairsFile) -> Pair:
@@ -222,7 +213,12 @@ def _pair(record: Record, config: PairsFile) -> Pair:
         raise DataError(f"{record.place}: the prompt is a list of messages, the completions are text")
     if pair.chosen == pair.rejected:
         raise DataError(f"{record.place}: the chosen and the rejected completion are the same")
-    return pair._replace(margin=_margin(record, config.margin_field))
+    if config.margin_field is None:
+        return pair
+    margin = record.fields.get(config.margin_field)
+    if isinstance(margin, bool) or not isinstance(margin, int | float) or not math.isfinite(margin):
+        raise DataError(f"{record.place}: field '{config.margin_field}' is {margin!r}; a finite number is needed")
+    return pair._replace(margin=float(margin))
 
 
 def _conversations(record: Record, config: PairsFile, chosen: list[Message], rejected: list[Message]) -> Pair:
@@ -250,39 +246,26 @@ def _read_text(record: Record, field: str) -> Said:
     value: Any = record.fields[field]
     if isinstance(value, str) and value:
         return value
-    if isinstance(value, list) and value and all(_is_message(item) for item in value):
-        return [Message(role=item["role"], content=item["content"]) for item in value]
+    messages = [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+    texts = [(item.get("role"), item.get("content")) for item in messages]
+    if texts and len(texts) == len(value) and all(isinstance(text, str) for pair in texts for text in pair):
+        return [Message(role=str(role), content=str(content)) for role, content in texts]
     raise DataError(
         f"{record.place}: field '{field}' is {str(value)[:60]!r}; text or a list of messages with role and content is "
         "needed"
     )
 
 
-def _is_message(item: Any) -> bool:
-    return isinstance(item, dict) and all(isinstance(item.get(name), str) for name in ("role", "content"))
-
-
-def _margin(record: Record, field: str | None) -> float:
-    value = 0.0 if field is None else record.fields.get(field)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise DataError(f"{record.place}: field '{field}' is {value!r}; a finite number is needed")
-    return float(value)
-
-
 def _right_and_wrong(template: Template, problem: Problem) -> Pair:
-    def answer(reference: str) -> str:
-        return template.gold.format(reference=reference).removeprefix(template.prefill)
-
-    prompt = template.render(problem) + template.prefill
-    return Pair(prompt, answer(problem.reference), answer(_near_miss(problem)))
-
-
-def _near_miss(problem: Problem) -> str:
-    """The reference with one digit changed."""
+    """The ideal answer, and the same with one digit of the reference changed."""
     reference, draw = problem.reference, Draw("near miss", problem.id)
     digits: Sequence[int] = [index for index, character in enumerate(reference) if character in "0123456789"]
     if not digits:
         raise DataError(f"the reference {reference!r} of {problem.id} has no digit that could be changed")
     index = draw.choice(digits)
     digit = draw.choice([candidate for candidate in "123456789" if candidate != reference[index]])
-    return reference[:index] + digit + reference[index + 1 :]
+    wrong = reference[:index] + digit + reference[index + 1 :]
+    chosen, rejected = (
+        template.gold.format(reference=answer).removeprefix(template.prefill) for answer in (reference, wrong)
+    )
+    return Pair(template.render(problem) + template.prefill, chosen, rejected)

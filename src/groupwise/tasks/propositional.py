@@ -75,7 +75,7 @@ def entails(premises: Sequence[Formula], goal: Formula, atoms: Sequence[str]) ->
 
 
 def all_needed(premises: Sequence[Formula], goal: Formula, atoms: Sequence[str]) -> bool:
-    """True where the premises entail the goal and none of them can be left out."""
+    """True where no premise can be left out of those that entail the goal."""
     subsets = ([*premises[:index], *premises[index + 1 :]] for index in range(len(premises)))
     return not any(entails(subset, goal, atoms) for subset in subsets)
 
@@ -322,11 +322,17 @@ def draw_problem(draw: Draw, config: PropositionalProofsConfig) -> Candidate:
     Raises:
         ConfigError: derivations of such a length are too rare.
     """
-    num_lines = draw.integer(config.min_lines, config.max_lines)
+    num_lines, atoms = draw.integer(config.min_lines, config.max_lines), ATOMS[: config.num_atoms]
     for attempt in range(MAX_ATTEMPTS):
         shortest = num_lines if attempt < AIMED_ATTEMPTS else config.min_lines
-        derivation = _derive(draw, ATOMS[: config.num_atoms], num_lines)
-        if derivation is not None and shortest <= len(derivation.lines()) <= config.max_lines:
+        try:
+            derivation = Derivation(draw, atoms, depth=1 + num_lines // 3)
+        except DeadEndError:
+            continue
+        premises, goal = list(derivation.premises), derivation.root.formula
+        is_short = max(map(len, map(write, [*premises, goal]))) <= MAX_FORMULA
+        fits = is_short and goal not in premises and all_needed(premises, goal, atoms)
+        if fits and shortest <= len(derivation.lines()) <= config.max_lines:
             return _problem(derivation)
     raise ConfigError(
         f"task.min_lines = {config.min_lines}: none of {MAX_ATTEMPTS} derivations with {config.num_atoms} letters has "
@@ -334,33 +340,17 @@ def draw_problem(draw: Draw, config: PropositionalProofsConfig) -> Candidate:
     )
 
 
-def _derive(draw: Draw, atoms: str, num_lines: int) -> Derivation | None:
-    """A derivation of about `num_lines` lines, if it makes a problem."""
-    try:
-        derivation = Derivation(draw, atoms, depth=1 + num_lines // 3)
-    except DeadEndError:
-        return None
-    premises, goal = list(derivation.premises), derivation.root.formula
-    is_short = max(map(len, map(write, [*premises, goal]))) <= MAX_FORMULA
-    return derivation if is_short and goal not in premises and all_needed(premises, goal, atoms) else None
-
-
 def _problem(derivation: Derivation) -> Candidate:
     premises, goal = [write(premise) for premise in derivation.premises], write(derivation.root.formula)
+    listing = " and ".join([*filter(None, [", ".join(premises[:-1])]), *premises[-1:]])
+    given = f"From {listing}" if premises else "Without premises"
     lines = derivation.lines()
     content = canonical(premises, goal, ATOMS)
     problem = Problem(
         id=f"propositional_proofs/{key(content):016x}",
-        question=f"{_list_premises(premises)} {goal}.",
+        question=f"{given} prove {goal}.",
         reference="\n".join(lines),
         difficulty=f"{len(lines)} lines",
         data={"premises": premises, "goal": goal},
     )
     return content, problem
-
-
-def _list_premises(premises: Sequence[str]) -> str:
-    if not premises:
-        return "Without premises prove"
-    *beginning, end = premises
-    return f"From {', '.join(beginning)} and {end} prove" if beginning else f"From {end} prove"

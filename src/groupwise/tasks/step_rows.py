@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from groupwise.errors import ConfigError, DataError
-from groupwise.runs.jsonl import read_jsonl
+from groupwise.runs.jsonl import Record, read_jsonl
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,21 +96,18 @@ def step_row(record: Mapping[str, Any], where: str) -> StepRow:
         raise DataError(f"{where}: prompt (text), completions (a list of steps) and labels (a list) are needed")
     if not all(isinstance(step, str) for step in steps):
         raise DataError(f"{where}: every step must be a text")
+    for label in labels:
+        if not (label is None or isinstance(label, bool | int | float)):
+            raise DataError(f"{where}: the label {label!r}: true, false, null and numbers from 0 to 1 are allowed")
     try:
         return StepRow(
-            prompt, tuple(steps), tuple(_label(label) for label in labels), str(record.get("problem", "")),
+            prompt, tuple(steps), tuple(None if label is None else float(label) for label in labels),
+            str(record.get("problem", "")),
             str(record.get("split", "train")), str(record.get("difficulty", "")), record.get("final_answer_correct"),
             {key: value for key, value in record.items() if key not in OWN},
         )  # fmt: skip
     except DataError as error:
         raise DataError(f"{where}: {error}") from None
-
-
-def _label(label: object) -> float | None:
-    """A number stays the number it is: 0.7 is no 0."""
-    if label is None or isinstance(label, bool | int | float):
-        return None if label is None else float(label)
-    raise DataError(f"the label {label!r}: true, false, null and numbers from 0 to 1 are allowed")
 
 
 def check_training_rows(rows: Sequence[StepRow], path: str) -> None:
@@ -156,7 +153,7 @@ def read_steps(path: str | Path, format: str = "groupwise", neutral: Neutral = "
     rows = [
         replace(row, provenance={**row.provenance, "format": format, "line": record.number})
         for record in read_jsonl(path)
-        for row in _rows(record.fields, record.place, reader)
+        for row in _rows(record, reader)
     ]
     if not rows:
         raise DataError(f"{path} holds no rows")
@@ -166,14 +163,14 @@ def read_steps(path: str | Path, format: str = "groupwise", neutral: Neutral = "
 Reader = Callable[[Mapping[str, Any]], StepRow | list[StepRow]]
 
 
-def _rows(record: Mapping[str, Any], where: str, reader: Reader) -> list[StepRow]:
+def _rows(record: Record, reader: Reader) -> list[StepRow]:
     try:
-        found = reader(record)
+        found = reader(record.fields)
         return found if isinstance(found, list) else [found]
     except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise DataError(f"{where} is not of this format: {type(error).__name__} {error}") from None
+        raise DataError(f"{record.place} is not of this format: {type(error).__name__} {error}") from None
     except DataError as error:
-        raise DataError(f"{where}: {error}") from None
+        raise DataError(f"{record.place}: {error}") from None
 
 
 def _until(error: int | None, steps: Sequence[str]) -> tuple[float | None, ...]:

@@ -10,7 +10,7 @@ Factors and divisors whose counterpart has two digits have one digit: a step is 
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from itertools import count
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
@@ -45,12 +45,9 @@ class WordProblems(GeneratedTask):
 
     def candidates(self) -> Iterator[Candidate]:
         config = self.config
-        index = 0
-        while True:
-            draw = Draw("word_problems", index)
-            problem = draw_story(draw, config.languages, config.steps, config.distractors)
+        for index in count():
+            problem = draw_story(Draw("word_problems", index), config.languages, config.steps, config.distractors)
             yield problem.question, problem
-            index += 1
 
 
 Plan = tuple[tuple[str, str, str, str], ...]
@@ -180,11 +177,14 @@ def draw_story(draw: Draw, languages: tuple[Language, ...], steps: tuple[int, ..
     """A story in one of the languages, with one of the numbers of steps. Its split is `split_of(question)`."""
     language = draw.choice(languages)
     num_steps = draw.choice(steps)
-    family = draw.choice(_families(num_steps))
+    family = draw.choice([family for family in FAMILIES if len(family.steps) == num_steps])
     values, solution = draw_numbers(draw, family)
     words = draw_words(draw, language)
     distractor = draw.integer(5, 30) if draw.uniform() < distractors else None
-    question = _write_question(draw, family.template(language), language, values | words, distractor)
+    question = family.template(language).format(**values, **words)
+    if distractor is not None:
+        aside = draw.choice(DISTRACTORS[language]).format(n=words["n"], x=distractor)
+        question = f"{aside}{' ' if language == 'en' else ''}{question}"
     unit = family.unit[language == "zh"].format(**words)
     return Problem(
         id=f"word_problems/{key(question):016x}",
@@ -196,28 +196,16 @@ def draw_story(draw: Draw, languages: tuple[Language, ...], steps: tuple[int, ..
     )
 
 
-@cache
-def _families(num_steps: int) -> tuple[Family, ...]:
-    """Those with so many steps."""
-    return tuple(family for family in FAMILIES if len(family.steps) == num_steps)
-
-
 def draw_numbers(draw: Draw, family: Family) -> tuple[dict[str, str], tuple[Step, ...]]:
     """Numbers of a story, as text by letter, and its solution: every result is an integer from 2 to 999."""
     while True:
         values = {letter: draw.integer(low, high) for letter, (low, high) in family.ranges.items()}
         if family.dividend:
-            values["t"] = _dividend(family.dividend, values)
+            extra = {"+": 1, "-": -1}.get(family.dividend[-2], 0) * values.get("k", 0)
+            values["t"] = values["q"] * values["d"] + extra
         solution = _solve(family, values)
         if solution is not None and values.get("t", 2) >= 2:
             return {letter: str(value) for letter, value in values.items()}, solution
-
-
-def _dividend(rule: str, values: dict[str, int]) -> int:
-    total = values["q"] * values["d"]
-    if rule.endswith("+k"):
-        return total + values["k"]
-    return total - values["k"] if rule.endswith("-k") else total
 
 
 def _solve(family: Family, values: dict[str, int]) -> tuple[Step, ...] | None:
@@ -239,12 +227,3 @@ def draw_words(draw: Draw, language: Language) -> dict[str, str]:
     thing, measure = draw.choice(THINGS[language])
     good, goods = draw.choice(GOODS[language])
     return {"n": name, "m": other_name, "thing": thing, "cl": measure, "good": good, "goods": goods}
-
-
-def _write_question(draw: Draw, story: str, language: Language, words: dict[str, str], distractor: int | None) -> str:
-    """The story with its words and numbers; the irrelevant sentence comes first."""
-    text = story.format(**words)
-    if distractor is None:
-        return text
-    aside = draw.choice(DISTRACTORS[language]).format(n=words["n"], x=distractor)
-    return f"{aside}{' ' if language == 'en' else ''}{text}"
