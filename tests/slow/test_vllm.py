@@ -25,7 +25,7 @@ from groupwise.rollout.engine import Request, Sampled
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.tool_rounds import generate_with_tools
 from groupwise.rollout.tools.calculator import Calculator
-from groupwise.rollout.vllm import engine, launch, weights
+from groupwise.rollout.vllm import engine, launch
 from groupwise.rollout.vllm.canary import trainer_logprobs
 from groupwise.rollout.vllm.config import VllmConfig
 from groupwise.rollout.vllm.engine import VllmEngine
@@ -139,7 +139,7 @@ def test_without_the_heads_own_tensor_the_old_head_stays_and_the_canary_says_so(
     whole = serving_weights
     with monkeypatch.context() as patch:
         patch.setattr(engine, "serving_weights", without_head)
-        patch.setattr(weights.WeightsFolder, "_check", lambda self, file: None)
+        patch.setattr(launch.WeightsFolder, "_check", lambda self, file: None)
         with pytest.raises(InvariantError, match="does not have the weights that were published"):
             one.publish(moved(policy, 0.05), 60)
     one.publish(policy, 61)

@@ -22,7 +22,7 @@ from groupwise.rollout.pieces import phrase
 from groupwise.rollout.sample_and_score import Actors, Prefix, continue_and_score, encode_prompt
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.tools import Result, Tool, ToolConfig, make_tools, results_in
-from groupwise.rollout.tools.spans import BrokenCallError, Span
+from groupwise.rollout.tools.base import BrokenCallError, Span
 from groupwise.runs.atomic import write_file
 from groupwise.runs.row import Row
 from groupwise.types import CallOutcome, FinishReason, Outcome, Problem, ToolCall

@@ -16,8 +16,7 @@ from groupwise.errors import ConfigError
 from groupwise.pipeline.base import Made, Stage, Workplace
 from groupwise.pipeline.directory import write_rows
 from groupwise.randomness import Draw, permutation
-from groupwise.rollout.tools.calculator import BEGIN, END
-from groupwise.rollout.tools.expression import value_of, written
+from groupwise.rollout.tools.calculator import BEGIN, END, value_of, written
 from groupwise.tasks import TaskOptions, make_task
 from groupwise.tasks.arithmetic import decompose, slip
 from groupwise.tasks.base import split_problems

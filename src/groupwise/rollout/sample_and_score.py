@@ -6,11 +6,13 @@ Training, evaluation, pipeline stages, replay and `groupwise sample` all come th
 """
 
 import math
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Self
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from groupwise.errors import ConfigError, InvariantError, ModelError
 from groupwise.models.backbone import Backbone
@@ -18,10 +20,8 @@ from groupwise.models.cores import CoreMeter
 from groupwise.models.policy import Policy
 from groupwise.randomness import Draws
 from groupwise.ranks.group import RANKS
-from groupwise.rollout.ahead import Ahead
 from groupwise.rollout.engine import Engine, EngineConfig, Recorded, Request, Sampled, make_engine
-from groupwise.rollout.pieces import Pieces, completion_in, completion_of, joined, own_text, visible
-from groupwise.rollout.reflection import reflected
+from groupwise.rollout.pieces import Pieces, completion_in, completion_of, joined, own_text, reflected, visible
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.tool_rounds import generate_with_tools
 from groupwise.rollout.tool_watch import ToolWatch
@@ -30,6 +30,77 @@ from groupwise.tasks.base import Template
 from groupwise.types import FinishReason, Group, Problem, Prompt, ScoredGroup
 from groupwise.verifiers import OverlappedScoring, Verifier, check_failures, spot_check
 from groupwise.verifiers.scoring import score
+
+T = TypeVar("T")
+
+
+class Wanted(NamedTuple):
+    """What a step will sample."""
+
+    problems: tuple[str, ...]
+    """Ids, in order."""
+    draws: Draws
+
+    @classmethod
+    def of(cls, problems: Sequence[Problem], draws: Draws) -> "Wanted":
+        return cls(tuple(problem.id for problem in problems), draws)
+
+
+class Ahead(Generic[T]):
+    """What the next step will find."""
+
+    def __init__(self) -> None:
+        self._plan: tuple[Sequence[Problem], Draws] | None = None
+        self._begun: tuple[Wanted, Future[T]] | None = None
+
+    def plan(self, problems: Sequence[Problem], draws: Draws) -> None:
+        """Sample these as soon as this step has its own completions."""
+        self._plan = problems, draws
+
+    def begin(self, sample: Callable[[Sequence[Problem], Draws], T]) -> None:
+        """Begin what is planned, if anything is; it computes nothing with the model's weights."""
+        if self._plan is not None:
+            problems, draws = self._plan
+            self._plan, self._begun = None, (Wanted.of(problems, draws), _begun(lambda: sample(problems, draws)))
+
+    def take(self, problems: Sequence[Problem], draws: Draws) -> T | None:
+        """What was sampled for this step; None where it was not.
+
+        Raises:
+            Exception: what the sampling raised.
+        """
+        if self._begun is None or self._begun[0] != Wanted.of(problems, draws):
+            return None
+        (_, future), self._begun = self._begun, None
+        return future.result()
+
+    def wait(self) -> None:
+        """Until nothing is being sampled.
+
+        Raises:
+            Exception: what the sampling raised.
+        """
+        if self._begun is not None:
+            self._begun[1].result()
+
+    def drop(self) -> None:
+        """Forget what was sampled: it will be sampled again, from newer weights."""
+        self.wait()
+        self._begun = None
+
+
+def _begun(call: Callable[[], T]) -> "Future[T]":
+    """A call in a thread of its own, which does not keep a program that has failed from ending."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="ahead", daemon=True).start()
+    return future
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +191,7 @@ class Actors:
     verifier: Verifier
     """Judges."""
     reflection: Mapping[str, str] = field(default_factory=dict)
-    """By language, a phrase that opens a completion's reasoning again (`rollout.reflection`); empty: none."""
+    """By language, a phrase that opens a completion's reasoning again (`rollout.pieces`); empty: none."""
     recorded: Mapping[str, tuple[Recorded, ...]] = field(default_factory=dict)
     """By problem, its completions as they were sampled before: their results of tools are put in again, and for these
     no tool is asked."""

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from groupwise.errors import ConfigError, InvariantError
 from groupwise.models.policy import Policy
 from groupwise.rollout.tools import Call, Fault, Seen, Tool, ToolConfig, ToolResult, make_tools
-from groupwise.rollout.tools.base import decides, failed, first_call, said_of
-from groupwise.rollout.tools.marks import without_answers, without_controls
+from groupwise.rollout.tools.base import decides, failed, first_call, said_of, without_answers, without_controls
 from groupwise.sandbox.base import Closing
 from groupwise.types import CallOutcome, FinishReason, ToolCall
 

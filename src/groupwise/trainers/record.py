@@ -10,8 +10,8 @@ from pydantic import Field, model_validator
 from groupwise.config import ReadIf, Section
 from groupwise.models.policy import Policy
 from groupwise.ranks.group import RANKS
-from groupwise.rollout.offsets import TokenEnds
 from groupwise.rollout.sampling import SamplingConfig
+from groupwise.rollout.steps import TokenEnds
 from groupwise.runs.directory import RunDirectory
 from groupwise.runs.index import Index, flat_because
 from groupwise.runs.rollouts import Detailed, TokenColumns, measured, write_rollouts

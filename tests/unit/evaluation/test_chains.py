@@ -13,8 +13,7 @@ from groupwise.models.policy import Policy
 from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.engine import Request
 from groupwise.rollout.in_process import generate
-from groupwise.rollout.pieces import phrase
-from groupwise.rollout.reflection import opened_again
+from groupwise.rollout.pieces import opened_again, phrase
 from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.scripted import ScriptedEngine

@@ -17,8 +17,7 @@ from groupwise.evaluation.test_time.search import Ends, SearchConfig, Searcher
 from groupwise.models.policy import Policy
 from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.engine import Request, Sampled
-from groupwise.rollout.pieces import beginning
-from groupwise.rollout.reflection import reasoning_end
+from groupwise.rollout.pieces import beginning, reasoning_end
 from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.tool_rounds import generate_with_tools

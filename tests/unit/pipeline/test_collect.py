@@ -21,8 +21,8 @@ from groupwise.models.policy import Policy, load_policy
 from groupwise.pipeline.collect import Filters, balanced, collect_rows, counts, keep, reason
 from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.engine import EngineConfig, OnFinished, Request, Sampled, make_engine
-from groupwise.rollout.reflection import CLOSED
-from groupwise.rollout.reflection import reflected as reflect
+from groupwise.rollout.pieces import CLOSED
+from groupwise.rollout.pieces import reflected as reflect
 from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.runs.rollouts import write_rollouts

@@ -7,10 +7,9 @@ import pytest
 from groupwise.errors import ConfigError
 from groupwise.pipeline.tool_integrated import WRITERS, ToolIntegratedConfig, working
 from groupwise.randomness import Draw
-from groupwise.rollout.tools.calculator import Calculator
-from groupwise.rollout.tools.expression import value_of, written
+from groupwise.rollout.tools.base import put_in_spans
+from groupwise.rollout.tools.calculator import Calculator, value_of, written
 from groupwise.rollout.tools.python import PythonTool
-from groupwise.rollout.tools.spans import put_in_spans
 from groupwise.tasks import make_task
 from groupwise.types import Outcome, Problem
 from groupwise.verifiers import make_verifier

@@ -26,8 +26,18 @@ from groupwise.evaluation.test_time.scores import Scored, Scorer, Told
 from groupwise.evaluation.test_time.settings import BudgetConfig
 from groupwise.randomness import Draws
 from groupwise.rollout.engine import Request
-from groupwise.rollout.pieces import Pieces, beginning, completion_in, go_on, joined, of_completion, phrase
-from groupwise.rollout.reflection import CLOSED, opened_again, reasoning_end
+from groupwise.rollout.pieces import (
+    CLOSED,
+    Pieces,
+    beginning,
+    completion_in,
+    go_on,
+    joined,
+    of_completion,
+    opened_again,
+    phrase,
+    reasoning_end,
+)
 from groupwise.rollout.sample_and_score import Actors, continuations, encode_prompt, sample_and_score, score_groups
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.runs.row import rows_of

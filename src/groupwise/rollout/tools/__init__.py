@@ -7,9 +7,23 @@ A tool knows text and processes, neither tokens nor models; `rollout.tool_watch`
 one: a module with a `Tool`, and a line in `TOOLS`. A recipe may name your own: `kind = "my_tools.py:Search"`.
 """
 
-from groupwise.rollout.tools.base import Call, Fault, Seen, Tool, ToolConfig, ToolResult
-from groupwise.rollout.tools.spans import Result, put_in_spans, results_in
-from groupwise.rollout.tools.table import TOOLS, AnyTool, ToolName, ToolSections, make_tools
+from collections.abc import Mapping
+from typing import Annotated
+
+from pydantic import StringConstraints
+
+from groupwise.config.kinds import Kinds
+from groupwise.rollout.tools.base import (
+    Call,
+    Fault,
+    Result,
+    Seen,
+    Tool,
+    ToolConfig,
+    ToolResult,
+    put_in_spans,
+    results_in,
+)
 
 __all__ = [
     "TOOLS",
@@ -27,3 +41,24 @@ __all__ = [
     "put_in_spans",
     "results_in",
 ]
+
+
+TOOLS = Kinds(
+    "tool",
+    {
+        "calculator": "groupwise.rollout.tools.calculator:Calculator",
+        "python": "groupwise.rollout.tools.python:PythonTool",
+    },
+)
+"""Where each is defined."""
+
+AnyTool = Annotated[ToolConfig, TOOLS]
+ToolName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
+"""A name of the user's own."""
+ToolSections = dict[ToolName, AnyTool]
+"""The `[sampling.tools.NAME]` sections of a recipe."""
+
+
+def make_tools(sections: Mapping[str, ToolConfig]) -> dict[str, Tool]:
+    """The tools of a recipe by their names."""
+    return {name: TOOLS.find(section.kind)(section) for name, section in sections.items()}

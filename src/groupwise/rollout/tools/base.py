@@ -1,7 +1,8 @@
 """What a tool is: it sees where a call ends, runs it, and answers with text."""
 
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -185,3 +186,81 @@ def failed(why: BaseException | str) -> ToolResult:
 def said_of(why: BaseException | str) -> str:
     """A fault in words."""
     return why if isinstance(why, str) else f"{type(why).__name__}: {why}"
+
+
+_MARKS = (
+    (re.compile(r"\\+(?=(?:boxed|fbox)\b)"), "/"),
+    (re.compile(r"<+(?=/?(?:think|answer)\b)"), "("),
+    (re.compile(r"`{3,}"), "``"),
+    (re.compile(r"#{4,}"), "##"),
+)
+"""The beginnings of boxes, tags, fences and GSM8K's final answers, and what they become."""
+_STANDS_FOR = "?!._-"
+
+
+def without_answers(text: str) -> str:
+    r"""The text without marks of an answer or of a fence.
+
+    >>> without_answers(r"\boxed{5}</think>")
+    '/boxed{5}(/think>'
+    """
+    for mark, replacement in _MARKS:
+        text = mark.sub(replacement, text)
+    return text
+
+
+def without_controls(text: str, controls: Iterable[str]) -> str:
+    """The text in which no control token is spelt: each one's first character becomes another."""
+    spelt = sorted((mark for mark in controls if mark), key=len, reverse=True)
+    other = next((c for c in _STANDS_FOR if not any(c in mark for mark in spelt)), " ")
+    for mark in spelt:
+        text = text.replace(mark, other + mark[1:])
+    return text
+
+
+Span = tuple[int, int]
+
+
+class BrokenCallError(ValueError):
+    """A text with a call that breaks its tool's rules."""
+
+
+class Result(NamedTuple):
+    """A result in a text."""
+
+    seen: Seen
+    """The call before it."""
+    span: Span
+    """(begin, end) in characters, the marks around it included."""
+
+
+def put_in_spans(text: str, tools: Mapping[str, Tool]) -> list[Span]:
+    """The spans of every result in a text, in order.
+
+    Raises:
+        BrokenCallError: a call breaks its tool's rules; says where and how.
+    """
+    return [result.span for result in results_in(text, tools)]
+
+
+def results_in(text: str, tools: Mapping[str, Tool]) -> Iterator[Result]:
+    """Every result in a text, in order. A text that is cut off within a result has it up to its end.
+
+    Raises:
+        BrokenCallError: a call breaks its tool's rules; says where and how.
+    """
+    at = begin = 0
+    closes = frozenset("".join(tool.closes for tool in tools.values()))
+    while at < len(text):
+        at += 1
+        if text[at - 1] not in closes:
+            continue
+        found = first_call(text[begin:at], tools)
+        if isinstance(found, Fault):
+            raise BrokenCallError(f"{found.reason}, at character {at}: {text[max(0, at - 40) : at]!r}")
+        if found is not None:
+            call = found.call
+            end = text.find(call.closing, at + len(call.opening))
+            end = len(text) if end < 0 else end + len(call.closing)
+            yield Result(found, (at, end))
+            at = begin = end

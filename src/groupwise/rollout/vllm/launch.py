@@ -2,22 +2,92 @@
 
 import atexit
 import os
+import shutil
 import socket
 import subprocess
 import sys
 import tempfile
+import weakref
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import monotonic, sleep
-from typing import IO
+from typing import IO, NamedTuple, TypeVar
 
+from safetensors import safe_open
 from torch import Tensor
 
-from groupwise.errors import EngineError
+from groupwise.errors import ConfigError, EngineError, InvariantError
+from groupwise.models.backbone import Saved
+from groupwise.models.checkpoint import WEIGHTS, save_for_serving, serving_weights
 from groupwise.models.policy import Policy
+from groupwise.ranks.group import RANKS, hosts_started
 from groupwise.rollout.vllm import keeper
 from groupwise.rollout.vllm.config import VllmConfig
-from groupwise.rollout.vllm.server import Server
-from groupwise.rollout.vllm.weights import WeightsFolder
+from groupwise.rollout.vllm.crew import Crew
+from groupwise.rollout.vllm.loading import Asker, Facts, check_server, wait_until_healthy
+from groupwise.rollout.vllm.server import Server, Unreachable
+from groupwise.runs.atomic import new_directory
+
+KEPT = 2
+"""Directories that stay: that of the day, and the one before it, which a slow server may still be reading."""
+
+
+class WeightsFolder:
+    """Writes versions of the weights and deletes those that nobody reads any more."""
+
+    def __init__(self, path: str) -> None:
+        """A folder of its own within `path`; in a temporary one, which goes with the process, where that is empty."""
+        if path:
+            Path(path).mkdir(parents=True, exist_ok=True)
+        self.path = Path(tempfile.mkdtemp(prefix="groupwise-weights-", dir=path or None)).resolve()
+        self.path.chmod(0o755)  # a server may run as somebody else
+        self._written: dict[str, list[Path]] = {}
+        self._layout: dict[str, tuple[int, ...]] = {}
+        self.close = weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+
+    def write(self, policy: Policy, label: str, weights: dict[str, Tensor]) -> Path:
+        """A new directory with these weights of a policy.
+
+        Raises:
+            CheckpointError: the disk is full or not writable.
+            InvariantError: a tensor is missing, new, or of another shape than in the version before.
+        """
+        directory = self.path / label
+        with new_directory(directory) as temporary:
+            save_for_serving(policy, temporary, weights)
+            self._check(temporary / WEIGHTS)
+        return self._keep("weights", directory)
+
+    def write_adapters(self, saved: Saved, name: str) -> Path:
+        """A new directory with adapters alone.
+
+        Raises:
+            CheckpointError: the disk is full or not writable.
+        """
+        directory = self.path / name
+        with new_directory(directory) as temporary:
+            saved.save(temporary)
+        return self._keep("adapters", directory)
+
+    def _keep(self, kind: str, directory: Path) -> Path:
+        """The newest of a kind stay."""
+        written = [*[path for path in self._written.get(kind, ()) if path != directory], directory]
+        for old in written[:-KEPT]:
+            shutil.rmtree(old, ignore_errors=True)
+        self._written[kind] = written[-KEPT:]
+        return directory
+
+    def _check(self, file: Path) -> None:
+        with safe_open(file, "pt") as tensors:
+            layout = {name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()}  # noqa: SIM118
+        self._layout = self._layout or layout
+        if layout != self._layout:
+            changed = sorted(name for name, _ in self._layout.items() ^ layout.items())
+            raise InvariantError(
+                f"the weights for the servers have other tensors than in the version before: {', '.join(changed[:3])}"
+            )
+
 
 HOST = "127.0.0.1"
 """Servers listen here alone: their control routes ask nobody for a key."""
@@ -192,3 +262,64 @@ def _free_ports(count: int) -> list[int]:
 def _last_line(log: Path) -> str:
     lines = log.read_text(errors="replace").split("\n") if log.exists() else []
     return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "nothing")
+
+
+T = TypeVar("T")
+
+
+class Started(NamedTuple):
+    """Servers that were checked."""
+
+    crew: Crew
+    contexts: tuple[int, ...]
+    """Of each server, the most tokens of a prompt and its completion."""
+
+
+def start(config: VllmConfig, policy: Policy) -> Started:
+    """Find or start the servers of a run, and check each of them. All ranks call it; the first one does it.
+
+    Raises:
+        EngineError: one does not answer, or is not what it must be; two have different versions of vLLM.
+        ConfigError: servers are to be started, and the ranks are on several machines.
+    """
+    if config.launch and hosts_started() > 1:
+        raise ConfigError(
+            f"engine.launch = {config.launch} starts servers that only the first rank's machine sees, and the ranks "
+            f"are on {hosts_started()}; allowed there is engine.addresses"
+        )
+    asker = Asker(config.model, policy.vocabulary, policy.stop_ids)
+    weights = serving_weights(policy) if config.launch else {}
+    addresses, contexts = RANKS.by_first(
+        lambda: _checked(config, config.addresses or launched(config, policy, weights), asker)
+    )
+    return Started(Crew([Server(address) for address in addresses], asker, restart), contexts)
+
+
+def _checked(config: VllmConfig, addresses: Sequence[str], asker: Asker) -> tuple[Sequence[str], tuple[int, ...]]:
+    """The addresses of servers that were checked, and the most tokens of each."""
+    servers = [Server(address) for address in addresses]
+    _for_each(servers, lambda server: wait_until_healthy(server, config.start_s))
+    facts = _for_each(servers, lambda server: check_server(server, asker))
+    _check_versions(servers, facts)
+    return addresses, tuple(found.max_tokens for found in facts if found.max_tokens)
+
+
+def _for_each(servers: Sequence[Server], check: Callable[[Server], T]) -> list[T]:
+    """The check of every server, all at one time."""
+
+    def checked(server: Server) -> T:
+        try:
+            return check(server)
+        except Unreachable as error:
+            raise EngineError(f"the server {server.address} fails at the start: {error}") from None
+
+    with ThreadPoolExecutor(len(servers)) as pool:
+        return list(pool.map(checked, servers))
+
+
+def _check_versions(servers: Sequence[Server], facts: Sequence[Facts]) -> None:
+    """One version of vLLM: two may round, cache and reload differently."""
+    versions = {found.version for found in facts}
+    if len(versions) > 1:
+        named = ", ".join(f"{server.address} has {found.version}" for server, found in zip(servers, facts, strict=True))
+        raise EngineError(f"the servers have different versions of vLLM: {named}; one version is allowed")

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise.rollout.tools import Call, Fault, put_in_spans
-from groupwise.rollout.tools.calculator import Calculator
-from groupwise.rollout.tools.expression import ExpressionError, value_of, written
+from groupwise.rollout.tools.calculator import Calculator, ExpressionError, value_of, written
 from groupwise.types import CallOutcome
 
 Tree = Any

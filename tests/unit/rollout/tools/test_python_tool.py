@@ -4,15 +4,19 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from groupwise.errors import SandboxError
 from groupwise.rollout.tools import Fault, put_in_spans
+from groupwise.rollout.tools.base import without_answers, without_controls
 from groupwise.rollout.tools.calculator import Calculator
 from groupwise.rollout.tools.python import PythonTool, PythonToolConfig
 from groupwise.sandbox.base import Program, RunResult, Sandbox, SandboxConfig, Status
 from groupwise.sandbox.opening import open_sandbox
 from groupwise.types import CallOutcome
+from groupwise.verifiers.extraction import extract
 
 BLOCK = "So\n```python\nprint(6*7)\n```"
 
@@ -179,3 +183,32 @@ def test_nothing_of_the_host_can_be_read(sandbox: Sandbox) -> None:
     """Neither a problem's answer nor anything else of this machine."""
     assert PythonTool(None, sandbox).run("print(open('/etc/passwd').read())").outcome is CallOutcome.ERROR
     assert isinstance(sandbox.run(Program(source="import os; os.fork()")), RunResult)
+
+
+PIECES = st.lists(
+    st.sampled_from(["\\boxed{5}", "\\", "\\fbox{5}", "<answer>", "</answer>", "</think>", "<think>", "<", "/", "`",
+                     "```", "#", "####", "think>", "boxed{7}", "answer>", " ", "5"]),
+    max_size=12,
+).map("".join)  # fmt: skip
+
+
+@given(PIECES)
+def test_a_tool_cannot_answer(printed: str) -> None:
+    text = without_answers(printed)
+    assert extract("<think>1</think>" + text, "boxed").answer is None
+    assert extract("<think>1</think>" + text, "tag").answer is None
+    assert "</think>" not in text
+    assert "```" not in text
+    assert "####" not in text
+
+
+@pytest.mark.parametrize("text", ["3465", "a < b", "3.5\n[1, 2]", "`x`", "# 1", "\\frac{1}{2}", "<b>"])
+def test_other_text_stays_as_it_is(text: str) -> None:
+    assert without_answers(text) == text
+
+
+@given(st.lists(st.sampled_from(["<|end|>", "<|", "end|>", "|", "a"]), max_size=8).map("".join))
+def test_no_control_token_is_spelt(text: str) -> None:
+    found = without_controls(text, ["<|end|>", ""])
+    assert "<|end|>" not in found
+    assert len(found) == len(text)
