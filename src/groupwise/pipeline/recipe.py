@@ -149,22 +149,19 @@ def with_tasks(value: Any, tasks: Mapping[str, Mapping[str, Any]], where: str) -
     """
     if not isinstance(value, Mapping):
         return value
-    return {
-        key: _task(inner, tasks, f"{where}.{key}") if key == "task" else with_tasks(inner, tasks, f"{where}.{key}")
-        for key, inner in value.items()
-    }
-
-
-def _task(value: Any, tasks: Mapping[str, Mapping[str, Any]], where: str) -> Any:
-    if isinstance(value, Mapping):
-        return value
-    names = [value] if isinstance(value, str) else value
-    if not isinstance(names, list) or not names:
-        raise ConfigError(f"{where} = {value!r}; allowed are a name in [tasks], a list of such names, and a table")
-    if unknown := [name for name in names if name not in tasks]:
-        raise ConfigError(f"{where}: there is no task {unknown[0]!r} in [tasks]; known are {', '.join(tasks)}")
-    parts = [tasks[name] for name in names]
-    return parts[0] if len(parts) == 1 else mixture(dict(zip(names, parts, strict=True)), where)
+    replaced = {}
+    for key, inner in value.items():
+        place = f"{where}.{key}"
+        if key != "task" or isinstance(inner, Mapping):
+            replaced[key] = inner if key == "task" else with_tasks(inner, tasks, place)
+            continue
+        names = [inner] if isinstance(inner, str) else inner
+        if not isinstance(names, list) or not names:
+            raise ConfigError(f"{place} = {inner!r}; allowed are a name in [tasks], a list of such names, and a table")
+        if unknown := [name for name in names if name not in tasks]:
+            raise ConfigError(f"{place}: there is no task {unknown[0]!r} in [tasks]; known are {', '.join(tasks)}")
+        replaced[key] = tasks[names[0]] if len(names) == 1 else mixture({name: tasks[name] for name in names}, place)
+    return replaced
 
 
 def mixture(tasks: Mapping[str, Mapping[str, Any]], where: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ pool, and the expected accuracy of every choice and vote among k of them is take
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -94,7 +95,16 @@ def controls(rows: Sequence[StepRow], choices: Sequence[int]) -> dict[str, list[
     found = {"pass@1": mean_share([sum(map(_right, pool)) / len(pool) for pool in pools])}
     for k in choices:
         large = [pool for pool in pools if len(pool) >= k]
-        found[f"majority@{k}"] = mean_share([_majority(pool, k) for pool in large])
+        votes = []
+        for pool in large:
+            counts = Counter(
+                (_right(row), answer) for row, answer in zip(pool, _answers(pool), strict=True) if answer is not None
+            )
+            right, wrong = (
+                [n for (is_right, _), n in counts.items() if is_right is wanted] for wanted in (True, False)
+            )
+            votes.append(majority_at_k(right, wrong, len(pool) - counts.total(), k))
+        found[f"majority@{k}"] = mean_share(votes)
         found[f"pass@{k}"] = mean_share([pass_at_k(len(pool), sum(map(_right, pool)), k) for pool in large])
     return {name: list(estimate) for name, estimate in found.items() if not math.isnan(estimate.value)}
 
@@ -133,15 +143,6 @@ def _right(row: StepRow) -> bool:
 def _answers(pool: Sequence[StepRow]) -> list[str | None]:
     given = [row.provenance.get("answer") for row in pool]
     return [None if answer is None else str(answer) for answer in given]
-
-
-def _majority(pool: Sequence[StepRow], k: int) -> float:
-    counts: dict[tuple[bool, str], int] = {}
-    for row, answer in zip(pool, _answers(pool), strict=True):
-        if answer is not None:
-            counts[_right(row), answer] = counts.get((_right(row), answer), 0) + 1
-    right, wrong = ([n for (is_right, _), n in counts.items() if is_right is wanted] for wanted in (True, False))
-    return majority_at_k(right, wrong, len(pool) - sum(counts.values()), k)
 
 
 def _plain(value: Any) -> Any:

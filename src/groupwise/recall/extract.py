@@ -38,32 +38,29 @@ class EndlessError(ValueError):
 
 def extract(raw: RawPage, min_characters: int = 40) -> Page | Unreadable:
     """Return the page's text, or why there is none: nothing that a page does to its reader is an error."""
-    try:
-        return _page(raw, min_characters)
-    except EndlessError:
-        return Unreadable(raw.place, "takes too long to parse")
-    except Exception as error:  # whatever the parsers of others raise
-        return Unreadable(raw.place, f"cannot be parsed ({type(error).__name__})")
-
-
-def _page(raw: RawPage, min_characters: int) -> Page | Unreadable:
     if len(raw.body) > MAX_BYTES:
         return Unreadable(raw.place, f"longer than {MAX_BYTES:,} bytes")
     url = raw.url.encode("utf-8", "backslashreplace").decode()
     try:
-        is_address = _marks_in_a_row(url) <= MARKS and bool(pattern(url))
-    except ValueError:
-        is_address = False
-    if not is_address:
-        return Unreadable(raw.place, "no address")
-    content = decoded(raw.body, raw.charset) if isinstance(raw.body, bytes) else raw.body
-    text = html_text(content) if raw.is_html else plain_text(content)
+        try:
+            is_address = _marks_in_a_row(url) <= MARKS and bool(pattern(url))
+        except ValueError:
+            is_address = False
+        if not is_address:
+            return Unreadable(raw.place, "no address")
+        content = decoded(raw.body, raw.charset) if isinstance(raw.body, bytes) else raw.body
+        text = html_text(content) if raw.is_html else plain_text(content)
+        num_marks = _marks_in_a_row(text)
+    except EndlessError:
+        return Unreadable(raw.place, "takes too long to parse")
+    except Exception as error:  # whatever the parsers of others raise
+        return Unreadable(raw.place, f"cannot be parsed ({type(error).__name__})")
     replaced = text.count(REPLACEMENT)
     if len(text) < min_characters:
         return Unreadable(raw.place, f"shorter than {min_characters} characters" if text else "empty")
     if replaced > MAX_REPLACED * len(text):
         return Unreadable(raw.place, "not in the encoding it says")
-    if _marks_in_a_row(text) > MARKS:
+    if num_marks > MARKS:
         return Unreadable(raw.place, f"more than {MARKS:,} combining marks in a row")
     return Page(url, text, raw.place, replaced, raw.truth)
 

@@ -100,9 +100,8 @@ def docstrings(name: str) -> tuple[list[tuple[str, str]], list[Unreadable]]:
         raise ConfigError(f"the docstrings of {name} cannot be read: {error}") from None
     modules = [package, *_modules(package)]
     found: dict[str, str] = {}
-    for module in modules:
-        members = sorted(vars(module).items()) if isinstance(module, ModuleType) else ()
-        for key, member in members:
+    for module in (module for module in modules if isinstance(module, ModuleType)):
+        for key, member in sorted(vars(module).items()):
             text = getattr(member, "__doc__", None) if not isinstance(member, ModuleType) else None
             is_of_package = str(getattr(member, "__module__", "") or "").startswith(name.partition(".")[0])
             is_public = is_of_package and not key.startswith("_")
@@ -175,19 +174,16 @@ def _json_lines(path: Path, max_bytes: int) -> Iterator[tuple[str, Mapping[str, 
                     pass
                 yield place, Unreadable(place, f"longer than {max_bytes:,} bytes")
             elif line.strip():
-                yield place, _record(place, line)
-
-
-def _record(place: str, line: bytes) -> Mapping[str, Any] | Unreadable:
-    try:
-        record = json.loads(line)
-    except UnicodeDecodeError:
-        return Unreadable(place, "not UTF-8")
-    except json.JSONDecodeError:
-        return Unreadable(place, "not JSON")
-    except (ValueError, RecursionError):
-        return Unreadable(place, "JSON with a number too long or brackets too deep")
-    return record if isinstance(record, dict) else Unreadable(place, "no JSON object")
+                try:
+                    record = json.loads(line)
+                except UnicodeDecodeError:
+                    yield place, Unreadable(place, "not UTF-8")
+                except json.JSONDecodeError:
+                    yield place, Unreadable(place, "not JSON")
+                except (ValueError, RecursionError):
+                    yield place, Unreadable(place, "JSON with a number too long or brackets too deep")
+                else:
+                    yield place, record if isinstance(record, dict) else Unreadable(place, "no JSON object")
 
 
 def _parquet(path: Path, url_field: str, text_field: str) -> Iterator[tuple[str, Mapping[str, Any] | Unreadable]]:
