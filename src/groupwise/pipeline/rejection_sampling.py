@@ -68,10 +68,10 @@ class GeneralData(Section):
 
     @model_validator(mode="after")
     def _plain(self) -> Self:
-        if not self.file and not self.writer:
-            raise ValueError("there is neither a writer of answers nor a file of them; one of the two is needed")
         if self.task.template.chat:
             raise ValueError("task.template.chat = true: rows of data are plain text, so false is allowed")
+        if not self.file and not self.writer:
+            raise ValueError("there is neither a writer of answers nor a file of them; one of the two is needed")
         if self.file and self.judge and "{reference}" in self.judge.prompt:
             raise ValueError(
                 "judge.prompt holds {reference}, which rows of a file do not have: use {question} and {answer}"
