@@ -20,7 +20,7 @@ from groupwise.tasks.jsonl import PRESETS
 
 CARD = "README.md"
 PARTS = ("seconds", "generate_s", "verify_s", "train_s")
-"""What a step's time is written as: whole, or in its parts."""
+"""Keys of a step's time in the metrics: the whole, or its parts."""
 CURVE_POINTS = 100
 """Points of the loss curve that are kept."""
 HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w.-]+")
@@ -33,7 +33,7 @@ def export(run_path: str | Path, directory: str | Path) -> None:
 
     Args:
         run_path: a run directory.
-        directory: where to write the model; one that was written in this way is replaced.
+        directory: of the model; one that was written in this way is replaced.
 
     Raises:
         ConfigError: there is no run at this path.
@@ -54,7 +54,7 @@ def export(run_path: str | Path, directory: str | Path) -> None:
 
 
 def provenance(run: RunDirectory) -> list[dict[str, Any]]:
-    """Recipe, environment, tokens and loss curve of a run and of those it started from, oldest first."""
+    """Return recipe, environment, tokens and loss curve of a run and of those it started from, oldest first."""
     recipe = read_toml(run.config)
     start = Path(recipe["model"]["path"])
     parent = start.parent.parent
@@ -81,11 +81,11 @@ def _curve(lines: list[dict[str, Any]]) -> list[tuple[int, float]]:
 
 
 class Data(NamedTuple):
-    """What a model learned from, or was measured on."""
+    """Data that a model learned from, or was measured on."""
 
     name: str
     licence: str
-    """How the data's own LICENSE file begins; empty where there is none beside it."""
+    """Beginning of the LICENSE file beside the data; empty without one."""
 
 
 class Measured(NamedTuple):
@@ -99,10 +99,10 @@ class Measured(NamedTuple):
 
 
 def card(name: str, record: Sequence[Mapping[str, Any]], run: RunDirectory, step: int) -> str:
-    """The card in Markdown, with the front matter that the Hugging Face hub reads.
+    """Return the card in Markdown, with the front matter that the Hugging Face hub reads.
 
     Args:
-        name: what the model is called.
+        name: of the model.
         record: provenance of the model, oldest run first.
         run: the newest run.
         step: finished steps of the checkpoint that is exported.
@@ -124,7 +124,7 @@ def card(name: str, record: Sequence[Mapping[str, Any]], run: RunDirectory, step
 
 
 def _has_score(recipe: Mapping[str, Any]) -> bool:
-    """Whether it loads as a classifier; an implicit process reward model is a language model."""
+    """True where the model loads as a classifier; an implicit process reward model is a language model."""
     if recipe["algorithm"] == "process_reward_model":
         return bool(recipe["process_reward_model"]["supervision"] != "implicit")
     return bool(recipe["algorithm"] == "reward_model")
