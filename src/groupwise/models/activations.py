@@ -39,14 +39,10 @@ def head_dim(text: Any) -> int:
 
 
 def activation_bytes(text: Any, width: int, num_tokens: int, *, checkpointed: bool, adapted: bool = False) -> int:
-    """Return the bytes that the layers keep of `num_tokens` until the backward.
+    """Return the bytes that the layers keep of `num_tokens` until the backward; products in numbers of `width` bytes.
 
-    Args:
-        text: configuration of the language model.
-        width: bytes of a number in the matrix products.
-        num_tokens: in one forward.
-        checkpointed: every layer keeps its input, and one at a time, the one whose backward it is, all the rest.
-        adapted: True where adapters alone are trained.
+    With `checkpointed` every layer keeps its input, and one at a time, whose backward it is, the rest. `adapted`:
+    adapters alone are trained.
     """
     layer, num_layers = layer_bytes(text, width, num_tokens, adapted=adapted), int(text.num_hidden_layers)
     return num_layers * FP32 * int(text.hidden_size) * num_tokens + layer if checkpointed else num_layers * layer
@@ -114,8 +110,6 @@ def layers_of(model: nn.Module) -> list[nn.Module]:
 
 def allow_checkpointing(model: PreTrainedModel, setting: Setting, compute_dtype: torch.dtype) -> None:
     """Prepare the layers of a model, so that `drops_activations` can decide for each forward.
-
-    Weights, their names and the configuration stay as they are.
 
     Raises:
         UnsupportedModelError: the setting is "on", and the model has no layers that can be computed again.

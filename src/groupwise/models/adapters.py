@@ -55,11 +55,7 @@ class Product(NamedTuple):
 
 
 def peft() -> Any:
-    """Import the library, which only models with adapters need.
-
-    Raises:
-        ConfigError: it is not installed.
-    """
+    """Import the library, which only models with adapters need."""
     try:
         import peft
     except ImportError:
@@ -99,11 +95,7 @@ def new_adapters(model: PreTrainedModel, lora: LoraConfig, base: str, seed: int,
 
 
 def inject(model: PreTrainedModel, config: Any, *, scores: bool) -> None:
-    """Put peft's layers into a model, with numbers that are yet to be set; nothing else is trained.
-
-    Raises:
-        ModelError: peft does not know what to adapt, or would compute something else than W x + s B A x.
-    """
+    """Put peft's layers into a model, with numbers that are yet to be set; nothing else is trained."""
     names = config.modules_to_save
     config.modules_to_save = None  # peft would copy that layer; here it is trained where it stands
     try:

@@ -41,11 +41,7 @@ def groupwise_attention(
     layout: Layout | None = None,
     **options: Any,
 ) -> tuple[Tensor, None]:
-    """Compute attention for transformers: (1, H, N, D) queries in, (1, N, H, D) out.
-
-    Raises:
-        UnsupportedModelError: it would be computed wrongly.
-    """
+    """Compute attention for transformers: (1, H, N, D) queries in, (1, N, H, D) out."""
     names = {"sliding_window": "sliding-window attention", "softcap": "soft-capped attention scores", "s_aux": "sinks"}
     for option, name in names.items():
         if options.get(option) is not None:

@@ -99,14 +99,7 @@ class Measured(NamedTuple):
 
 
 def card(name: str, record: Sequence[Mapping[str, Any]], run: RunDirectory, step: int) -> str:
-    """Return the card in Markdown, with the front matter that the Hugging Face hub reads.
-
-    Args:
-        name: of the model.
-        record: provenance of the model, oldest run first.
-        run: the newest run.
-        step: finished steps of the checkpoint that is exported.
-    """
+    """Return the Markdown card of a run's checkpoint after `step` steps, with the front matter that the hub reads."""
     newest, base = record[-1]["recipe"], record[0]["recipe"]
     start = "random weights" if base.get("new_model") else base.get("model", {}).get("path", "")
     on_hub = HUB_NAME.fullmatch(start) and not Path(start).exists()

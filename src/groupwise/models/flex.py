@@ -44,11 +44,7 @@ class FlexLayout:
 
 
 def refuse_without_cuda(device: str) -> None:
-    """Refuse `model.attention = "flex"` where it cannot be computed.
-
-    Raises:
-        ModelError: the device is no CUDA device, and the eager form is not permitted.
-    """
+    """Refuse `model.attention = "flex"` where it cannot be computed."""
     if device != "cuda" and not _eager_is_permitted:
         raise ModelError(
             f'model.attention = "flex" is compiled for CUDA, and the model is on device {device}: set model.attention '

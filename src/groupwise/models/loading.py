@@ -48,11 +48,7 @@ ALIGNMENT = 64
 
 
 def read_pretrained(kind: Any, located: Located, **options: Any) -> tuple[PreTrainedModel, Any, list[str]]:
-    """Read a plain model of this kind: the model in fp32 on a processor, its tokenizer, names of missing weights.
-
-    Raises:
-        ModelError: it cannot be read.
-    """
+    """Read a plain model of this kind: the model in fp32 on a processor, its tokenizer, names of missing weights."""
     with cannot_be_loaded(located), no_progress_bars():
         model, report = kind.from_pretrained(
             located.weights,
@@ -161,11 +157,7 @@ def base_fingerprint(model: PreTrainedModel) -> str:
 
 @torch.no_grad()
 def attach(model: PreTrainedModel, files: AdapterFiles, *, scores: bool) -> list[str]:
-    """Put a directory's adapters into the model that they stand on; return the names of other weights it holds.
-
-    Raises:
-        ModelError: the file is damaged, or does not fit the model.
-    """
+    """Put a directory's adapters into the model that they stand on; return the names of other weights it holds."""
     file = Path(files.path) / WEIGHTS
     try:
         saved = {name.removeprefix(PREFIX): tensor for name, tensor in load_file(file).items()}

@@ -116,11 +116,7 @@ class _Run(NamedTuple):
 
 
 def pack(sequences: Sequence[Sequences], device: torch.device | str = "cpu") -> Pack:
-    """Lay sequences out in one row.
-
-    Raises:
-        ValueError: a prompt or a completion is empty.
-    """
+    """Lay sequences out in one row."""
     ids: list[NDArray[np.int64]] = []
     positions: list[NDArray[np.int64]] = []
     heads: list[NDArray[np.int64]] = []

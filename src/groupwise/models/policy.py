@@ -140,11 +140,7 @@ class Policy(Backbone):
             return teacher.root.teach(packed, learn)
 
     def check_forward(self) -> None:
-        """Compare the packed forward with transformers' own; of a model in rows all ranks have to ask.
-
-        Raises:
-            UnsupportedModelError: they differ.
-        """
+        """Compare the packed forward with transformers' own; of a model in rows all ranks have to ask."""
         size = self.vocabulary
         drawn = [[(7 * i + 3 * k + 1) % size for i in range(length)] for k, length in enumerate((4, 4, 2, 2, 3, 4))]
         groups = [Sequences(drawn[0], drawn[1:3]), Sequences(drawn[3], drawn[4:])]  # all of unequal lengths
@@ -160,11 +156,7 @@ class Policy(Backbone):
         )
 
     def base(self) -> Self:
-        """Return the model that this one's adapters stand on: the same weights, the adapters left out.
-
-        Raises:
-            ModelError: it has no adapters.
-        """
+        """Return the model that this one's adapters stand on: the same weights, the adapters left out."""
         if self.root.adapters is None:
             raise ModelError("the model has no adapters, so there is nothing that they stand on")
         return replace(self, is_base=True)
@@ -191,13 +183,10 @@ def load_policy_in_rows(config: ModelConfig) -> Policy:
 
 
 def start_policy(config: ModelConfig, lora: LoraConfig | None, seed: int, *, in_rows: bool = False) -> Policy:
-    """Load the model that a run trains: with `lora` its adapters, new ones or those of the directory; else all of it.
+    """Load the model that a run trains: with `lora` adapters, new ones of this seed or the directory's; else all of it.
 
-    Args:
-        config: where it starts. The adapters of a directory are added to the weights where the whole model is trained.
-        lora: a recipe's `lora` section, if it has one.
-        seed: of new adapters.
-        in_rows: as in `load_policy_in_rows`.
+    The adapters of a directory are added to the weights where the whole model is trained. `in_rows`: see
+    `load_policy_in_rows`.
 
     Raises:
         ModelError: as in `load_policy`, or a target of the adapters cannot be adapted.
@@ -278,9 +267,7 @@ class Critic(nn.Module):
     def values(self, packed: Pack, policy_states: Tensor | None) -> Tensor:
         """Return the (M,) value of the state before each completion token, with gradient.
 
-        Args:
-            packed: the sequences.
-            policy_states: (M, d) the policy's `completion_states` of them, where the backbone is shared; else None.
+        `policy_states` (M, d) are the policy's `completion_states`, where the backbone is shared; else None.
         """
         values: Tensor = self(packed, policy_states)
         return values[:, 0]

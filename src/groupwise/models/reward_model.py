@@ -63,11 +63,8 @@ class RewardModel(Backbone):
     def step_scores(self, sequences: Sequence[Sequences], ends: Sequence[Sequence[Sequence[int]]]) -> Tensor:
         """Return the (N,) score at the last token of every step of every completion, in order, with gradient.
 
-        A score reads the prompt and the completion up to there, so no later text changes it.
-
-        Args:
-            sequences: prompts and completions.
-            ends: of every completion the number of tokens up to and with each step's last one, increasing.
+        `ends` are of every completion the numbers of tokens up to and with each step's last one, increasing. A score
+        reads the prompt and the completion up to there, so no later text changes it.
         """
         marked = []  # with a token more behind each completion, and the tokens behind the steps as what is predicted
         for sequence, ends_of_each in zip(sequences, ends, strict=True):
@@ -84,9 +81,6 @@ class RewardModel(Backbone):
         """Compare hidden states with those of transformers' own forward, because a new head scores everything 0.
 
         Of a model in rows all ranks have to ask.
-
-        Raises:
-            UnsupportedModelError: they differ.
         """
         size = self.model.config.get_text_config().vocab_size
         prompt, *tails = ([(7 * i + 3 * k + 1) % size for i in range(length)] for k, length in enumerate((3, 4, 2)))

@@ -80,11 +80,7 @@ def read(
 
 
 def refuse_bfloat16(is_used: bool) -> None:
-    """Refuse weights in bf16 among ranks, which hold their shares in fp32.
-
-    Raises:
-        ConfigError: the weights are in bf16.
-    """
+    """Refuse weights in bf16 among ranks, which hold their shares in fp32."""
     if is_used:
         raise ConfigError(
             'model.weights_dtype = "bfloat16" is for one process: ranks keep fp32 weights in shares; allowed among '
@@ -134,11 +130,7 @@ def _weight_files(path: str) -> list[Path] | None:
 
 @contextmanager
 def opened(file: Path) -> Iterator[Any]:
-    """Open a file of safetensors, whose tensors are read when they are asked for.
-
-    Raises:
-        ModelError: it is damaged.
-    """
+    """Open a file of safetensors, whose tensors are read when they are asked for."""
     try:
         with safe_open(file, framework="pt") as tensors:
             yield tensors
@@ -159,9 +151,6 @@ def _places(model: PreTrainedModel, headers: Headers) -> tuple[dict[str, Place],
     """Where every weight is, which are there twice, and which are missing.
 
     Files of a body alone, without the name of the whole model before its weights, are read, too.
-
-    Raises:
-        ModelError: one has another shape.
     """
     prefix = f"{model.base_model_prefix}."
     names: dict[Tensor, list[str]] = defaultdict(list)  # a tied weight has several
@@ -183,11 +172,7 @@ def _places(model: PreTrainedModel, headers: Headers) -> tuple[dict[str, Place],
 
 @torch.no_grad()
 def _make_buffers(model: PreTrainedModel, headers: Headers, device: torch.device) -> None:
-    """Give buffers their numbers: those of the files, or those that transformers computes.
-
-    Raises:
-        UnsupportedModelError: a buffer has neither.
-    """
+    """Give buffers their numbers: those of the files, or those that transformers computes."""
     for module_name, module in model.named_modules():
         buffers = {name: buffer for name, buffer in module._buffers.items() if buffer is not None}
         if not buffers:

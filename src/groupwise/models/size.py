@@ -39,11 +39,7 @@ class ModelSize:
 
 
 def language_model_size(path: str) -> ModelSize:
-    """Count the weights of a language model.
-
-    Raises:
-        ModelError: its configuration cannot be read.
-    """
+    """Count the weights of a language model."""
     config = _config(path)
     with torch.device("meta"):
         model: Any = AutoModelForCausalLM.from_config(config)
@@ -60,11 +56,7 @@ def language_model_size(path: str) -> ModelSize:
 
 
 def adapter_weights(path: str, lora: LoraConfig) -> int:
-    """Count the weights of the adapters that a recipe puts on a language model: r · (in + out) for every layer.
-
-    Raises:
-        ModelError: the model's configuration cannot be read, or a target cannot be adapted.
-    """
+    """Count the weights of the adapters that a recipe puts on a language model: r · (in + out) for every layer."""
     with torch.device("meta"):
         model: Any = AutoModelForCausalLM.from_config(_config(path))
     layers = target_layers(model, lora).values()
@@ -72,11 +64,7 @@ def adapter_weights(path: str, lora: LoraConfig) -> int:
 
 
 def reward_model_size(path: str) -> int:
-    """Count the weights of a reward model, but for its adapters, some thousandths of them.
-
-    Raises:
-        ModelError: its configuration cannot be read.
-    """
+    """Count the weights of a reward model, but for its adapters, some thousandths of them."""
     config = _config(path)
     config.num_labels = 1
     with torch.device("meta"):

@@ -158,11 +158,7 @@ class Ranks:
         return torch.stack(parts).sum(0).to(numbers.device)
 
     def agree(self, what: str, fact: object) -> None:
-        """Make sure that all ranks hold the same before they act on it.
-
-        Raises:
-            InvariantError: they do not.
-        """
+        """Make sure that all ranks hold the same before they act on it."""
         facts = self.to_all(repr(fact)) if self.size > 1 else []
         if len(set(facts)) > 1:
             said = "; ".join(f"rank {rank}: {text[:80]}" for rank, text in enumerate(facts))
@@ -239,11 +235,7 @@ def rank_of_launcher() -> int:
 
 
 def refuse_offload(config: RanksConfig, ranks: int) -> None:
-    """Refuse `ranks.offload` in one process, which has no shares to keep elsewhere.
-
-    Raises:
-        ConfigError: it is set.
-    """
+    """Refuse `ranks.offload` in one process, which has no shares to keep elsewhere."""
     if config.offload and ranks == 1:
         raise ConfigError(
             "ranks.offload = true is for several ranks, and this is one process: start more (--ranks N, torchrun), or "

@@ -31,13 +31,8 @@ def per_token(
 ) -> list[Arrays]:
     """Run `compute`, which gives (M,) for the M sampled tokens of a pack, over all completions of the groups.
 
-    Arrays are (T,), 0 at tokens that were not sampled.
-
-    Args:
-        groups: whose completions.
-        compute: one forward.
-        budget: most tokens in one forward, 0 for what suits the device; a larger group stands alone.
-        device: where the packs go.
+    The arrays are (T,), 0 at tokens that were not sampled. `budget`: most tokens in one forward, 0 for the device's
+    default; a larger group stands alone.
     """
     sequences = [sequences_of(group) for group in groups]
     sizes = [sequence.num_read for sequence in sequences]

@@ -75,11 +75,7 @@ def check_agreement(
 def check_weights(parts: Sequence[Tensor], lengths: Sequence[int], batch: BatchSize, aggregation: str) -> None:
     """Check that every token counts, and that all micro-batches together weigh what one batch would.
 
-    Args:
-        parts: token weights of each micro-batch.
-        lengths: tokens of each completion in them, in any order.
-        batch: the update's denominators.
-        aggregation: a name in AGGREGATIONS.
+    `parts` are the token weights of each micro-batch, `lengths` the tokens of each completion in them, in any order.
 
     Raises:
         InvariantError: a micro-batch has its own denominator, or a token (such as the stop token) is left out.

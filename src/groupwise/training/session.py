@@ -65,11 +65,7 @@ class Progress:
 
     @classmethod
     def read(cls, facts: Mapping[str, Any]) -> Self:
-        """Read a checkpoint's JSON.
-
-        Raises:
-            CheckpointError: it has an unknown key.
-        """
+        """Read a checkpoint's JSON."""
         names = [item.name for item in fields(cls)]
         if unknown := sorted(facts.keys() - set(names)):
             raise CheckpointError(
