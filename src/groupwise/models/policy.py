@@ -162,31 +162,27 @@ class Policy(Backbone):
         return replace(self, is_base=True)
 
 
-def load_policy(config: ModelConfig | str | Path) -> Policy:
+def load_policy(config: ModelConfig | str | Path, *, in_rows: bool = False) -> Policy:
     """Load a model.
 
     Args:
         config: a recipe's `model` section, or a path alone: a checkpoint directory, a hub name, or `base`. A directory
             of adapters is the model that they stand on, with them beside its weights.
+        in_rows: among ranks `models.sharded.sharded` reads its weights, this rank's rows alone.
 
     Raises:
         ModelError: it is missing, damaged or without an end token.
         UnsupportedModelError: it computes attention in a way we do not.
         ConfigError: it has adapters, and peft is not installed.
     """
-    return _load(config if isinstance(config, ModelConfig) else ModelConfig(path=str(config)), None, in_rows=False)
-
-
-def load_policy_in_rows(config: ModelConfig) -> Policy:
-    """Load a model; among ranks `models.sharded.sharded` reads its weights, this rank's rows alone."""
-    return _load(config, None, in_rows=True)
+    return _load(config if isinstance(config, ModelConfig) else ModelConfig(path=str(config)), None, in_rows)
 
 
 def start_policy(config: ModelConfig, lora: LoraConfig | None, seed: int, *, in_rows: bool = False) -> Policy:
     """Load the model that a run trains: with `lora` adapters, new ones of this seed or the directory's; else all of it.
 
     The adapters of a directory are added to the weights where the whole model is trained. `in_rows`: see
-    `load_policy_in_rows`.
+    `load_policy`.
 
     Raises:
         ModelError: as in `load_policy`, or a target of the adapters cannot be adapted.

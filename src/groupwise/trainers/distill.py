@@ -19,7 +19,7 @@ from groupwise.config import ReadIf, Section
 from groupwise.errors import ConfigError, DataError, ModelError
 from groupwise.models.config import ModelConfig
 from groupwise.models.packed import Pack, Sequences, pack
-from groupwise.models.policy import Policy, load_policy_in_rows, start_policy
+from groupwise.models.policy import Policy, load_policy, start_policy
 from groupwise.models.sharded import sharded
 from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.sample_and_score import Actors, sample_and_score
@@ -167,7 +167,7 @@ def train_distill(
     """Run a distillation recipe, or resume an interrupted run; returns the session with the trained student."""
     draw_batch = batches(recipe)
     start = Start(recipe, recipe.run, restart)
-    teacher = sharded(load_policy_in_rows(recipe.teacher).freeze())
+    teacher = sharded(load_policy(recipe.teacher, in_rows=True).freeze())
     student = sharded(start_policy(start.model_to_load(recipe.model), recipe.lora, recipe.run.seed, in_rows=True))
     teacher = as_teacher_of(student, teacher, recipe.distill.top_k)
     optimizer = Optimizer(student.trainable(), recipe.optimizer, recipe.run.num_steps)

@@ -19,7 +19,7 @@ from groupwise.models import loading
 from groupwise.models import rows as module
 from groupwise.models.activations import layers_of
 from groupwise.models.config import LoraConfig, ModelConfig
-from groupwise.models.policy import Policy, load_policy, load_policy_in_rows, start_policy
+from groupwise.models.policy import Policy, load_policy, start_policy
 from groupwise.models.reward_model import start_reward_model
 from groupwise.models.rows import INDEX, SINGLE, fill
 from groupwise.models.sharded import ENTRIES
@@ -110,14 +110,9 @@ def agreeing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RANKS, "to_all", lambda own: [own] * RANKS.size)
 
 
-def in_rows(config: ModelConfig, start: Callable[..., Any]) -> Any:
-    """What one of the functions that load a model gives to `sharded`."""
-    return load_policy_in_rows(config) if start is load_policy else start(config, in_rows=True)
-
-
 def rows_of(config: ModelConfig, start: Callable[..., Any]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """This rank's rows of all weights by name, and all buffers."""
-    loaded = in_rows(config, start)
+    loaded = start(config, in_rows=True)
     assert loaded.unread is not None
     model = loaded.model
     assert any(weight.is_meta for weight in model.parameters())
@@ -160,7 +155,7 @@ def test_what_it_says_of_itself_is_what_one_process_reads(save: Callable[[str], 
     config = ModelConfig(path=str(save("tied")), device="cpu")
     whole = load_policy(config)
     with as_rank(2, 1):
-        part = load_policy_in_rows(config)
+        part = load_policy(config, in_rows=True)
     assert part.model.config.to_dict() == whole.model.config.to_dict()
     assert part.model.generation_config.to_dict() == whole.model.generation_config.to_dict()
     assert (part.stop_ids, part.device, part.model.training) == (whole.stop_ids, whole.device, False)
@@ -169,7 +164,7 @@ def test_what_it_says_of_itself_is_what_one_process_reads(save: Callable[[str], 
 
 def test_one_process_and_whoever_does_not_ask_read_all(save: Callable[[str], Path], as_rank: AsRank) -> None:
     path = save("tied")
-    assert load_policy_in_rows(ModelConfig(path=str(path), device="cpu")).unread is None
+    assert load_policy(ModelConfig(path=str(path), device="cpu"), in_rows=True).unread is None
     with as_rank(2, 1):
         whole = load_policy(ModelConfig(path=str(path), device="cpu"))
     assert whole.unread is None
@@ -245,7 +240,7 @@ def test_a_file_that_the_hubs_cache_lacks_is_named(
     (snapshot / lost).resolve().unlink()
     for path in ("someone/tiny", str(snapshot)):
         with as_rank(2, 1), pytest.raises(ModelError, match=lost):
-            load_policy_in_rows(ModelConfig(path=path, device="cpu"))
+            load_policy(ModelConfig(path=path, device="cpu"), in_rows=True)
 
 
 NORM = "model.layers.1.input_layernorm.weight"
@@ -314,7 +309,7 @@ def test_ranks_that_see_other_files_of_one_name_are_stopped(
 def test_weights_in_bfloat16_are_for_one_process(save: Callable[[str], Path], as_rank: AsRank) -> None:
     config = ModelConfig(path=str(save("tied")), device="cpu", compute_dtype="bfloat16", weights_dtype="bfloat16")
     with as_rank(2, 1), pytest.raises(ConfigError, match='weights_dtype = "bfloat16" is for one process'):
-        load_policy_in_rows(config)
+        load_policy(config, in_rows=True)
 
 
 def bin_files(saved: Path) -> None:
@@ -335,7 +330,7 @@ def test_a_model_that_cannot_be_read_in_rows_is_read_whole_and_named(
     else:
         bin_files(path)
     with as_rank(2, 0), pytest.warns(UserWarning, match=f"every rank reads the whole model .*, because {why}"):
-        read = load_policy_in_rows(ModelConfig(path=str(path), device="cpu"))
+        read = load_policy(ModelConfig(path=str(path), device="cpu"), in_rows=True)
     assert read.unread is None
     assert read.fingerprint() == whole.fingerprint()
 
@@ -352,7 +347,7 @@ def test_a_buffer_of_which_nobody_says_what_is_in_it_is_named(
 
     monkeypatch.setattr(module, "_built", with_a_buffer)
     with as_rank(2, 1), pytest.raises(ModelError, match=r"say what is in model\.norm\.unknown"):
-        load_policy_in_rows(ModelConfig(path=str(path), device="cpu"))
+        load_policy(ModelConfig(path=str(path), device="cpu"), in_rows=True)
 
 
 LORA = LoraConfig(rank=2)
@@ -385,7 +380,7 @@ def test_adapters_beside_rows_are_those_of_one_process(
     for rank in range(3):
         with as_rank(3, rank):
             found.append(rows_of(config, load)[0])
-            assert [name for name, _ in in_rows(config, load).trainable()] == [n for n, _ in whole.trainable()]
+            assert [name for name, _ in load(config, in_rows=True).trainable()] == [n for n, _ in whole.trainable()]
     assert found[0].keys() == dict(whole.state()).keys()
     for name, weight in whole.state():
         assert torch.equal(torch.cat([rows[name] for rows in found]), weight), name
