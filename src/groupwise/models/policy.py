@@ -1,6 +1,6 @@
 """A policy: a causal language model, its tokenizer, and what it says about tokens; and the critic that values them."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -146,7 +146,7 @@ class Policy(Backbone):
         groups = [Sequences(drawn[0], drawn[1:3]), Sequences(drawn[3], drawn[4:])]  # all of unequal lengths
         packed = pack(groups, self.device)
 
-        def alone(prompt: Sequence[int], completion: Sequence[int]) -> Tensor:
+        def alone(prompt: Any, completion: Any) -> Tensor:
             row = torch.tensor([[*prompt, *completion]], device=self.device)
             return self.root.eager_logits(row)[0, len(prompt) - 1 : -1]
 

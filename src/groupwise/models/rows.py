@@ -153,7 +153,7 @@ def _places(model: PreTrainedModel, headers: Headers) -> tuple[dict[str, Place],
     Files of a body alone, without the name of the whole model before its weights, are read, too.
     """
     prefix = f"{model.base_model_prefix}."
-    names: dict[Tensor, list[str]] = defaultdict(list)  # a tied weight has several
+    names: dict[nn.Parameter, list[str]] = defaultdict(list)  # a tied weight has several
     for name, weight in model.named_parameters(remove_duplicate=False):
         names[weight].append(name)
     places, same, lost = {}, [], []
