@@ -97,7 +97,6 @@ class Outputs(NamedTuple):
     """(V,)"""
 
     def cut(self, vocabulary: int) -> "Outputs":
-        """Return the head of the first tokens of the vocabulary."""
         return Outputs(self.hidden, self.weight[:vocabulary], None if self.bias is None else self.bias[:vocabulary])
 
     def logits(self, rows: slice) -> Tensor:

@@ -74,7 +74,6 @@ class ClippedRatio(PolicyLoss):
         return self.clipped((logprobs - old_logprobs).exp(), advantages)
 
     def clipped(self, ratio: Tensor, advantages: Tensor) -> TokenLosses:
-        """Compute the loss of tokens with these ratios."""
         unclipped = ratio * advantages
         bounded = ratio.clamp(1 - self.clip_low, 1 + self.clip_high) * advantages
         objective = torch.minimum(unclipped, bounded)

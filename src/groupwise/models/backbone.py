@@ -109,7 +109,6 @@ class Root(nn.Module):
     def hidden(
         self, input_ids: Tensor, position_ids: Tensor, layout: Layout, weights: dict[str, Tensor] | None = None
     ) -> Tensor:
-        """(1, N, d) final hidden states of a packed row; `weights` stand in for those of the body with their names."""
         named = {"position_ids": position_ids, "layout": layout, "use_cache": False}
         body: nn.Module = self.model.base_model
         out = functional_call(body, weights, (input_ids,), named) if weights else body(input_ids, **named)
@@ -162,7 +161,6 @@ class Backbone:
 
     @property
     def context_length(self) -> int:
-        """Most tokens of a prompt and its completion together."""
         return int(getattr(self.model.config.get_text_config(), "max_position_embeddings", 1 << 30))
 
     @property
@@ -224,11 +222,9 @@ class Backbone:
         return (self.compute_dtype, *(tensor.data_ptr() for tensor in (*body.parameters(), *body.buffers())))
 
     def trainable(self) -> list[tuple[str, nn.Parameter]]:
-        """Return the weights that an optimizer may change, by name, always in the same order."""
         return [(name, weight) for name, weight in self.model.named_parameters() if weight.requires_grad]
 
     def state(self) -> Iterator[tuple[str, Tensor]]:
-        """Yield names and weights; a weight in two places once."""
         yield from ((name, weight.detach()) for name, weight in self.model.named_parameters())
 
     def plain_state(self) -> Iterator[tuple[str, Tensor]]:
@@ -239,7 +235,6 @@ class Backbone:
         yield from plain_weights(self.model, added=not self.is_base) if self.root.adapters else self.state()
 
     def fingerprint(self) -> str:
-        """Return 16 hex digits that change when any weight changes by one bit."""
         return fingerprint(self.state())
 
     def save(self, directory: Path) -> None:
@@ -260,7 +255,6 @@ class Backbone:
         return self
 
     def copy(self) -> Self:
-        """Return the same model with weights that it shares with no other."""
         return replace(self, root=copy.deepcopy(self.root))
 
     def twin(self) -> Self:
@@ -269,7 +263,6 @@ class Backbone:
         return replace(self, root=copy.deepcopy(self.root, shared))
 
     def freeze(self) -> Self:
-        """Keep its weights from being trained; returns the model itself."""
         self.root.requires_grad_(False)
         return self
 

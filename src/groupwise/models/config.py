@@ -50,7 +50,6 @@ class ModelConfig(Section):
         return self
 
     def at(self, path: str | Path) -> Self:
-        """Return the same settings for a model at another path."""
         return self.model_copy(update={"path": str(path)})
 
 

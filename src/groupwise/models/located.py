@@ -49,7 +49,6 @@ class AdapterFiles:
 
     @property
     def scores(self) -> bool:
-        """True where the adapted model is a reward model."""
         return bool(self.config.task_type == "SEQ_CLS")
 
 

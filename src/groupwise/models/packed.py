@@ -32,7 +32,6 @@ class Sequences:
 
     @property
     def num_read(self) -> int:
-        """Tokens of the prompt and of all completions."""
         return len(self.prompt) + sum(map(len, self.completions))
 
     @property

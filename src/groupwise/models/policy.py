@@ -71,7 +71,6 @@ class PolicyModule(Root):
         return logits
 
     def eager_logits(self, row: Tensor) -> Tensor:
-        """(1, T, V) logits of a row (1, T) in transformers' own forward."""
         logits: Tensor = self.model(row, use_cache=False).logits
         return logits
 
@@ -108,7 +107,6 @@ class Policy(Backbone):
 
     @property
     def hidden_size(self) -> int:
-        """Width d of the hidden states that the head reads."""
         return int(self.root.head.layer.weight.shape[1])  # type: ignore[index]
 
     def token_logprobs(self, packed: Pack, temperature: float = 1.0) -> Prediction:
@@ -273,15 +271,12 @@ class Critic(nn.Module):
         return self.trunk is None
 
     def trainable(self) -> list[tuple[str, nn.Parameter]]:
-        """Return the weights that an optimizer may change, by name, always in the same order."""
         return [(name, weight) for name, weight in self.named_parameters() if weight.requires_grad]
 
     def state(self) -> Iterator[tuple[str, Tensor]]:
-        """Yield names and weights that are trained, for a checkpoint."""
         yield from ((name, parameter.detach()) for name, parameter in self.trainable())
 
     def load_state(self, tensors: dict[str, Tensor]) -> None:
-        """Restore the weights that `state` gave."""
         with torch.no_grad():
             for name, parameter in self.trainable():
                 parameter.copy_(tensors[name])

@@ -34,7 +34,6 @@ class RewardModule(Root):
         return self._states_at(packed, ends)
 
     def eager_states(self, row: Tensor) -> Tensor:
-        """(1, T, d) final hidden states of a row (1, T) in transformers' own forward."""
         states: Tensor = self.model.base_model(row, use_cache=False).last_hidden_state
         return states
 
@@ -52,7 +51,6 @@ class RewardModel(Backbone):
 
     @property
     def head(self) -> torch.nn.Linear:
-        """The layer that makes a score of a hidden state; for this package alone."""
         return self.root.score
 
     def scores(self, sequences: Sequence[Sequences]) -> Tensor:

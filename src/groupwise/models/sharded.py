@@ -81,7 +81,6 @@ class Gathered:
         self._model, self._weights = model, weights
 
     def save(self, directory: Path) -> None:
-        """Write a directory that loads unchanged in transformers and vLLM; of adapters one that loads in peft."""
         model, adapters = self._model.model, self._model.root.adapters
         if adapters:
             write_adapters(self._weights.items(), adapters, directory)

@@ -23,8 +23,7 @@ class ScoresSteps(Protocol):
     def tokenizer(self) -> Any: ...
 
     @property
-    def context_length(self) -> int:
-        """Most tokens of prompt and completion."""
+    def context_length(self) -> int: ...
 
     @property
     def device(self) -> torch.device: ...
@@ -159,7 +158,6 @@ class ImplicitRewardModel:
 
     @property
     def context_length(self) -> int:
-        """Most tokens of prompt and completion."""
         return min(self.policy.context_length, self.reference.context_length)
 
     @property

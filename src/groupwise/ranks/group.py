@@ -147,7 +147,6 @@ class Ranks:
         return result
 
     def most(self, count: int) -> int:
-        """Return the largest of all ranks' counts."""
         return max(self.to_all(count))
 
     def total(self, numbers: Tensor) -> Tensor:
@@ -174,13 +173,11 @@ class Ranks:
             self._board.set(name, word)
 
     def posted(self, name: str) -> str:
-        """Return the word that was left; empty where none was."""
         if self._board is None:
             return self._words.get(name, b"").decode()
         return self._board.get(name).decode() if self._board.check([name]) else ""
 
     def count(self, name: str, more: int = 0) -> int:
-        """Add to a counter that all ranks share, and return its value."""
         if self._board is not None:
             return int(self._board.add(name, more))
         self._words[name] = str(total := int(self._words.get(name, b"0")) + more).encode()

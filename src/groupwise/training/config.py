@@ -93,12 +93,10 @@ class LossConfig(Section):
 
     @property
     def num_updates(self) -> int:
-        """Optimizer updates per step."""
         return self.mini_batches * self.epochs
 
     @property
     def objective(self) -> Objective:
-        """The loss of one token."""
         return Objective(
             policy_loss=self.policy,
             kl_coef=self.kl_coef if self.kl_in == "loss" else 0.0,

@@ -137,12 +137,10 @@ class Optimizer:
                 _step_in_double(weight, gradient, group, self.adamw.state[weight])
 
     def _masters(self) -> list[tuple[int, Tensor]]:
-        """Masters, each with its index among all parameters of AdamW."""
         changed = (parameter for group in self.adamw.param_groups for parameter in group["params"])
         return [(index, parameter) for index, parameter in enumerate(changed) if id(parameter) in self._rounded]
 
     def lr(self, step: int) -> float:
-        """Return the policy's learning rate of a step (0-based)."""
         return self.config.lr * learning_rate_share(self.config, step, self.num_steps)
 
     def state(self) -> dict[str, Tensor]:

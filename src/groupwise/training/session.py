@@ -65,7 +65,6 @@ class Progress:
 
     @classmethod
     def read(cls, facts: Mapping[str, Any]) -> Self:
-        """Read a checkpoint's JSON."""
         names = [item.name for item in fields(cls)]
         if unknown := sorted(facts.keys() - set(names)):
             raise CheckpointError(
@@ -83,14 +82,11 @@ BESIDE = "critic:"
 class Beside(Protocol):
     """A part that is trained beside the policy, as a checkpoint keeps it: a critic, for example."""
 
-    def trainable(self) -> list[tuple[str, nn.Parameter]]:
-        """Return its weights, by name, always in the same order."""
+    def trainable(self) -> list[tuple[str, nn.Parameter]]: ...
 
-    def state(self) -> Iterator[tuple[str, Tensor]]:
-        """Yield names and tensors for a checkpoint, its weights among them."""
+    def state(self) -> Iterator[tuple[str, Tensor]]: ...
 
-    def load_state(self, tensors: dict[str, Tensor]) -> None:
-        """Restore what `state` gave."""
+    def load_state(self, tensors: dict[str, Tensor]) -> None: ...
 
 
 def peak_memory_mb() -> float:
@@ -230,11 +226,9 @@ class Start:
 
     @property
     def resumes(self) -> bool:
-        """True where the model comes from a checkpoint of this run."""
         return self._checkpoint is not None
 
     def model_to_load(self, model: ModelConfig) -> ModelConfig:
-        """Return the checkpoint's model when resuming, else the recipe's."""
         return model.at(self._checkpoint) if self._checkpoint else model
 
     def begin(self, policy: Backbone, optimizer: Optimizer, beside: Beside | None = None) -> Session:
@@ -260,7 +254,6 @@ class Start:
         return Session(self._config, self._directory, self._hold, progress, policy, optimizer, beside, sinks)
 
     def _check_weights(self, policy: Backbone) -> None:
-        """Compare the loaded policy with the one that the ledger's last step left behind."""
         loaded, lines = policy.fingerprint(), self._directory.ledger.lines
         recorded = RANKS.by_first(lambda: [line["weights"] for line in lines() if "weights" in line][-1:])
         if recorded and loaded != recorded[-1]:

@@ -63,7 +63,6 @@ class UpdateTrace:
     """Over all updates."""
 
     def add(self, seen: Seen) -> None:
-        """Take the results of a micro-batch; a completion's later update replaces its earlier one."""
         lengths = seen.lengths.tolist()
         clipped, ratio = seen.losses.clipped, seen.losses.ratio
         held = torch.where(clipped, torch.where(ratio < 1, LOW, HIGH), 0)

@@ -82,7 +82,6 @@ class Updater:
 
     @property
     def weights(self) -> list[Tensor]:
-        """All that an update changes: the policy's weights, and the critic's."""
         trained = (self.policy, self.critic.critic) if self.critic else (self.policy,)
         return [weight for part in trained for _, weight in part.trainable()]
 
@@ -170,7 +169,6 @@ class Sums(NamedTuple):
     """True where any advantage is not 0."""
 
     def added(self, other: "Sums") -> "Sums":
-        """Return the sums of both."""
         pairs: Any = zip(self, other, strict=True)
         return Sums._make(a + b for a, b in pairs)._replace(
             ratio_max=max(self.ratio_max, other.ratio_max), has_advantage=self.has_advantage or other.has_advantage
