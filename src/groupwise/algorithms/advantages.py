@@ -23,10 +23,8 @@ STD_EPS = 1e-4
 class GroupRewards(NamedTuple):
     """Rewards of one group's judged completions."""
 
-    total: Tensor
-    """(G,) the reward of each completion."""
-    parts: Tensor
-    """(G, R) its parts, which sum to it."""
+    total: Tensor  # (G,) the reward of each completion
+    parts: Tensor  # (G, R) its parts, which sum to it
 
 
 class AdvantageEstimator(KindSection):

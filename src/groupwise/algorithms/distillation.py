@@ -51,14 +51,11 @@ def jsd(student: Tensor, teacher: Tensor, beta: float = 0.5) -> Tensor:
 class Comparison(NamedTuple):
     """Settings of the comparison of a student with its teacher."""
 
-    divergence: str = "forward_kl"
-    """A name in `DIVERGENCES`."""
-    beta: float = 0.5
-    """β, 0 < β < 1; read by `jsd` only."""
+    divergence: str = "forward_kl"  # A name in `DIVERGENCES`
+    beta: float = 0.5  # β, 0 < β < 1; read by `jsd` only
     top_k: int = 0
     """Compare the teacher's k likeliest tokens and, as one class, the rest; 0 compares all tokens."""
-    temperature: float = 1.0
-    """Divides the logits of both."""
+    temperature: float = 1.0  # Divides the logits of both
 
 
 def divergence_of(student: Tensor, teacher: Tensor, comparison: Comparison) -> Tensor:
@@ -89,12 +86,9 @@ def _with_rest(logprobs: Tensor, tokens: Tensor) -> Tensor:
 class Outputs(NamedTuple):
     """Input of a model's head, to predict M tokens."""
 
-    hidden: Tensor
-    """(M, d) final hidden states; d and the dtype may differ between student and teacher."""
-    weight: Tensor
-    """(V, d)"""
-    bias: Tensor | None = None
-    """(V,)"""
+    hidden: Tensor  # (M, d) final hidden states; d and the dtype may differ between student and teacher
+    weight: Tensor  # (V, d)
+    bias: Tensor | None = None  # (V,)
 
     def cut(self, vocabulary: int) -> "Outputs":
         return Outputs(self.hidden, self.weight[:vocabulary], None if self.bias is None else self.bias[:vocabulary])
@@ -107,10 +101,8 @@ class Outputs(NamedTuple):
 class Compared(NamedTuple):
     """Sums over M tokens."""
 
-    divergence: Tensor
-    """() fp32 in nats; with gradient to the student."""
-    agreements: Tensor
-    """() int64, tokens whose likeliest token is the same for both."""
+    divergence: Tensor  # () fp32 in nats; with gradient to the student
+    agreements: Tensor  # () int64, tokens whose likeliest token is the same for both
 
 
 def total_divergence(student: Outputs, teacher: Outputs, comparison: Comparison) -> Compared:

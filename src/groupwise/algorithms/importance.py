@@ -13,14 +13,10 @@ from torch import Tensor
 class ImportanceWeights(NamedTuple):
     """Weights, and the sums of which the effective sample size is made."""
 
-    weights: Tensor
-    """(N,) factor of each token's policy loss; no gradient."""
-    bounded: Tensor
-    """(N,) True where the weight was truncated or masked."""
-    sum: Tensor
-    """() Σ w over tokens (or over sequences, where the weight is the sequence's)."""
-    sum_squares: Tensor
-    """() Σ w², over the same; (Σ w)² / Σ w² is the effective sample size."""
+    weights: Tensor  # (N,) factor of each token's policy loss; no gradient
+    bounded: Tensor  # (N,) True where the weight was truncated or masked
+    sum: Tensor  # () Σ w over tokens (or over sequences, where the weight is the sequence's)
+    sum_squares: Tensor  # () Σ w², over the same; (Σ w)² / Σ w² is the effective sample size
 
 
 def importance_weights(

@@ -13,9 +13,7 @@ class TokenLogprobs(NamedTuple):
     """Outputs of the head at M tokens; both fp32, in nats."""
 
     logprobs: Tensor
-    """(M,) log pi(token)."""
-    entropy: Tensor
-    """(M,) entropy of the distribution that the token is from."""
+    entropy: Tensor  # (M,) entropy of the distribution that the token is from
 
 
 def token_logprobs(

@@ -21,7 +21,6 @@ class BatchSize(NamedTuple):
     num_completions: int
     num_tokens: int
     max_tokens: int
-    """Most tokens a completion may have (`sampling.max_tokens`)."""
 
 
 def constant_length(lengths: Tensor, batch: BatchSize) -> Tensor:
@@ -62,29 +61,22 @@ class Objective(NamedTuple):
     """A policy loss and the terms added to it."""
 
     policy_loss: PolicyLoss = ClippedRatio(kind="clipped_ratio")
-    kl_coef: float = 0.0
-    """β of the KL term in the loss; 0: no term."""
+    kl_coef: float = 0.0  # β of the KL term in the loss; 0: no term
     kl_estimator: str = "k3"
-    kl_corrected: bool = False
-    """Multiply the KL term by the ratio, so that its gradient is right."""
-    entropy_coef: float = 0.0
-    """Weight of the entropy, which is then pushed up."""
+    kl_corrected: bool = False  # Multiply the KL term by the ratio, so that its gradient is right
+    entropy_coef: float = 0.0  # Weight of the entropy, which is then pushed up
 
 
 class Tokens(NamedTuple):
     """N completion tokens of B completions; (N,) unless said otherwise."""
 
-    logprobs: Tensor
-    """log π of the policy that is trained; with gradient."""
-    entropy: Tensor
-    """Entropy of the distribution that the token is from; with gradient."""
+    logprobs: Tensor  # log π of the policy that is trained; with gradient
+    entropy: Tensor  # Entropy of the distribution that the token is from; with gradient
     old_logprobs: Tensor
     advantages: Tensor
-    lengths: Tensor
-    """(B,) tokens of each completion."""
+    lengths: Tensor  # (B,) tokens of each completion
     ref_logprobs: Tensor | None = None
-    importance: Tensor | None = None
-    """Weight of the policy loss of samples from another engine."""
+    importance: Tensor | None = None  # Weight of the policy loss of samples from another engine
 
 
 class TokenLoss(NamedTuple):
@@ -93,8 +85,7 @@ class TokenLoss(NamedTuple):
     loss: Tensor
     ratio: Tensor
     clipped: Tensor
-    kl: Tensor
-    """The estimate of KL(π ‖ π_ref); zeros without a reference."""
+    kl: Tensor  # The estimate of KL(π ‖ π_ref); zeros without a reference
 
 
 def token_loss(tokens: Tokens, objective: Objective) -> TokenLoss:

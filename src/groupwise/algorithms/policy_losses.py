@@ -19,10 +19,8 @@ from groupwise.config.kinds import Kinds, KindSection
 class TokenLosses(NamedTuple):
     """Per-token loss and figures for the report; all (N,)."""
 
-    loss: Tensor
-    """To be minimised; with gradient."""
-    ratio: Tensor
-    """π / π_old (of the sequence, where the loss works with that), detached."""
+    loss: Tensor  # To be minimised; with gradient
+    ratio: Tensor  # π / π_old (of the sequence, where the loss works with that), detached
     clipped: Tensor
     """True where a bound holds, so that the token's gradient is stopped (CISPO: its weight is)."""
 

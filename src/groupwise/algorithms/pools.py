@@ -27,8 +27,7 @@ class Expected(NamedTuple):
     """An expected accuracy."""
 
     value: float
-    standard_error: float
-    """From drawing subsets; 0 where all were counted."""
+    standard_error: float  # From drawing subsets; 0 where all were counted
 
 
 def best_of_k(scores: Sequence[float], correct: Sequence[bool], k: int) -> float:

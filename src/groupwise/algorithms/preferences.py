@@ -34,35 +34,28 @@ def centring(chosen: Tensor, rejected: Tensor) -> Tensor:
 class PairLogprobs(NamedTuple):
     """Log-probabilities of the completions of B pairs; (B,)."""
 
-    chosen: Tensor
-    """log π of the whole chosen completion; with gradient."""
+    chosen: Tensor  # log π of the whole chosen completion; with gradient
     rejected: Tensor
     ref_chosen: Tensor
     """log π_ref of the whole chosen completion; not read by losses without a reference."""
     ref_rejected: Tensor
     chosen_lengths: Tensor
-    """Tokens."""
     rejected_lengths: Tensor
 
 
 class Strength(NamedTuple):
     """Coefficients of a loss; each loss reads those that apply to it."""
 
-    beta: float = 0.1
-    """β."""
-    gamma: float = 0.0
-    """γ, the margin that SimPO aims at."""
-    label_smoothing: float = 0.0
-    """ε, the share of pairs that are believed to be the wrong way round."""
+    beta: float = 0.1  # β
+    gamma: float = 0.0  # γ, the margin that SimPO aims at
+    label_smoothing: float = 0.0  # ε, the share of pairs that are believed to be the wrong way round
 
 
 class PreferenceLoss(NamedTuple):
     """Per-pair loss and the implicit rewards that it compares; all (B,)."""
 
-    loss: Tensor
-    """To be minimised; with gradient."""
-    chosen: Tensor
-    """Implicit reward of the chosen completion, detached."""
+    loss: Tensor  # To be minimised; with gradient
+    chosen: Tensor  # Implicit reward of the chosen completion, detached
     rejected: Tensor
 
 
@@ -129,10 +122,8 @@ def preferred(chosen: ArrayLike, rejected: ArrayLike) -> list[float]:
 class ReliabilityBin(NamedTuple):
     """Pairs of similar confidence."""
 
-    confidence: float
-    """Mean probability that the scores give to the completion they prefer; 0.5 to 1."""
-    accuracy: float
-    """Share of pairs in which that one was indeed the chosen one."""
+    confidence: float  # Mean probability that the scores give to the completion they prefer; 0.5 to 1
+    accuracy: float  # Share of pairs in which that one was indeed the chosen one
     num_pairs: int
 
 

@@ -13,10 +13,8 @@ Scores = Sequence[float]
 class FirstErrors(NamedTuple):
     """Share of first mistakes found; nan where there is nothing to find."""
 
-    erroneous: float
-    """Share of the completions with a mistake whose first one was named exactly."""
-    correct: float
-    """Share of those without in which none was named."""
+    erroneous: float  # Share of the completions with a mistake whose first one was named exactly
+    correct: float  # Share of those without in which none was named
 
     @property
     def f1(self) -> float:

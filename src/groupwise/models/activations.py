@@ -92,11 +92,8 @@ class _Checkpointing:
 
     setting: Setting
     text: Any
-    """Configuration of the language model."""
-    width: int
-    """Bytes of a number in the matrix products."""
-    adapted: bool
-    """True where adapters alone are trained."""
+    width: int  # Bytes of a number in the matrix products
+    adapted: bool  # True where adapters alone are trained
 
 
 _ATTRIBUTE = "groupwise_checkpointing"

@@ -38,8 +38,7 @@ SCORE = "score"
 class Adapters:
     """Settings of a model's adapters; their weights are among the model's."""
 
-    config: Any
-    """peft's, as it will be written."""
+    config: Any  # peft's, as it will be written
     base_fingerprint: str | None
     """Fingerprint of the weights that they stand on; None until those are read."""
 
@@ -48,10 +47,8 @@ class Product(NamedTuple):
     """s B A of an adapted layer."""
 
     scale: float
-    second: Tensor
-    """B (out, r)"""
-    first: Tensor
-    """A (r, in)"""
+    second: Tensor  # B (out, r)
+    first: Tensor  # A (r, in)
 
 
 def peft() -> Any:

@@ -64,7 +64,6 @@ AttentionInterface.register(NAME, groupwise_attention)
 TILE = 48
 """Fewest query rows of a causal product: what lies above the diagonal is computed only within a tile."""
 MOST_TILES = 8
-"""Most tiles of one sequence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +73,8 @@ class Blocks:
     Indices of padding point at token 0; what is computed for them is never read.
     """
 
-    tokens: Tensor
-    """(S, R) packed index of each token of S sequences, the longest of R tokens."""
-    padding: Tensor | None
-    """(S, R, 1, 1) True where `tokens` is padding; None when nothing is padded."""
+    tokens: Tensor  # (S, R) packed index of each token of S sequences, the longest of R tokens
+    padding: Tensor | None  # (S, R, 1, 1) True where `tokens` is padding; None when nothing is padded
 
     def gather(self, packed: Tensor) -> Tensor:
         """(N, H, D) -> (S, R, H, D)."""
@@ -102,10 +99,8 @@ class Blocks:
 class Prefix:
     """Completion tokens that see all tokens of a prompt beside those of their own sequence; no token is padded."""
 
-    tokens: slice
-    """Of the completions, in the packed row."""
-    prompt: slice
-    """Of their prompt."""
+    tokens: slice  # Of the completions, in the packed row
+    prompt: slice  # Of their prompt
 
     def scores(self, query: Tensor, key: Tensor) -> Tensor:
         """Scores (Hkv, n * rep, P) in fp32: all queries of a group meet the prompt's keys in one product."""

@@ -36,19 +36,15 @@ class Place(NamedTuple):
 
     file: Path
     name: str
-    """Its name in the file."""
 
 
 @dataclass(slots=True)
 class Unread:
     """A model whose weights are still in their files; `models.rows` reads them."""
 
-    path: str
-    """As the recipe gives it."""
-    device: torch.device
-    """Device that will compute."""
-    places: dict[str, Place]
-    """Of every weight, by the name that it has without adapters."""
+    path: str  # As the recipe gives it
+    device: torch.device  # Device that will compute
+    places: dict[str, Place]  # Of every weight, by the name that it has without adapters
     same: list[tuple[Place, Place]]
     """Weights that the model has once and the files twice, which must be equal."""
     adapters: Adapters | None = None
@@ -132,15 +128,12 @@ class Saved(Protocol):
 class Backbone:
     """A model whose body computes packed rows, and its tokenizer."""
 
-    root: Root
-    """For this package alone."""
+    root: Root  # For this package alone
     tokenizer: Any
-    stop_ids: frozenset[int]
-    """Token ids that end a completion (a model may have several)."""
+    stop_ids: frozenset[int]  # Token ids that end a completion (a model may have several)
     is_base: bool = False
     """True for the model that the adapters stand on: the same weights, computed without adapters."""
-    unread: Unread | None = None
-    """Weights that are still to be read; `models.sharded.sharded` does it."""
+    unread: Unread | None = None  # Weights that are still to be read; `models.sharded.sharded` does it
 
     @property
     def model(self) -> PreTrainedModel:

@@ -35,10 +35,8 @@ WEIGHTS = "model.safetensors"
 class TrainerState:
     """The state of a trainer beside the weights, with which it resumes as if it had never stopped."""
 
-    facts: dict[str, Any]
-    """Counters and file sizes, JSON."""
+    facts: dict[str, Any]  # Counters and file sizes, JSON
     tensors: dict[str, Tensor]
-    """The optimizer's moments."""
 
 
 def write_plain(checkpoint: Path, directory: Path) -> None:

@@ -22,7 +22,6 @@ CARD = "README.md"
 PARTS = ("seconds", "generate_s", "verify_s", "train_s")
 """Keys of a step's time in the metrics: the whole, or its parts."""
 CURVE_POINTS = 100
-"""Points of the loss curve that are kept."""
 HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 
 
@@ -84,8 +83,7 @@ class Data(NamedTuple):
     """Data that a model learned from, or was measured on."""
 
     name: str
-    licence: str
-    """Beginning of the LICENSE file beside the data; empty without one."""
+    licence: str  # Beginning of the LICENSE file beside the data; empty without one
 
 
 class Measured(NamedTuple):

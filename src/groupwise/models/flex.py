@@ -22,7 +22,6 @@ from transformers import PreTrainedModel
 from groupwise.errors import ModelError
 
 BLOCK = 128
-"""Queries and keys of a block of scores."""
 
 Shapes = Sequence[Sequence[int]]
 """Of every group in the order of the row: tokens of its prompt, then those that are read of each completion."""

@@ -86,10 +86,8 @@ def damaged(path: str, lost: list[str]) -> ModelError:
 class Training(NamedTuple):
     """The part of a model that a run trains."""
 
-    lora: LoraConfig | None
-    """Adapters; None: the whole model."""
-    seed: int
-    """Of new adapters."""
+    lora: LoraConfig | None  # Adapters; None: the whole model
+    seed: int  # Of new adapters
 
 
 def with_adapters(

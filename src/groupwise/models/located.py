@@ -40,12 +40,9 @@ class AdapterFiles:
     """A directory of adapters without their weights."""
 
     path: str
-    config: Any
-    """peft's."""
-    base: str
-    """Directory or hub name of the model that they stand on, or `base`."""
-    base_fingerprint: str | None
-    """Fingerprint of its body; None in directories that others wrote."""
+    config: Any  # peft's
+    base: str  # Directory or hub name of the model that they stand on, or `base`
+    base_fingerprint: str | None  # Fingerprint of its body; None in directories that others wrote
 
     @property
     def scores(self) -> bool:
@@ -56,12 +53,10 @@ class AdapterFiles:
 class Located:
     """A model path and everything that it means."""
 
-    path: str
-    """As the recipe gives it."""
+    path: str  # As the recipe gives it
     weights: str
     """Directory or hub name of the plain model: the one at the path, or the one that its adapters stand on."""
     tokenizer: str
-    """Directory or hub name."""
     adapters: AdapterFiles | None = None
 
 

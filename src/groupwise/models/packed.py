@@ -79,11 +79,9 @@ def micro_batches(num_tokens: Sequence[int], budget: int) -> Iterator[range]:
 class PackedLayout:
     """The layout of a packed row for training and prefill, where no fused kernel gives the log-sum-exp."""
 
-    blocks: tuple[Blocks, ...]
-    """Every token of the row is in one of them."""
+    blocks: tuple[Blocks, ...]  # Every token of the row is in one of them
     prefixes: tuple[Prefix, ...]
-    inverse: Tensor
-    """(N,) row of each token in the concatenated rows of all blocks."""
+    inverse: Tensor  # (N,) row of each token in the concatenated rows of all blocks
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         return packed_attention(query, key, value, self.blocks, self.prefixes, self.inverse, scale)
@@ -94,9 +92,7 @@ class Pack:
     """A packed row, ready for the model."""
 
     input_ids: Tensor
-    """(1, N)"""
-    position_ids: Tensor
-    """(1, N) position of each token in its own sequence."""
+    position_ids: Tensor  # (1, N) position of each token in its own sequence
     layout: Layout
     shapes: tuple[tuple[int, ...], ...]
     """Of every group, tokens of its prompt, then those that are read of each completion."""

@@ -27,12 +27,9 @@ T = TypeVar("T")
 class Prediction(NamedTuple):
     """A policy's opinion of the M completion tokens of a pack; with gradient."""
 
-    logprobs: Tensor
-    """(M,) log pi(token), fp32, in nats."""
-    entropy: Tensor
-    """(M,) entropy of the distribution that the token is from, fp32, in nats."""
-    states: Tensor
-    """(M, d) final hidden states that predict the tokens."""
+    logprobs: Tensor  # (M,) log pi(token), fp32, in nats
+    entropy: Tensor  # (M,) entropy of the distribution that the token is from, fp32, in nats
+    states: Tensor  # (M, d) final hidden states that predict the tokens
 
 
 class Head(nn.Module):

@@ -20,18 +20,12 @@ class ModelSize:
     """Numbers of weights."""
 
     config: Any
-    """The transformers configuration."""
-    total: int
-    """A matrix used twice counts once."""
-    body: int
-    """Weights that make hidden states."""
-    shapes: tuple[tuple[int, ...], ...]
-    """Of every weight."""
+    total: int  # A matrix used twice counts once
+    body: int  # Weights that make hidden states
+    shapes: tuple[tuple[int, ...], ...]  # Of every weight
     num_layers: int
     layer: int
-    """Weights of the largest layer."""
-    outside: int
-    """Weights in no layer: embedding, last norm, and the head where it is not tied."""
+    outside: int  # Weights in no layer: embedding, last norm, and the head where it is not tied
 
     def rows(self, ranks: int) -> int:
         """Return how many weights the first of some ranks holds: the rows of its share of each, rounded up."""

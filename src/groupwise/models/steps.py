@@ -37,8 +37,7 @@ class EncodedSteps(NamedTuple):
 
     prompt: list[int]
     completion: list[int]
-    ends: list[int]
-    """Number of tokens up to and with each step's last one."""
+    ends: list[int]  # Number of tokens up to and with each step's last one
     labels: list[float | None]
 
     @property
@@ -145,12 +144,9 @@ class ImplicitRewardModel:
     proposition 3.1).
     """
 
-    policy: Policy
-    """π, which is trained."""
+    policy: Policy  # π, which is trained
     reference: Policy
-    """π_ref, frozen."""
-    beta: float
-    """β: log-odds for one nat more than the reference's (PRIME, arXiv:2502.01456: 0.05)."""
+    beta: float  # β: log-odds for one nat more than the reference's (PRIME, arXiv:2502.01456: 0.05)
 
     @property
     def tokenizer(self) -> Any:

@@ -16,8 +16,7 @@ class Agreement(NamedTuple):
 
     bias: float
     """Mean of trainer - sampler, with its sign. Rounding goes either way and leaves about 0; a fault does not."""
-    p99: float
-    """Bound of all differences but one in 100 (and always one)."""
+    p99: float  # Bound of all differences but one in 100 (and always one)
     largest: float
 
 

@@ -26,20 +26,16 @@ class MicroBatch:
 
     packed: Pack
     lengths: Tensor
-    """(B,) sampled tokens of each completion."""
     advantages: Tensor
     weights: Tensor
     """Weight of each token's loss; over all micro-batches of an update the loss is Σ weight · token loss."""
     sampling_logprobs: Tensor
     old_logprobs: Tensor | None
     """The trainer's before the step's first update; None: the sampler's are as good."""
-    values: Tensor | None
-    """The critic's, when sampled; None without one."""
+    values: Tensor | None  # The critic's, when sampled; None without one
     returns: Tensor | None
-    value_weight: float
-    """Weight of each token's value loss: 1 / tokens of the update."""
-    places: tuple[Place, ...]
-    """(B,) group and completion of each, among the groups that were packed."""
+    value_weight: float  # Weight of each token's value loss: 1 / tokens of the update
+    places: tuple[Place, ...]  # (B,) group and completion of each, among the groups that were packed
 
 
 class _Row(NamedTuple):

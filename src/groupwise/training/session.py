@@ -36,8 +36,7 @@ from groupwise.training.optimizer import Optimizer
 class Best:
     """The best dev evaluation so far."""
 
-    step: int
-    """Steps finished before it."""
+    step: int  # Steps finished before it
     pass_at_1: float
 
 
@@ -45,23 +44,16 @@ class Best:
 class Progress:
     """Progress of a run. The fields' names are the keys of `trainer_state.json`; a missing one is 0 or empty."""
 
-    step: int = 0
-    """Finished steps."""
+    step: int = 0  # Finished steps
     updates_done: int = 0
-    """Optimizer updates."""
-    ledger: int = 0
-    """Bytes of the ledger at the checkpoint; what came after is done again."""
-    metrics: int = 0
-    """Bytes of the metrics, likewise."""
+    ledger: int = 0  # Bytes of the ledger at the checkpoint; what came after is done again
+    metrics: int = 0  # Bytes of the metrics, likewise
     tokens: int = 0
-    """Tokens trained on."""
-    sampled_tokens: int = 0
-    """Completion tokens sampled for training."""
+    sampled_tokens: int = 0  # Completion tokens sampled for training
     best: Best | None = None
     pass_rates: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Memory of the curriculum (`trainers.curriculum.PassRates.state`)."""
-    ending: bool = False
-    """True where the run was stopped before its last step."""
+    ending: bool = False  # True where the run was stopped before its last step
 
     @classmethod
     def read(cls, facts: Mapping[str, Any]) -> Self:
@@ -103,8 +95,7 @@ class Session:
 
     config: RunConfig
     directory: RunDirectory
-    hold: Hold | None
-    """Of the directory; the first rank has it."""
+    hold: Hold | None  # Of the directory; the first rank has it
     progress: Progress
     policy: Backbone
     optimizer: Optimizer

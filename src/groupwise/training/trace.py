@@ -23,10 +23,8 @@ LOW, HIGH, MASKED = 1, 2, 3
 class CompletionTrace:
     """One completion in its last update; arrays hold one value per sampled token, fp32."""
 
-    old: Literal["trainer", "sampler"]
-    """Source of the log-probabilities in the ratio's denominator."""
-    loss_weight: float
-    """Of each token."""
+    old: Literal["trainer", "sampler"]  # Source of the log-probabilities in the ratio's denominator
+    loss_weight: float  # Of each token
     ratio: Values
     bound: NDArray[np.int8]
     trainer_logprobs: Values | None = None
@@ -54,13 +52,10 @@ class UpdateTrace:
     """The traces of all updates of one step; `update_policy` fills it."""
 
     completions: dict[Place, CompletionTrace] = field(default_factory=dict)
-    grad_norms: list[float] = field(default_factory=list)
-    """Of each update, before clipping."""
-    num_low: int = 0
-    """Tokens at which the lower bound held, over all updates."""
+    grad_norms: list[float] = field(default_factory=list)  # Of each update, before clipping
+    num_low: int = 0  # Tokens at which the lower bound held, over all updates
     num_high: int = 0
     num_tokens: int = 0
-    """Over all updates."""
 
     def add(self, seen: Seen) -> None:
         lengths = seen.lengths.tolist()

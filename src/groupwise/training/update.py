@@ -29,8 +29,7 @@ class CriticLoss(NamedTuple):
     """A critic that is trained together with the policy."""
 
     critic: Critic
-    coef: float
-    """Weight of the value loss."""
+    coef: float  # Weight of the value loss
     clip: float
     """Largest distance of a value from the one at sampling, in units of the reward; 0: any distance."""
 
@@ -52,7 +51,6 @@ class UpdateMetrics(NamedTuple):
     """Largest difference between sampler and trainer on the same weights; 0 is perfect."""
     num_updates: int
     num_tokens: int
-    """Completion tokens trained on."""
     logprob_bias: float = 0.0
     """Mean of trainer - sampler over the same tokens, with its sign."""
     value_loss: float = 0.0
@@ -73,10 +71,8 @@ class Updater:
     policy: Policy
     optimizer: Optimizer
     loss: LossConfig
-    temperature: float
-    """At which the completions were drawn."""
+    temperature: float  # At which the completions were drawn
     max_tokens: int
-    """Most tokens of a completion."""
     reference: Policy | None = None
     critic: CriticLoss | None = None
 
@@ -156,17 +152,13 @@ class Sums(NamedTuple):
     value_loss: float = 0.0
     num_tokens: int = 0
     bounded: float = 0.0
-    """Tokens whose importance weight was truncated or masked."""
     weight_sum: float = 0.0
     weight_squares: float = 0.0
-    num_weights: int = 0
-    """Importance weights: one per token or per completion."""
+    num_weights: int = 0  # Importance weights: one per token or per completion
     differences: tuple[Tensor, ...] = ()
     """(M,) trainer - sampler of each micro-batch; none after the first update."""
-    ratio_max: float = 0.0
-    """The largest, no sum."""
+    ratio_max: float = 0.0  # The largest, no sum
     has_advantage: bool = False
-    """True where any advantage is not 0."""
 
     def added(self, other: "Sums") -> "Sums":
         pairs: Any = zip(self, other, strict=True)
