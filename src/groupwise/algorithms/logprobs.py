@@ -5,8 +5,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-MAX_LOGITS = 1 << 22
-"""Logits that exist at one time (16 MiB in fp32)."""
+MAX_LOGITS = 1 << 22  # Logits that exist at one time (16 MiB in fp32)
 
 
 class TokenLogprobs(NamedTuple):

@@ -17,10 +17,8 @@ from numpy.typing import NDArray
 
 from groupwise.randomness import key, uniforms
 
-MAX_SUBSETS = 12_870
-"""Up to this many subsets, C(16, 8), a weighted vote is counted over all of them."""
-NUM_DRAWN = 4_096
-"""Subsets drawn where there are more."""
+MAX_SUBSETS = 12_870  # Up to this many subsets, C(16, 8), a weighted vote is counted over all of them
+NUM_DRAWN = 4_096  # Subsets drawn where there are more
 
 
 class Expected(NamedTuple):

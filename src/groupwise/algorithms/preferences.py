@@ -103,8 +103,7 @@ PREFERENCE_LOSSES: dict[str, Callable[[PairLogprobs, Strength], PreferenceLoss]]
     "simpo": simpo,
 }
 
-REFERENCE_FREE = frozenset({"simpo"})
-"""Losses that read no reference."""
+REFERENCE_FREE = frozenset({"simpo"})  # Losses that read no reference
 
 
 def preferred(chosen: ArrayLike, rejected: ArrayLike) -> list[float]:

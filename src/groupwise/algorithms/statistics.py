@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-Z_95 = 1.959963984540054
-"""Two-sided 95 % quantile of the normal distribution."""
+Z_95 = 1.959963984540054  # Two-sided 95 % quantile of the normal distribution
 
 
 class Estimate(NamedTuple):

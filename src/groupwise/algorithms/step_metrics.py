@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-Scores = Sequence[float]
-"""For each step of one completion, the chance that it is right."""
+Scores = Sequence[float]  # For each step of one completion, the chance that it is right
 
 
 class FirstErrors(NamedTuple):

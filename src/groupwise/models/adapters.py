@@ -26,10 +26,8 @@ from groupwise.models.config import ALL, LoraConfig
 from groupwise.randomness import key, uniforms
 from groupwise.ranks.sharding import first_row, own_rows, whole_tensor
 
-NAME = "default"
-"""peft's name for the adapters of a model, in the names of their weights."""
-MARKS = (f".lora_A.{NAME}.", f".lora_B.{NAME}.")
-"""Parts of the names of adapters' weights."""
+NAME = "default"  # peft's name for the adapters of a model, in the names of their weights
+MARKS = (f".lora_A.{NAME}.", f".lora_B.{NAME}.")  # Parts of the names of adapters' weights
 SCORE = "score"
 """The layer of a reward model that makes the score; it is new, so it is trained as a whole and kept with adapters."""
 

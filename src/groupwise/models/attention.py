@@ -61,8 +61,7 @@ def groupwise_attention(
 AttentionInterface.register(NAME, groupwise_attention)
 
 
-TILE = 48
-"""Fewest query rows of a causal product: what lies above the diagonal is computed only within a tile."""
+TILE = 48  # Fewest query rows of a causal product: what lies above the diagonal is computed only within a tile
 MOST_TILES = 8
 
 

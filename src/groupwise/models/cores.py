@@ -82,8 +82,7 @@ def num_in_hand() -> int:
     return getattr(_worker, "num_workers", 1)
 
 
-_worker = local()
-"""Set in the threads of a pool."""
+_worker = local()  # Set in the threads of a pool
 
 
 @cache
@@ -109,8 +108,7 @@ os.register_at_fork(after_in_child=_pool.cache_clear)  # a forked process has no
 
 LOOK_EVERY_S = 0.2
 """Seconds between two readings of what other programs use; their times are counted in hundredths of a second."""
-TAKEN = 0.5
-"""Cores in use by others from which on one of them counts as taken."""
+TAKEN = 0.5  # Cores in use by others from which on one of them counts as taken
 _asked_for = False
 """True once a recipe has said how many threads this process uses; as torch's number, it holds for the process."""
 

@@ -40,8 +40,7 @@ from groupwise.models.located import PREFIX, WEIGHTS, AdapterFiles, Located, las
 
 SLOW = 1.5
 """A processor on which a product in bf16 takes this many times as long as in fp32 has no instructions for it."""
-ALIGNMENT = 64
-"""Bytes; torch's own tensors begin at multiples of them."""
+ALIGNMENT = 64  # Bytes; torch's own tensors begin at multiples of them
 
 
 # ------------------------------------------------------------------------------------------------------------- reading

@@ -21,8 +21,7 @@ from groupwise.models.config import ADAPTER_CONFIG as CONFIG
 from groupwise.models.config import resolve
 
 WEIGHTS, OWN = "adapter_model.safetensors", "adapter_base.json"
-PREFIX = "base_model.model."
-"""Begins every name of a weight in peft's files."""
+PREFIX = "base_model.model."  # Begins every name of a weight in peft's files
 BASE, BASE_WEIGHTS = "model", "weights"
 """Keys of our file: the base, where this package ships it, wherever it is installed; and its fingerprint."""
 ALLOWED: dict[str, tuple[Any, ...]] = {

@@ -156,8 +156,7 @@ def pack(sequences: Sequence[Sequences], device: torch.device | str = "cpu") -> 
     )
 
 
-FUSED_ON = frozenset({"cpu"})
-"""Devices whose fused kernel gives the log-sum-exp."""
+FUSED_ON = frozenset({"cpu"})  # Devices whose fused kernel gives the log-sum-exp
 
 
 def _layout(runs: Sequence[_Run], prefixes: Sequence[Prefix], device: torch.device) -> Layout:

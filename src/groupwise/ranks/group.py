@@ -25,8 +25,7 @@ from groupwise.ranks import RanksConfig
 T = TypeVar("T")
 CONNECT_WAITS = 5
 """Timeouts that gloo waits for the first connection to a rank, which may have been lost since it came."""
-CONNECT_S = 5.0
-"""The shortest of them, in seconds."""
+CONNECT_S = 5.0  # The shortest of them, in seconds
 
 
 class Ranks:
@@ -212,8 +211,7 @@ class Ranks:
         return _interleaved(self.to_all(results))[: len(items)]
 
 
-RANKS = Ranks()
-"""The group that this process belongs to."""
+RANKS = Ranks()  # The group that this process belongs to
 
 
 def ranks_started() -> int:

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from groupwise.ranks.group import RANKS, added
 
-_roots: "WeakSet[nn.Module]" = WeakSet()
-"""Root modules whose weights are trained in shares."""
+_roots: "WeakSet[nn.Module]" = WeakSet()  # Root modules whose weights are trained in shares
 
 
 def shard(root: nn.Module, layers: Sequence[nn.Module], entries: Sequence[str], device: torch.device) -> None:

@@ -15,8 +15,7 @@ from groupwise.models.policy import Policy
 from groupwise.training.config import LossConfig
 from groupwise.types import Group, ScoredGroup
 
-Arrays = list[NDArray[np.float32]]
-"""One array (T,) per completion of a group."""
+Arrays = list[NDArray[np.float32]]  # One array (T,) per completion of a group
 
 
 def sequences_of(group: Group) -> Sequences:

@@ -17,8 +17,7 @@ from groupwise.ranks.sharding import reduce_gradients
 
 T = TypeVar("T")
 R = TypeVar("R")
-Gradients = Sequence[Tensor | None]
-"""One for each weight; None where it has no part in the loss."""
+Gradients = Sequence[Tensor | None]  # One for each weight; None where it has no part in the loss
 
 MOST_WEIGHTS = 1 << 26
 """Largest model whose micro-batches are computed side by side: each of them holds its own gradient meanwhile, and the

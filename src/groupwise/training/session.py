@@ -67,8 +67,7 @@ class Progress:
         return cls(**{**facts, "best": best and Best(**best)})
 
 
-BESIDE = "critic:"
-"""Prefix, among a checkpoint's tensors, of what is trained beside the policy."""
+BESIDE = "critic:"  # Prefix, among a checkpoint's tensors, of what is trained beside the policy
 
 
 class Beside(Protocol):

@@ -13,8 +13,7 @@ from groupwise.algorithms.importance import ImportanceWeights
 from groupwise.algorithms.objective import TokenLoss
 
 Values = NDArray[np.float32]
-Place = tuple[int, int]
-"""Group and completion within it, among the groups of the step."""
+Place = tuple[int, int]  # Group and completion within it, among the groups of the step
 LOW, HIGH, MASKED = 1, 2, 3
 """The bound that held: of the policy loss; or the importance weight became 0. 0: none."""
 
