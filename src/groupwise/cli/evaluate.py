@@ -78,7 +78,7 @@ def evaluate(
 
 def show_second(check: "HeldOutCheck") -> None:
     """Print the second verifier's result: a plain line, or a red one with an example; texts are made safe to print."""
-    from groupwise.cli.summary import printable
+    from groupwise.cli.runs import printable
 
     line = f"  second verifier: {check}"
     if check.alarm and check.example:

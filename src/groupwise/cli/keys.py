@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from groupwise.cli.app import app, console
-from groupwise.config import KindSection, ReadIf, Section, toml_literal
+from groupwise.config import ReadIf, Section, toml_literal
 from groupwise.config.schema import Artifact, held
 from groupwise.errors import ConfigError
 
@@ -58,19 +58,9 @@ def keys(
     console.print(Markdown(markdown(document, headings)))
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """Sections that a key may hold: of one class, or of one of several."""
-
-    options: tuple[tuple[str, type[BaseModel]], ...]
-    """(what chooses it, for example `kind = "math"`; its class)."""
-    common: type[BaseModel] | None = None
-    """The class that all of them build on, where it has keys."""
-
-    @property
-    def all(self) -> tuple[tuple[str, type[BaseModel]], ...]:
-        """The common class, where there are several, and the options."""
-        return (("", self.common), *self.options) if self.common is not None and len(self.options) > 1 else self.options
+Choice = list[tuple[str, type[BaseModel]]]
+"""Sections that a key may hold: (what chooses it, for example `kind = "math"`; its class). First, where there are
+several, the class that all of them build on, chosen by nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +116,11 @@ class Reference:
                     inner = f"{place}.{name}" if place else name
                     inner += ".NAME" if typing.get_origin(info.annotation) is dict else ""
                     self.choices.setdefault(inner, choice)
-                    queue += [(heading, inner, mark, option) for mark, option in choice.all]
+                    queue += [(heading, inner, mark, option) for mark, option in choice]
 
     def of(self, choice: Choice) -> list[Heading]:
         """Return the headings of what a key may hold."""
-        return list(dict.fromkeys(self.places[model] for _, model in choice.all))
+        return list(dict.fromkeys(self.places[model] for _, model in choice))
 
 
 def reference() -> Reference:
@@ -168,16 +158,17 @@ def choice_of(info: FieldInfo) -> Choice | None:
     fields = list(held(info.annotation, [*info.metadata, info]))
     if not fields:
         return None
+    common: type | None = fields[0].section
     if len(fields) == 1 and (kinds := fields[0].kinds):
-        options = tuple((f'kind = "{kind}"', kinds.settings(kind)) for kind in kinds.table)
-        common = fields[0].section
-        return Choice(options, common if common and issubclass(common, KindSection) else None)
-    models = [found.section for found in fields if found.section]
-    if len(models) == 1:
-        return Choice((("", models[0]),))
-    shared = next(base for base in models[0].__mro__ if all(issubclass(model, base) for model in models))
-    common = shared if issubclass(shared, Section) and shared.model_fields else None
-    return Choice(tuple((tag(model), model) for model in models), common)
+        options: Choice = [(f'kind = "{kind}"', kinds.settings(kind)) for kind in kinds.table]
+    else:
+        models = [found.section for found in fields if found.section]
+        if len(models) == 1:
+            return [("", models[0])]
+        options = [(tag(model), model) for model in models]
+        common = next(base for base in models[0].__mro__ if all(issubclass(model, base) for model in models))
+    is_shared = len(options) != 1 and common is not None and issubclass(common, Section) and common.model_fields
+    return [("", common), *options] if is_shared and common else options
 
 
 def tag(model: type[BaseModel]) -> str:

@@ -1,16 +1,24 @@
 """`groupwise runs`: a table of run directories, or one of them on a page of the terminal."""
 
+import shlex
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from groupwise.cli.app import app, console
 
 if TYPE_CHECKING:
     from groupwise.runs.directory import RunDirectory
+    from groupwise.runs.records import Records
+
+SUMMARY_ROWS = ("pass_at_1", "at_once", "works_out", "checks", "length", "truncated")
+"""Metrics of the summary; the page has all of them."""
+LONGEST_QUESTION = 60
+"""Characters up to which a problem's question fits into a command."""
 
 
 @app.command()
@@ -26,7 +34,6 @@ def runs(
         groupwise runs runs/arithmetic
     """
     if (folder / "config.toml").exists() and (folder / "ledger.jsonl").exists():
-        from groupwise.cli.summary import text_summary
         from groupwise.runs.records import Records
 
         console.print(text_summary(Records.open(folder).intact()), soft_wrap=True)
@@ -76,3 +83,59 @@ def row(run: "RunDirectory") -> list[str]:
     best = f"{max(dev):.3f}" if dev else "-"
     steps = f"{num_done}/{recipe['run']['num_steps']}"
     return [str(run.path), recipe["algorithm"], subject, steps, state, best, last_change]
+
+
+def text_summary(run: "Records") -> Text:
+    """Return a run on one page of a terminal. Print it with rich; `.plain` is the text without style.
+
+    Reads the run directory alone, so it works on a finished run, on a running one and on a copy without its weights.
+    """
+    from groupwise.evaluation.behaviour import run_patterns
+    from groupwise.evaluation.compare import before_after, changes
+    from groupwise.evaluation.metrics import METRICS, show
+    from groupwise.explorer.answers import examples
+    from groupwise.explorer.run import best_line, costs, description, errors_line, pair_line
+
+    pair = before_after(run)
+    text = Text()
+    text.append(f"{run.path}\n", style="bold").append(f"{description(run)}\n\n")
+    text.append(f"{pair_line(run, pair)}\n\n")
+    if pair:
+        text.append(f"{'':<19}{'before':<20}{'after':<20}difference\n", style="dim")
+        rows = changes(pair, run_patterns(run))
+        for key in SUMMARY_ROWS:
+            row, metric = rows[key], METRICS[key]
+            before, after = (show(estimate, metric, with_unit=False) for estimate in (row.before, row.after))
+            difference = show(row.difference, metric, "+", with_unit=False)
+            name = f"{metric.name}, {metric.unit}"
+            text.append(f"{name:<19}{before:<20}{after:<20}{difference}\n", style="bold" if key == "pass_at_1" else "")
+        text.append("\n")
+    verdicts, best = (METRICS["verdict_errors"].name, errors_line(run)), ("best checkpoint", best_line(run))
+    for name, value in (verdicts, *costs(run).items(), best):
+        text.append(f"{name:<17}", style="bold").append(f"{value}\n")
+    samples = examples(pair, 1) if pair else []
+    text.append("sample from it\n", style="bold")
+    text.append(f"  {sample_command(run, samples[0].question if samples else '')}\n")
+    for example in samples:
+        text.append(f"\n{example.question}", style="bold")
+        text.append(f"  (reference answer {example.reference}; chosen for: {example.kind})\n", style="dim")
+        for when, answer in example.answers.items():
+            share = "" if answer.share is None else f"{100 * answer.share:.0f}"
+            text.append(f"{when}, {share} % of its {answer.num_samples} samples correct; the first:\n", style="dim")
+            text.append(f"  {printable(answer.text)}\n")
+            style = "green" if answer.outcome == "correct" else "red"
+            text.append(f"  {answer.outcome}: {printable(answer.evidence)}\n", style=style)
+    return text
+
+
+def sample_command(run: "Records", question: str) -> str:
+    """Return the command that asks the best checkpoint a question; a long one is left to the user."""
+    text = question if 0 < len(question) <= LONGEST_QUESTION and question.isprintable() else "your question"
+    best = run.best
+    return shlex.join(["groupwise", "sample", str(best), text]) if best else "not possible yet"
+
+
+def printable(text: str) -> str:
+    """Return a model's text so that it is safe in a terminal: control characters spelled out, lines indented."""
+    characters = "".join(char if char.isprintable() or char == "\n" else repr(char)[1:-1] for char in text.strip())
+    return characters.replace("\n", "\n  ")

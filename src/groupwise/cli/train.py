@@ -281,7 +281,7 @@ def extras(report: "StepReport") -> str:
 
 def show_report(path: Path) -> None:
     """Write the run's page and print its summary; a failing page must not hide a finished training."""
-    from groupwise.cli.summary import text_summary
+    from groupwise.cli.runs import text_summary
     from groupwise.errors import GroupwiseError
     from groupwise.explorer.export import write_report
     from groupwise.runs.records import Records

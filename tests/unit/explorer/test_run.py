@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from groupwise.cli.summary import printable, text_summary
+from groupwise.cli.runs import printable, text_summary
 from groupwise.errors import ConfigError
 from groupwise.evaluation.siblings import seed_curves
 from groupwise.explorer.export import write_report
@@ -231,7 +231,7 @@ def test_where_there_is_no_run_there_is_no_report(tmp_path: Path) -> None:
 
 
 def test_neither_torch_nor_a_model_is_loaded() -> None:
-    names = "groupwise.explorer.export, groupwise.cli.summary"
+    names = "groupwise.explorer.export, groupwise.cli.runs"
     program = f"import sys, {names}; print(*{{'torch', 'transformers'}} & set(sys.modules))"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
     assert result.returncode == 0, result.stderr
