@@ -95,8 +95,8 @@ def tables(result: "BudgetResult") -> list[Table]:
             )
     if result.optimal:
         title = "the best method for each difficulty, chosen on the other half"
-        names = ("budget", "accuracy", "gain over one method for all", "tokens", "tokens to know the difficulty")
-        rows = table(title, "difficulty by", *names)
+        costs_of = ("tokens", "tokens to know the difficulty")
+        rows = table(title, "difficulty by", "budget", "accuracy", "gain over one method for all", *costs_of)
         for row in result.optimal:
             costs = (f"{float(cost.policy_tokens.mean()):,.0f}" for cost in (row.cost, row.difficulty_cost))
             rows.add_row(row.difficulty, str(row.budget), str(row.accuracy), signed(row.gain), *costs)
