@@ -6,10 +6,12 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from html import escape
+from itertools import chain, zip_longest
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from groupwise.errors import ConfigError, GroupwiseError
 from groupwise.explorer.pipeline.data import load_pipeline
@@ -23,6 +25,7 @@ from groupwise.runs.directory import find_run
 CAP, REPORT_CAP = 8_000_000, 2_000_000
 """Bytes of facts that an exported page holds at most, and the report that a run leaves behind."""
 CHARTS = "vendor/uPlot"
+_T = TypeVar("_T")
 _LISTS = 0.4
 """Share of the cap for lists of steps; groups and completions have the rest."""
 _MISSES = 5
@@ -72,7 +75,8 @@ def page_of(paths: Sequence[Path], cap: int = CAP) -> str:
         (r"<p>This page needs JavaScript.*?</p>", _without_scripts(facts)),
         (r"<script src=.*</script>", f"{tags}\n<script>{script}</script>"),
     ):
-        shell = re.sub(place, lambda _, content=content: content, shell, count=1, flags=re.DOTALL)
+        start, end = next(re.finditer(place, shell, re.DOTALL)).span()
+        shell = shell[:start] + content + shell[end:]
     return shell
 
 
@@ -132,7 +136,7 @@ def _facts(views: Views, cap: int) -> dict[str, bytes]:
     """Facts by their address: runs and results always, then lists of steps, then groups with their completions."""
     found = {"start": encoded(views.start()), "runs": encoded(views.runs()), "results": encoded(views.results())}
     for number, headline in enumerate(views.results()):
-        found[f"results/{number}"] = _or_reason(lambda number=number: views.result(number), headline)
+        found[f"results/{number}"] = _or_reason(partial(views.result, number), headline)
     runs: dict[int, dict[str, Any]] = {}
     for index in range(views.num_runs):
         try:
@@ -176,10 +180,12 @@ def _add_lists(
     """Add the lists of steps and evaluations while they fit; return their size in bytes."""
     spent, misses = 0, 0
     for index, run in runs.items():
-        steps = [f"s{step}" for step in spread([place["step"] for place in run["places"] if place["step"] is not None])]
-        for identifier in [*(place["id"] for place in run["places"] if place["step"] is None), *steps]:
+        steps = spread([place["id"] for place in run["places"] if place["step"] is not None])
+        evaluations = spread([place["id"] for place in run["places"] if place["step"] is None])
+        turns = chain.from_iterable(zip_longest(steps, evaluations))
+        for identifier in (identifier for identifier in turns if identifier is not None):
             if misses < _MISSES:
-                body = _or_reason(lambda index=index, identifier=identifier: views.place(index, identifier))
+                body = _or_reason(partial(views.place, index, identifier))
                 if spent + len(body) <= budget:
                     found[f"runs/{index}/places/{identifier}"] = body
                     spent += len(body)
@@ -204,7 +210,7 @@ def _add_groups(
         for index, path, problem in (order[rank] for order in orders if rank < len(order)):
             if misses < _MISSES:
                 address, place = f"{path}/groups/{problem}", path.rpartition("/")[2]
-                part = {address: _or_reason(lambda where=(index, place, problem): views.group(*where))}
+                part = {address: _or_reason(partial(views.group, index, place, problem))}
                 with suppress(Exception):  # of what a damaged or hostile file causes the facts of the group tell
                     samples = views.completions(index, place, problem)
                     part |= {f"{address}/samples/{number}": encoded(facts) for number, facts in samples.items()}
@@ -260,7 +266,7 @@ def _table(table: Mapping[str, Any]) -> str:
     return f'<section class="piece"><h2>{title}</h2><p class="hint">{note}</p>{body if rows else ""}</section>'
 
 
-def spread(steps: Sequence[int]) -> list[int]:
+def spread(steps: Sequence[_T]) -> list[_T]:
     """The steps so that any beginning of the list is spread over all of them: both ends, then halves.
 
     >>> spread([0, 1, 2, 3, 4])

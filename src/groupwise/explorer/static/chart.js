@@ -104,14 +104,17 @@ export function lines(series, options) {
     drawn.push({ label: `bound ${number(bound)}`, class: "edge", stroke: () => css("--soft"), dash: DASHES.bound, width: 1, points: { show: false } });
   }
   const range = options.share ? (_, low, high) => [Math.min(0, low ?? 0), (high ?? 1) > 1 ? high * 1.05 : Math.min(1, Math.max((high ?? 1) * 1.1, 0.05))] : undefined;
+  /** Where nothing is pointed at, the legend shows the newest values. */
+  const newest = (plot) => { if (xs.length) plot.setLegend({ idxs: data.map((values) => values.findLastIndex(known)) }); };
   const slider = options.onpick ? { low: xs[0] ?? 0, high: xs.at(-1) ?? 0 } : null;
   return place(options.label, height, (box, width) => {
     const plot = new uPlot({
       width, height, scales: { x: { time: false, distr: options.log ? 3 : 1 }, y: range ? { range } : {} },
       axes: [axis({ size: 30, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : tick.toLocaleString("en"))) }), axis({ size: 62, values: (_, ticks) => ticks.map((tick) => (options.share ? percent(tick, 0) : number(tick, 4))) })],
       series: drawn, bands, cursor: { y: false, focus: { prox: 24 }, drag: { x: true, y: false }, ...(options.sync ? { sync: { key: options.sync, scales: ["x", null] } } : {}) },
-      focus: { alpha: 1 }, hooks: { setCursor: [(self) => {
+      focus: { alpha: 1 }, hooks: { ready: [newest], setCursor: [(self) => {
         const i = self.cursor.idx;
+        if (!known(i)) newest(self);
         if (!slider || !known(i)) return;
         const shownAt = self.series.flatMap((one, k) => (k && one.class !== "edge" && known(self.data[k][i]) ? [`${one.label} ${show(self.data[k][i])}`] : []));
         box.setAttribute("aria-valuenow", xs[i]);
@@ -119,9 +122,6 @@ export function lines(series, options) {
       }] },
     }, data, box);
     if (options.onpick) pickable(box, plot, xs, options.onpick);
-    const newest = () => plot.setLegend({ idxs: data.map((values) => values.findLastIndex(known)) });
-    plot.over.addEventListener("mouseleave", newest);
-    if (xs.length) newest();
     return plot;
   }, slider);
 }
@@ -142,7 +142,7 @@ export function histogram(values, label, bins = 20) {
     width: size, height, scales: { x: { time: false, range: [first, first + count * width] }, y: { range: (_, least, most) => [0, Math.max(most, 1)] } },
     axes: [axis({ size: 30, values: (_, ticks) => ticks.map((tick) => number(tick, 4)) }), axis({ size: 62, space: 40, values: (_, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? tick.toLocaleString("en") : "")) })],
     series: [{ label, value: (_, value) => (value === null ? "–" : `${number(value - width / 2, 3)} to ${number(value + width / 2, 3)}`) },
-      { label: "completions", stroke: () => css("--accent"), fill: () => css("--accent"), paths: uPlot.paths.bars({ size: [0.9, Infinity] }), points: { show: false } }],
+      { label: "completions", width: 0, value: (_, value) => value ?? "–", stroke: () => css("--accent"), fill: () => css("--accent"), paths: uPlot.paths.bars({ size: [0.9, Infinity] }), points: { show: false } }],
     cursor: { y: false, drag: { x: true, y: false } },
   }, [middles, counts], box));
 }
