@@ -43,8 +43,8 @@ Line = Mapping[str, Any]
 _STEP = re.compile(r"step-(\d{6,})")
 _ENTRIES_KEPT = 256
 """Files whose entries are remembered."""
-_ROWS_KEPT = 64
-"""Files whose rows are remembered."""
+_ROWS_KEPT = 32
+"""Evaluations whose rows are remembered; those of steps are not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,9 +250,10 @@ class Records:
         if (known := self._rows.get(path.stem)) and known[0] == stamp:
             return known[1]
         rows = read_rows(path)
-        if len(self._rows) >= _ROWS_KEPT:
-            self._rows.pop(next(iter(self._rows)))
-        self._rows[path.stem] = (stamp, rows)
+        if isinstance(at, str):
+            if len(self._rows) >= _ROWS_KEPT:
+                self._rows.pop(next(iter(self._rows)))
+            self._rows[path.stem] = (stamp, rows)
         return rows
 
     def group(self, at: At, problem: str, tokens: bool = True) -> GroupRecord:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from groupwise.checks import Advice, Finding, Place, Severity
-from groupwise.checks.doctor.facts import RunFacts, StepFacts
+from groupwise.checks.doctor.facts import RunFacts, StepFacts, ends_in_loop, strays
 from groupwise.checks.doctor.rule import (
     LIKELY,
     SURE,
@@ -27,6 +27,7 @@ from groupwise.checks.doctor.rule import (
     wilson,
     worsens,
 )
+from groupwise.types import FinishReason
 
 
 def entropy_collapse(run: RunFacts) -> Finding | None:
@@ -192,26 +193,27 @@ def truncation(run: RunFacts) -> Finding | None:
         threshold=0.15 if severity is Severity.CRITICAL else 0.05, unit="share of completions",
         evidence=f"{share:.0%} of the completions of the last {WINDOW} steps were cut at "
         f"{run.key('sampling.max_tokens')} tokens{never}",
-        places=shown(run.steps[-1:], lambda one: one.truncated), wasted=round(share * since(run, first)),
+        places=shown(run.steps[-1:], lambda row: row.finish_reason == FinishReason.LENGTH),
+        wasted=round(share * since(run, first)),
     )  # fmt: skip
 
 
 def loops(run: RunFacts) -> Finding | None:
     """Completions repeat one phrase to their end."""
     steps = [step for step in run.steps if step.groups]
-    shares = [fmean(c.loops for c in step.completions) for step in steps]
+    shares = [fmean(ends_in_loop(row.text) for row in step.completions) for step in steps]
     if len(shares) < WINDOW:
         return None
     share, first_share = recent(shares), start(shares)
     severity = graded(_at_least(share, steps), 0.01, 0.05)
     if severity is None or share < max(2 * first_share, first_share + 0.01) or rises(shares) >= SURE:
         return None
-    first = next(step.step for step in run.steps if any(c.loops for c in step.completions))
+    first = next(step.step for step in run.steps if any(ends_in_loop(row.text) for row in step.completions))
     return Finding(
         check="loops", severity=severity, since_step=first, statistic=share,
         threshold=0.05 if severity is Severity.CRITICAL else 0.01, unit="share of completions",
         evidence=f"{share:.1%} of completions end in one phrase over and over; {first_share:.1%} at the start",
-        places=shown(run.steps, lambda one: one.loops), wasted=0,
+        places=shown(run.steps, lambda row: ends_in_loop(row.text)), wasted=0,
     )  # fmt: skip
 
 
@@ -237,7 +239,7 @@ def language_mixing(run: RunFacts) -> Finding | None:
         threshold=0.05 if severity is Severity.CRITICAL else 0.01, unit="share of completions",
         evidence=f"{share:.1%} of completions have words in another script than their problem's language; "
         f"{first_share:.1%} at the start",
-        places=shown(run.steps, lambda one: one.strays), wasted=0,
+        places=shown(run.steps, lambda row: strays(row.text, row.language)), wasted=0,
     )  # fmt: skip
 
 

@@ -6,28 +6,19 @@ and named among those that could not be judged.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Self
 
 from groupwise.errors import CheckpointError, ConfigError, DataError
 from groupwise.runs.index import Flat, flat_because
 from groupwise.runs.records import Records
+from groupwise.runs.row import Row
 from groupwise.types import Outcome
 from groupwise.verifiers.style.language import scripts_of, written_words
 
-COLUMNS = (
-    "problem",
-    "language",
-    "sample",
-    "text",
-    "finish_reason",
-    "outcome",
-    "answer",
-    "reward",
-    "num_tokens",
-    "discarded",
-)
 FIRST, LAST = 5, 25
 """Steps at either end of a run whose completions are read; of those between, the scalars alone: a long run fits into
 memory, and nothing that rules compare is missing."""
@@ -35,31 +26,12 @@ SHOWN = 5
 """Completions or groups that a finding names at most."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompletionFacts:
-    """A recorded completion with what its text reveals."""
-
-    problem: str
-    sample: int
-    outcome: Outcome
-    reward: float | None
-    truncated: bool
-    answer: str | None
-    num_tokens: int | None
-    """None where it was not recorded."""
-    loops: bool
-    """True if the text ends in a phrase repeated over and over."""
-    empty: bool
-    strays: bool = False
-    """True if it has a word in another script than its problem's language; False where that is unknown."""
-
-
 @dataclass(frozen=True, slots=True)
 class GroupFacts:
     """One group."""
 
     problem: str
-    completions: tuple[CompletionFacts, ...]
+    completions: tuple[Row, ...]
 
     @property
     def flat(self) -> Flat | None:
@@ -92,7 +64,7 @@ class StepFacts:
         return float(value) if isinstance(value, int | float) and value == value else None
 
     @property
-    def completions(self) -> list[CompletionFacts]:
+    def completions(self) -> list[Row]:
         return [completion for group in self.groups for completion in group.completions]
 
     @property
@@ -176,43 +148,28 @@ def read_facts(path: str | Path) -> RunFacts:
 def read_step(
     records: Records, line: Mapping[str, Any], recorded: set[int], weights: Mapping[Any, str | None]
 ) -> StepFacts:
-    """One step of a run."""
+    """Read one step of a run."""
     step = int(line["step"])
     groups = read_groups(records, step) if step in recorded else ()
     return StepFacts(step, line, groups, weights.get(step))
 
 
 def read_groups(records: Records, at: int | str) -> tuple[GroupFacts, ...]:
-    """The groups that were kept of a step, or all of an evaluation."""
-    rows = [row for row in records.table(at, COLUMNS).to_pylist() if row["discarded"] is None]
-    return tuple(
-        GroupFacts(problem, tuple(_completion(row) for row in own))
-        for problem, own in groupby(rows, lambda row: str(row["problem"]))
-    )
+    """Read the groups that were kept of a step, or all of an evaluation."""
+    rows = [row for row in records.rows(at) if row.discarded is None]
+    return tuple(GroupFacts(problem, tuple(group)) for problem, group in groupby(rows, lambda row: row.problem))
 
 
-def _completion(row: Mapping[str, Any]) -> CompletionFacts:
-    return CompletionFacts(
-        problem=row["problem"],
-        sample=row["sample"],
-        outcome=Outcome(row["outcome"]),
-        reward=row["reward"],
-        truncated=row["finish_reason"] == "length",
-        answer=row["answer"],
-        num_tokens=row["num_tokens"],
-        loops=ends_in_loop(row["text"]),
-        empty=not row["text"].strip(),
-        strays=_strays(row["text"], row["language"] or ""),
-    )
-
-
-def _strays(text: str, language: str) -> bool:
-    scripts = scripts_of(language)
+@lru_cache(maxsize=8192)
+def strays(text: str, language: str | None) -> bool:
+    """Return True if a text has a word in another script than its problem's language; False where that is unknown."""
+    scripts = scripts_of(language or "")
     if scripts is None or (text.isascii() and "LATIN" in scripts):
         return False
     return bool(written_words(text, scripts)[1])
 
 
+@lru_cache(maxsize=8192)
 def ends_in_loop(text: str, times: int = 4, least: int = 24) -> bool:
     """Return True if a text ends in one phrase, repeated at least `times` times over at least `least` characters.
 
@@ -231,14 +188,12 @@ def ends_in_loop(text: str, times: int = 4, least: int = 24) -> bool:
 
 
 def read_dev(records: Records, line: Mapping[str, Any]) -> DevFacts:
-    """One dev evaluation of a run."""
+    """Read one dev evaluation of a run."""
     name = f"dev-step-{int(line['step']):06d}"
     solved: dict[str, float] = {}
     if name in records.evaluations():
         for group in read_groups(records, name):
-            solved[group.problem] = sum(c.outcome is Outcome.CORRECT for c in group.completions) / len(
-                group.completions
-            )
+            solved[group.problem] = fmean(row.outcome is Outcome.CORRECT for row in group.completions)
     return DevFacts(int(line["step"]), float(line["pass_at_1"][0]), line, solved)
 
 

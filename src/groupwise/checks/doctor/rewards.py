@@ -5,7 +5,7 @@ from itertools import pairwise
 from statistics import fmean, pvariance
 
 from groupwise.checks import Advice, Finding, Place, Severity
-from groupwise.checks.doctor.facts import SHOWN, CompletionFacts, RunFacts
+from groupwise.checks.doctor.facts import SHOWN, RunFacts
 from groupwise.checks.doctor.rule import (
     SURE,
     WINDOW,
@@ -24,6 +24,7 @@ from groupwise.checks.doctor.rule import (
     wilson,
     worsens,
 )
+from groupwise.runs.row import Row
 from groupwise.types import Outcome
 
 SOLVED = 0.85
@@ -210,7 +211,7 @@ def _part_varies(run: RunFacts) -> Finding | None:
     )  # fmt: skip
 
 
-def _variances(completions: Sequence[CompletionFacts]) -> tuple[float, float]:
+def _variances(completions: Sequence[Row]) -> tuple[float, float]:
     """Variance of a group's rewards, and what of it lies between its correct and its other completions.
 
     The second is negative where the others earn more: that variance does not speak for being right.
@@ -224,13 +225,13 @@ def _variances(completions: Sequence[CompletionFacts]) -> tuple[float, float]:
     return total, (total - within) * (1 if (_lead(completions) or 0.0) >= 0 else -1)
 
 
-def _lead(completions: Sequence[CompletionFacts]) -> float | None:
+def _lead(completions: Sequence[Row]) -> float | None:
     """Mean reward of the correct ones - that of the others; None where a side is empty."""
     right, wrong = _sides(completions)
     return fmean(right) - fmean(wrong) if right and wrong else None
 
 
-def _sides(completions: Sequence[CompletionFacts]) -> tuple[list[float], list[float]]:
+def _sides(completions: Sequence[Row]) -> tuple[list[float], list[float]]:
     """Rewards of the correct ones, and of the others; what has none is left out."""
     paid_out = [(one.outcome is Outcome.CORRECT, one.reward) for one in completions if one.reward is not None]
     return [reward for is_right, reward in paid_out if is_right], [r for is_right, r in paid_out if not is_right]

@@ -7,7 +7,8 @@ from itertools import combinations
 from statistics import fmean, median
 
 from groupwise.checks import Advice, Finding, Place, Severity
-from groupwise.checks.doctor.facts import SHOWN, CompletionFacts, RunFacts, StepFacts
+from groupwise.checks.doctor.facts import SHOWN, RunFacts, StepFacts
+from groupwise.runs.row import Row
 
 WINDOW = 5
 """Steps that a statistic of "now" is taken over, and that a run's start is."""
@@ -138,7 +139,7 @@ def persists(run: RunFacts, bad: Callable[[StepFacts], bool]) -> int:
     return since
 
 
-def shown(steps: Sequence[StepFacts], wanted: Callable[[CompletionFacts], bool]) -> tuple[Place, ...]:
+def shown(steps: Sequence[StepFacts], wanted: Callable[[Row], bool]) -> tuple[Place, ...]:
     """Newest completions of which something holds."""
     found = [
         Place(step.step, one.problem, one.sample) for step in reversed(steps) for one in step.completions if wanted(one)

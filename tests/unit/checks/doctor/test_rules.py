@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from groupwise.checks.doctor import RULES, Severity, diagnose, rule_named
-from groupwise.checks.doctor.facts import CompletionFacts, DevFacts, GroupFacts, RunFacts, StepFacts, ends_in_loop
+from groupwise.checks.doctor.facts import DevFacts, GroupFacts, RunFacts, StepFacts, ends_in_loop
 from groupwise.checks.doctor.rule import SURE, gains, improves, loses
 from groupwise.errors import ConfigError
-from groupwise.types import Outcome
+from groupwise.runs.row import Row
+from groupwise.types import FinishReason, Outcome
 
 N = 20
 CALM = {
@@ -49,9 +50,10 @@ def group(outcomes: Sequence[Outcome], rewards: Sequence[float | None], loops: b
     return GroupFacts(
         "p",
         tuple(
-            CompletionFacts(
-                problem="p", sample=i, outcome=o, reward=r, truncated=False, answer=str(r), num_tokens=9, loops=loops,
-                empty=False,
+            Row(
+                problem="p", difficulty="", language=None, question="", reference="", open_ended=False, prefill="",
+                sample=i, text="wait, " * 8 if loops else "", finish_reason=FinishReason.STOP, outcome=o, reward=r,
+                answer=str(r), evidence="", num_tokens=9,
             )
             for i, (o, r) in enumerate(zip(outcomes, rewards, strict=True))
         ),
