@@ -259,11 +259,7 @@ def without_places(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]
 
 
 def find_run(path: Path) -> RunDirectory:
-    """An existing run directory.
-
-    Raises:
-        ConfigError: there is none at this path.
-    """
+    """An existing run directory. Raises ConfigError: there is none at this path."""
     run = RunDirectory(path)
     if not run.config.exists():
         raise ConfigError(f"{path} is not a run directory: it has no config.toml; `groupwise runs` lists the runs")

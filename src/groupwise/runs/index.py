@@ -104,11 +104,7 @@ class GroupEntry:
 
     @classmethod
     def read(cls, facts: Mapping[str, Any]) -> Self:
-        """From a line of the index.
-
-        Raises:
-            ValueError: it has other keys, or a value of another type.
-        """
+        """From a line of the index. Raises ValueError: it has other keys, or a value of another type."""
         names = {field.name for field in fields(cls)}
         if facts.keys() != names:
             raise ValueError(f"an entry has the keys {', '.join(sorted(facts))}")

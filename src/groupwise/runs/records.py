@@ -73,11 +73,7 @@ class Records:
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
-        """The records of a run.
-
-        Raises:
-            ConfigError: there is no run at this path.
-        """
+        """The records of a run. Raises ConfigError: there is no run at this path."""
         return cls.of(find_run(Path(path)))
 
     @classmethod
@@ -92,11 +88,7 @@ class Records:
 
     @property
     def config(self) -> dict[str, Any]:
-        """The resolved recipe as nested dictionaries.
-
-        Raises:
-            ConfigError: config.toml cannot be read.
-        """
+        """The resolved recipe as nested dictionaries. Raises ConfigError: config.toml cannot be read."""
         return read_toml(self.directory.config)
 
     @property

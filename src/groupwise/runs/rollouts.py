@@ -156,11 +156,7 @@ def read_columns(path: Path, columns: Sequence[str], row_group: int | None = Non
 
 
 def read_rows(path: Path) -> tuple[Row, ...]:
-    """Read the completions of a file, without their tokens.
-
-    Raises:
-        DataError: the file is not one that a run wrote.
-    """
+    """Read the completions of a file, without their tokens. Raises DataError: the file is not one that a run wrote."""
     records = read_columns(path, [name for name in SCHEMA.names if name not in _NOT_OF_ROWS]).to_pylist()
     try:
         return tuple(map(Row.of, records))

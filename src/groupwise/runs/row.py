@@ -116,11 +116,7 @@ class Row:
 
     @property
     def length(self) -> int:
-        """Return the number of tokens that the policy sampled.
-
-        Raises:
-            DataError: they were not counted.
-        """
+        """Return the number of tokens that the policy sampled. Raises DataError: they were not counted."""
         if self.num_tokens is None:
             raise DataError(f"the tokens of completion {self.sample} of {self.problem!r} were not recorded")
         return self.num_tokens

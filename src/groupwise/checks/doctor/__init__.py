@@ -61,11 +61,7 @@ def doctor(path: str | Path) -> Diagnosis:
 
 
 def rule_named(name: str) -> Rule:
-    """A rule.
-
-    Raises:
-        ConfigError: there is none of this name; says which there are.
-    """
+    """A rule. Raises ConfigError: there is none of this name; says which there are."""
     if name not in RULES:
         raise ConfigError(f"there is no rule '{name}'; there are {', '.join(sorted(RULES))}")
     return RULES[name]
@@ -115,11 +111,7 @@ class Watch:
 
 
 def check_rules(names: Sequence[str]) -> None:
-    """Rules that are left out must exist.
-
-    Raises:
-        ValueError: one does not; says which there are.
-    """
+    """Rules that are left out must exist. Raises ValueError: one does not; says which there are."""
     if unknown := [name for name in names if name not in RULES]:
         raise ValueError(f"doctor.ignore names '{unknown[0]}', which is no rule; there are {', '.join(sorted(RULES))}")
 

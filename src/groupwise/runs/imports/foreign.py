@@ -66,11 +66,7 @@ class Correct(NamedTuple):
         return Outcome.CORRECT if value > self.above else Outcome.WRONG
 
     def check(self, answers: Iterable[Answer]) -> None:
-        """Refuse a name that no completion has.
-
-        Raises:
-            ConfigError: says which there are.
-        """
+        """Refuse a name that no completion has. Raises ConfigError: says which there are."""
         names = sorted({name for answer in answers for name in ("reward", *answer.parts, *answer.measures)})
         if names and self.name not in names:
             raise ConfigError(f"no completion has a number {self.name!r}; there are {', '.join(names)}")

@@ -47,11 +47,7 @@ def fields(message: bytes) -> Iterator[tuple[int, int, Value]]:
 
 
 def varint(message: bytes, at: int) -> tuple[int, int]:
-    """A whole number and where it ends.
-
-    Raises:
-        DataError: it has no end.
-    """
+    """A whole number and where it ends. Raises DataError: it has no end."""
     value = 0
     for place in range(_LONGEST):
         if at + place >= len(message):
