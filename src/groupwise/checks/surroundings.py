@@ -12,7 +12,7 @@ from importlib import metadata
 from typing import Any
 
 from groupwise.errors import GroupwiseError
-from groupwise.runs.surroundings import environment
+from groupwise.runs.directory import environment
 
 TIERS = ("bubblewrap", "landlock")
 """Tiers of the sandbox that a machine has or has not; `remote` is somebody else's."""

@@ -20,9 +20,9 @@ from groupwise.pipeline.plan import Action, Planned, is_measured, measurement, o
 from groupwise.pipeline.recipe import BASE, PipelineRecipe
 from groupwise.ranks.group import ranks_started
 from groupwise.runs.atomic import write_file
+from groupwise.runs.directory import environment
 from groupwise.runs.lock import LOCK, Hold
 from groupwise.runs.run import Run
-from groupwise.runs.surroundings import environment
 from groupwise.trainers import Recipe, train
 
 PERIOD_S = 5.0

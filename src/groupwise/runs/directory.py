@@ -12,11 +12,16 @@ lock                held by the process that works in the directory
 
 import hashlib
 import json
+import os
+import platform
 import shutil
+import subprocess
+import sys
 import tomllib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +30,6 @@ from groupwise.errors import CheckpointError, ConfigError
 from groupwise.runs.atomic import check_directory, replace_symlink, translated_disk_errors, write_file
 from groupwise.runs.ledger import Ledger, LineFile
 from groupwise.runs.lock import LOCK, Hold
-from groupwise.runs.surroundings import environment
 
 
 def keep_sources(folder: Path, files: Sequence[Path]) -> None:
@@ -264,3 +268,42 @@ def find_run(path: Path) -> RunDirectory:
     if not run.config.exists():
         raise ConfigError(f"{path} is not a run directory: it has no config.toml; `groupwise runs` lists the runs")
     return run
+
+
+def environment() -> dict[str, Any]:
+    """Return the versions and the machine below a run; recorded, never read back. It works on any system."""
+    versions = {}
+    for name in ("groupwise", "torch", "transformers", "tokenizers", "numpy", "math-verify", "sympy"):
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            versions[name] = "not installed"
+    torch, cpuinfo, processor = sys.modules.get("torch"), Path("/proc/cpuinfo"), platform.processor()
+    if cpuinfo.exists():
+        names = [line for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
+        processor = names[0].partition(":")[2].strip() if names else processor
+    return {
+        "versions": versions,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "processor": processor,
+        "cores": os.cpu_count(),
+        "torch_threads": torch.get_num_threads() if torch else None,
+        "gpu": torch.cuda.get_device_name() if torch and torch.cuda.is_available() else None,
+        "commit": _commit(),
+    }
+
+
+def _commit() -> str | None:
+    """Return the commit of the package's checkout, with `+changes` where files differ; None outside a checkout."""
+
+    def git(*words: str) -> str:
+        return subprocess.run(
+            ["git", *words], cwd=Path(__file__).parent, capture_output=True, text=True, timeout=10, check=True
+        ).stdout.strip()
+
+    try:
+        commit = git("rev-parse", "HEAD")
+        return commit + ("+changes" if git("status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.SubprocessError):
+        return None

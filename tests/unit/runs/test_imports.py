@@ -126,7 +126,7 @@ def test_every_finding_leads_to_the_completions_that_show_it(tmp_path: Path) -> 
     write_imported(read_trl(source), "trl", source, tmp_path / "run", "accuracy>0.5")
     views = Views([tmp_path / "run"])
     facts = views.findings(0)
-    never = next(one for one in facts["findings"] if one["check"] == "never_correct")
+    never = next(one for one in facts["findings"] if one["rule"] == "never_correct")
     assert never["advice"]
     assert never["evidence"]
     for place in never["evidence"]:
@@ -197,7 +197,7 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "trainer_state.json").write_text("[]")
     with pytest.raises(DataError, match="is no trainer's state"):
         read_trl(tmp_path)
-    for text, message in (("{", "line 1: it is not JSON"), ("[]", "an object was expected"),
+    for text, message in (("{", "line 1 is not JSON"), ("[]", "an object is needed"),
                           ('{"input": "a", "output": "b"}', "score is missing")):  # fmt: skip
         (tmp_path / "1.jsonl").write_text(text)
         with pytest.raises(DataError, match=message):

@@ -16,7 +16,7 @@ from groupwise.checks.preflight.bench import Bench, Check, Checked
 from groupwise.models.activations import available_memory
 from groupwise.models.cores import CoreMeter
 from groupwise.models.loading import SLOW, bfloat16_cost, device_of
-from groupwise.runs.surroundings import environment
+from groupwise.runs.directory import environment
 from groupwise.trainers import trainer_of
 from groupwise.trainers.rl_recipe import RlRecipe
 

@@ -1,11 +1,11 @@
-"""Runs of other systems as run directories of ours, for the doctor and the pages: `groupwise import`.
+"""Runs of other systems as run directories, for the doctor and the pages: `groupwise import`.
 
-Nothing is made up: what the other system did not record is null, and named. To add a system: a file with a function
-that returns a `Foreign`.
+A value that the other system did not record is null, and named. To add a system: a file with a function that returns a
+`Foreign`.
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, pstdev
@@ -59,14 +59,29 @@ def write_imported(foreign: Foreign, system: str, source: Path, target: Path, co
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ConfigError(f"{target} exists already: choose a new directory for the imported run")
     every = [answer for some in (foreign.answers, foreign.dev) for own in some.values() for answer in own]
-    judge = _correct(every, correct)
+    parts = sorted({name for answer in every for name in answer.parts})
+    if correct is None and len(parts) > 1:
+        raise ConfigError(
+            f"which number says that an answer is correct? Name one with --correct NAME or --correct 'NAME>BOUND'; "
+            f"there are {', '.join(parts)}"
+        )
+    judge = Correct.of(correct if correct is not None else (parts or ["reward"])[0])
+    judge.check(every)
     lines = {step: _line(step, foreign, judge) for step in sorted({*foreign.scalars, *foreign.answers})}
     if not lines:
         raise DataError(f"{source} has no step to import")
     run = RunDirectory(target)
     lacks = tuple(name for name in WANTED if all(line.get(name) is None for line in lines.values()))
     (target / "rollouts").mkdir(parents=True)
-    write_file(run.config, _config(system, source, target, max(lines) + 1, lacks).encode())
+    tables: Mapping[str, Mapping[str, Any]] = {
+        "run": {"directory": str(target), "num_steps": max(lines) + 1},
+        "record": {"every": 0},
+        "imported": {"system": system, "source": str(source), "lacks": list(lacks)},
+    }
+    config = 'algorithm = "imported"\n'
+    for name, table in tables.items():
+        config += f"\n[{name}]\n" + "".join(f"{key} = {toml_literal(value)}\n" for key, value in table.items())
+    write_file(run.config, config.encode())
     index = Index(run, max(lines) + 1)
     for step, answers in sorted(foreign.answers.items()):
         index.add(f"step-{step:06d}", write_rows(run.rollouts(step), _groups(step, answers, judge)))
@@ -80,87 +95,46 @@ def write_imported(foreign: Foreign, system: str, source: Path, target: Path, co
     for step, answers in sorted(foreign.dev.items()):
         groups = _groups(step, answers, judge)
         index.add(f"dev-step-{step:06d}", write_rows(run.evaluations(f"dev-step-{step:06d}"), groups))
-        run.metrics.append({"kind": "dev", "step": step, "pass_at_1": [_share(groups)] * 3})
+        share = fmean(fmean(row["outcome"] == Outcome.CORRECT for row in group) for group in groups)
+        run.metrics.append({"kind": "dev", "step": step, "pass_at_1": [share] * 3})
     write_file(run.finished, b"{}\n")
     return Imported(len(done), len(every), len(dev) + len(foreign.dev), lacks)
 
 
-def _correct(answers: Sequence[Answer], text: str | None) -> Correct:
-    parts = sorted({name for answer in answers for name in answer.parts})
-    if text is None and len(parts) > 1:
-        raise ConfigError(
-            f"which number says that an answer is correct? Name one with --correct NAME or --correct 'NAME>BOUND'; "
-            f"there are {', '.join(parts)}"
-        )
-    chosen = Correct.of(text if text is not None else (parts or ["reward"])[0])
-    chosen.check(answers)
-    return chosen
-
-
-def _config(system: str, source: Path, target: Path, steps: int, lacks: Sequence[str]) -> str:
-    values: Mapping[str, Mapping[str, Any]] = {
-        "run": {"directory": str(target), "num_steps": steps},
-        "record": {"every": 0},
-        "imported": {"system": system, "source": str(source), "lacks": list(lacks)},
-    }
-    tables = "".join(
-        f"\n[{name}]\n" + "".join(f"{key} = {toml_literal(value)}\n" for key, value in table.items())
-        for name, table in values.items()
-    )
-    return f'algorithm = "imported"\n{tables}'
-
-
 def _groups(step: int, answers: Iterable[Answer], judge: Correct) -> list[list[dict[str, Any]]]:
-    """Rows of completions of the same prompt, in the order in which the prompts first occur."""
-    by_prompt: dict[str, list[Answer]] = {}
+    """Return rows of completions of the same prompt, in the order in which the prompts first occur."""
+    groups: dict[str, list[dict[str, Any]]] = {}
     for answer in answers:
-        by_prompt.setdefault(answer.prompt, []).append(answer)
-    return [[_row(step, i, own, judge) for i, own in enumerate(group)] for group in by_prompt.values()]
-
-
-def _row(step: int, sample: int, answer: Answer, judge: Correct) -> dict[str, Any]:
-    outcome = judge.judge(answer)
-    return {
-        "step": step, "problem": f"prompt-{hashlib.sha256(answer.prompt.encode('utf-8', 'replace')).hexdigest()[:12]}",
-        "difficulty": "", "language": "", "question": answer.prompt, "reference": answer.reference, "open_ended": False,
-        "prompt": answer.prompt, "prefill": "", "sample": sample, "text": answer.text, "finish_reason": UNKNOWN,
-        "outcome": str(outcome), "evidence": f"{judge.name} above {judge.above:g} counts as correct",
-        "reward": answer.reward if outcome.judged else None, "reward_parts": answer.parts,
-        "measures": answer.measures, "advantage": answer.advantage, "policy_version": step,
-    }  # fmt: skip
-
-
-def _share(groups: Sequence[Sequence[Mapping[str, Any]]]) -> float:
-    """Mean over problems of the share of correct completions."""
-    return fmean(fmean(row["outcome"] == Outcome.CORRECT for row in group) for group in groups)
+        group, outcome = groups.setdefault(answer.prompt, []), judge.judge(answer)
+        digest = hashlib.sha256(answer.prompt.encode("utf-8", "replace")).hexdigest()
+        group.append({
+            "step": step, "problem": f"prompt-{digest[:12]}", "difficulty": "", "language": "",
+            "question": answer.prompt, "reference": answer.reference, "open_ended": False, "prompt": answer.prompt,
+            "prefill": "", "sample": len(group), "text": answer.text, "finish_reason": UNKNOWN, "outcome": str(outcome),
+            "evidence": f"{judge.name} above {judge.above:g} counts as correct",
+            "reward": answer.reward if outcome.judged else None, "reward_parts": answer.parts,
+            "measures": answer.measures, "advantage": answer.advantage, "policy_version": step,
+        })  # fmt: skip
+    return list(groups.values())
 
 
 def _line(step: int, foreign: Foreign, judge: Correct) -> dict[str, Any]:
-    """The line of a step: the system's own scalars; where it has none, what its completions say."""
+    """Return the line of a step: the system's own scalars; where it has none, those of its completions."""
     line: dict[str, Any] = {"kind": "step", "step": step, "signal": None}
     scalars = foreign.scalars.get(step, {})
     parts = {name: value for name, value in scalars.items() if name.startswith("part/")}
     if answers := foreign.answers.get(step):
-        counted = _counted(_groups(step, answers, judge))
-        parts = {**counted.pop("parts"), **parts}
-        line |= counted
+        groups = _groups(step, answers, judge)
+        judged = [row for group in groups for row in group if Outcome(row["outcome"]).judged]
+        rewards = [row["reward"] for row in judged if row["reward"] is not None]
+        signal = [flat_because([Outcome(r["outcome"]) for r in g], [r["reward"] for r in g]) is None for g in groups]
+        correct = fmean(row["outcome"] == Outcome.CORRECT for row in judged) if judged else None
+        for name in sorted({name for row in judged for name in row["reward_parts"]}):
+            values = [row["reward_parts"].get(name, 0.0) for row in judged]
+            parts = {f"part/{name}/mean": fmean(values), f"part/{name}/std": pstdev(values)} | parts
+        reward = fmean(rewards) if rewards else None
+        line |= {"reward": reward, "correct": correct, "sampled_correct": correct, "signal": fmean(signal)}
     return {**line, **{name: value for name, value in scalars.items() if name not in parts}, "parts": parts}
-
-
-def _counted(groups: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
-    rows = [row for group in groups for row in group]
-    rewards = [row["reward"] for row in rows if row["reward"] is not None]
-    judged = [row for row in rows if Outcome(row["outcome"]).judged]
-    signal = [flat_because([Outcome(r["outcome"]) for r in g], [r["reward"] for r in g]) is None for g in groups]
-    correct = fmean(row["outcome"] == Outcome.CORRECT for row in judged) if judged else None
-    parts: dict[str, float] = {}
-    for name in sorted({name for row in judged for name in row["reward_parts"]}):
-        values = [row["reward_parts"].get(name, 0.0) for row in judged]
-        parts |= {f"part/{name}/mean": fmean(values), f"part/{name}/std": pstdev(values)}
-    return {
-        "reward": fmean(rewards) if rewards else None, "correct": correct, "sampled_correct": correct,
-        "signal": fmean(signal), "parts": parts,
-    }  # fmt: skip
 
 
 __all__ = ["Answer", "Correct", "Foreign", "Imported", "read_trl", "read_verl", "write_imported"]

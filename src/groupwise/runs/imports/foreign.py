@@ -1,4 +1,4 @@
-"""A run that another system recorded, in our words: what its importer reads, and what a run directory is made of."""
+"""A run that another system recorded: what its importer returns, and a run directory is made of."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -44,7 +44,7 @@ class Correct(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> "Correct":
-        """From `NAME` (above 0.5) or `NAME>BOUND`.
+        """Read `NAME` (above 0.5) or `NAME>BOUND`.
 
         >>> Correct.of("accuracy_reward"), Correct.of("score>0")
         (Correct(name='accuracy_reward', above=0.5), Correct(name='score', above=0.0))
@@ -73,14 +73,12 @@ class Correct(NamedTuple):
 
 
 def finite(value: Any) -> float | None:
-    """A number that is one; None for everything else, NaN included."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return float(value) if isinstance(value, bool) else None
-    return float(value) if math.isfinite(value) else None
+    """Return a finite number, or a truth value, as float; None for everything else, NaN included."""
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 
 def renamed(values: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, float]:
-    """The numbers that have a name of ours; where several of theirs mean one of ours, the first there is."""
+    """Return the numbers under our names; where several of theirs mean one of ours, the first there is."""
     found: dict[str, float] = {}
     for theirs, ours in names.items():
         if ours not in found and (value := finite(values.get(theirs))) is not None:
@@ -89,9 +87,9 @@ def renamed(values: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, fl
 
 
 def as_text(value: Any) -> str:
-    """A field as text: strings as they are, conversations as `role: content`, everything else as Python writes it."""
+    """Return a field as text: conversations as `role: content`, everything else as Python writes it."""
     if isinstance(value, str):
         return value
-    if isinstance(value, list) and value and all(isinstance(one, Mapping) and "content" in one for one in value):
-        return "\n".join(f"{one.get('role', '')}: {one['content']}" for one in value)
+    if isinstance(value, list) and value and all(isinstance(item, Mapping) and "content" in item for item in value):
+        return "\n".join(f"{item.get('role', '')}: {item['content']}" for item in value)
     return "" if value is None else str(value)

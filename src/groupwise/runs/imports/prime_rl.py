@@ -44,9 +44,18 @@ def read_prime_rl(source: Path, scalars: Path | None = None) -> tuple[Foreign, l
     dev: dict[int, list[Answer]] = {}
     for folder in streams:
         for episode in _lines(folder, damage):
-            _add(episode, later, answers, dev)
-    files = [scalars] if scalars else sorted(source.rglob("metrics*.jsonl"))
-    numbers = _scalars(files, damage)
+            for trace in _list(episode.get("traces")):
+                info = {**_table(trace.get("info")), **later.get(str(trace.get("id")), {})}
+                stamps = (_table(info.get(name)).get("step") for name in ("ship", "arrival", "dispatch"))
+                step = next((stamp for stamp in stamps if isinstance(stamp, int) and stamp >= 0), None)
+                answer = _answer(trace, info, episode)
+                if step is not None and answer is not None:
+                    (dev if info.get("kind") == "eval" else answers).setdefault(step, []).append(answer)
+    numbers: dict[int, dict[str, float]] = {}
+    for path in [scalars] if scalars else sorted(source.rglob("metrics*.jsonl")):
+        for line in _objects(path, damage):
+            if isinstance(step := line.get("step"), int) and (values := renamed(line, PRIME)):
+                numbers.setdefault(step, {}).update(values)
     if not answers and not numbers:
         raise DataError(
             f"{source} has no episodes of prime-rl with a reward (folders of 00000.jsonl) and no metrics*.jsonl: its "
@@ -56,13 +65,14 @@ def read_prime_rl(source: Path, scalars: Path | None = None) -> tuple[Foreign, l
 
 
 def _lines(folder: Path, damage: list[str]) -> Iterator[Mapping[str, Any]]:
-    """The objects of a stream, chunk by chunk. A line that is cut is its last, as prime-rl reads it, too."""
+    """Read the objects of a stream, chunk by chunk."""
     for path in sorted(folder.glob("[0-9]*.jsonl*")):
         if path.suffix in (".jsonl", ".zst"):
             yield from _objects(path, damage)
 
 
 def _objects(path: Path, damage: list[str]) -> Iterator[Mapping[str, Any]]:
+    """Read the objects of a file; a line that is cut is its last, as prime-rl reads it, too."""
     try:
         with pa.input_stream(str(path), compression="zstd" if path.suffix == ".zst" else None) as stream:
             content = stream.read()
@@ -78,24 +88,17 @@ def _objects(path: Path, damage: list[str]) -> Iterator[Mapping[str, Any]]:
             return
         if isinstance(value, Mapping):
             yield value
-
-
-def _add(
-    episode: Mapping[str, Any], later: Mapping[str, Mapping[str, Any]],
-    answers: dict[int, list[Answer]], dev: dict[int, list[Answer]],
-) -> None:  # fmt: skip
-    for trace in _list(episode.get("traces")):
-        info = {**_table(trace.get("info")), **later.get(str(trace.get("id")), {})}
-        step = next((at for name in ("ship", "arrival", "dispatch") if (at := _step(info.get(name))) is not None), None)
-        answer = _answer(trace, info, episode)
-        if step is not None and answer is not None:
-            (dev if info.get("kind") == "eval" else answers).setdefault(step, []).append(answer)
+        else:
+            damage.append(f"{path.name}, line {number}: it is not an object")
 
 
 def _answer(trace: Trace, info: Mapping[str, Any], episode: Mapping[str, Any]) -> Answer | None:
-    """A trace that was judged; one without rewards, such as a judge's own, is no answer."""
-    rewards = {str(name): _table(reward) for name, reward in _table(trace.get("rewards")).items()}
-    parts = {name: value for name, reward in rewards.items() if (value := _paid(reward)) is not None}
+    """Return a trace that was judged; one without rewards, such as a judge's own, is no answer."""
+    parts: dict[str, float] = {}
+    for name, reward in _table(trace.get("rewards")).items():
+        score, weight = finite(_table(reward).get("score")), _table(reward).get("weight")
+        if score is not None:
+            parts[str(name)] = score * (1.0 if weight is None else finite(weight) or 0.0)
     if not parts:
         return None
     messages = [_table(node.get("message")) for node in _list(trace.get("nodes"))]
@@ -110,31 +113,11 @@ def _answer(trace: Trace, info: Mapping[str, Any], episode: Mapping[str, Any]) -
     )  # fmt: skip
 
 
-def _paid(reward: Mapping[str, Any]) -> float | None:
-    score, weight = finite(reward.get("score")), reward.get("weight")
-    return None if score is None else score * (1.0 if weight is None else finite(weight) or 0.0)
-
-
 def _joined(messages: list[Mapping[str, Any]]) -> str:
-    """Messages as text; of a single one its words alone."""
+    """Return messages as text; of a single one its words alone."""
     if len(messages) == 1:
         return as_text(messages[0].get("content"))
-    return "\n".join(f"{one.get('role', '')}: {as_text(one.get('content'))}" for one in messages)
-
-
-def _scalars(files: list[Path], damage: list[str]) -> dict[int, dict[str, float]]:
-    found: dict[int, dict[str, float]] = {}
-    for path in files:
-        for line in _objects(path, damage):
-            step = line.get("step")
-            if isinstance(step, int) and (values := renamed(line, PRIME)):
-                found.setdefault(step, {}).update(values)
-    return found
-
-
-def _step(stamp: Any) -> int | None:
-    step = _table(stamp).get("step")
-    return step if isinstance(step, int) and step >= 0 else None
+    return "\n".join(f"{message.get('role', '')}: {as_text(message.get('content'))}" for message in messages)
 
 
 def _table(value: Any) -> Mapping[str, Any]:
@@ -142,4 +125,4 @@ def _table(value: Any) -> Mapping[str, Any]:
 
 
 def _list(value: Any) -> list[Mapping[str, Any]]:
-    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []

@@ -48,7 +48,16 @@ def read_scalars(system: str, source: Path, own: Sequence[str] = ()) -> tuple[Fo
     """
     found, damage = READERS[system](source)
     names = _names(own, found)
-    steps = {step: _of_step(values, names) for step, values in sorted(found.items())}
+    steps: dict[int, dict[str, float]] = {}
+    for step, values in sorted(found.items()):
+        steps[step] = renamed(values, names)
+        flat = next((values[name] for name in FLAT if name in values), None)
+        if flat is not None:
+            steps[step].setdefault("signal", 1 - flat)
+        for name, value in values.items():
+            kind, _, rest = name.removeprefix("train/").partition("/")
+            if kind == "rewards" and rest.endswith(("/mean", "/std")):  # TRL's
+                steps[step][f"part/{rest}"] = value
     if not any(steps.values()):
         there = sorted({name for values in found.values() for name in values if not name.startswith("_")})
         raise DataError(
@@ -76,15 +85,3 @@ def _names(own: Sequence[str], found: Mapping[int, Mapping[str, float]]) -> dict
             for spelled in (theirs, f"train/{theirs}", f"step/{theirs}"):
                 names.setdefault(spelled, ours)
     return names
-
-
-def _of_step(values: Mapping[str, float], names: Mapping[str, str]) -> dict[str, float]:
-    found = renamed(values, names)
-    flat = next((values[name] for name in FLAT if name in values), None)
-    if flat is not None:
-        found.setdefault("signal", 1 - flat)
-    for name, value in values.items():
-        kind, _, rest = name.removeprefix("train/").partition("/")
-        if kind == "rewards" and rest.endswith(("/mean", "/std")):  # TRL's
-            found[f"part/{rest}"] = value
-    return found

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from groupwise.errors import DataError
-from groupwise.runs.imports.protobuf import BYTES, FLOAT, fields, inner, text, whole
 
 POLYNOMIAL = 0x82F63B78
 _TABLE = []
@@ -31,17 +30,17 @@ def read_events(source: Path) -> tuple[dict[int, dict[str, float]], list[str]]:
     files = [source] if source.is_file() else sorted(source.rglob("events.out.tfevents.*"))
     if not files:
         raise DataError(f"{source} has no event files of TensorBoard (events.out.tfevents.*)")
-    found: dict[int, dict[str, float]] = {}
+    steps: dict[int, dict[str, float]] = {}
     damage: list[str] = []
     for path in files:
         try:
             for event in _records(path, damage):
-                step = whole(event, 2)
-                for summary in inner(event, 5):
-                    found.setdefault(step, {}).update(_scalars(summary))
+                for value in (value for summary in inner(event, 5) for value in inner(summary, 1)):
+                    if (number := _number(value)) is not None:
+                        steps.setdefault(whole(event, 2), {})[text(value, 1)] = number
         except DataError as error:
             raise DataError(f"{path} is no event file of TensorBoard: {error}") from None
-    return {step: values for step, values in found.items() if values}, damage
+    return steps, damage
 
 
 def _records(path: Path, damage: list[str]) -> Iterator[bytes]:
@@ -63,31 +62,19 @@ def _records(path: Path, damage: list[str]) -> Iterator[bytes]:
         at = end
 
 
-def _scalars(summary: bytes) -> dict[str, float]:
-    found = {}
-    for value in inner(summary, 1):
-        if (number := _number(value)) is not None:
-            found[text(value, 1)] = number
-    return found
-
-
 def _number(value: bytes) -> float | None:
+    """Return the number of a value: a simple one, or of a tensor that has one, of 32 or 64 bits."""
     for number, kind, content in fields(value):
         if number == 2 and kind == FLOAT:
             return float(content)
         if number == 8 and isinstance(content, bytes):
-            return _of_tensor(content)
+            layout = {1: "<f", 2: "<d"}.get(whole(content, 1))
+            packed = [data for field, kind, data in fields(content) if kind == BYTES and field in (4, 5, 6)]
+            data = packed[0] if packed else b""
+            if layout is None or not isinstance(data, bytes) or len(data) != struct.calcsize(layout):
+                return None
+            return float(struct.unpack(layout, data)[0])
     return None
-
-
-def _of_tensor(tensor: bytes) -> float | None:
-    """The number of a tensor that has one, of 32 or 64 bits."""
-    layout = {1: "<f", 2: "<d"}.get(whole(tensor, 1))
-    packed = {number: content for number, kind, content in fields(tensor) if kind == BYTES and number in (4, 5, 6)}
-    content = next(iter(packed.values()), b"")
-    if layout is None or not isinstance(content, bytes) or len(content) != struct.calcsize(layout):
-        return None
-    return float(struct.unpack(layout, content)[0])
 
 
 def masked(content: bytes) -> int:
@@ -101,3 +88,73 @@ def masked(content: bytes) -> int:
         crc = _TABLE[(crc ^ byte) & 255] ^ (crc >> 8)
     crc ^= 0xFFFFFFFF
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+# Protocol buffers without their schema, as far as event files and W&B's logs need them; the wire format is that of
+# protobuf.dev/programming-guides/encoding. No package is needed.
+Value = int | float | bytes
+VARINT, DOUBLE, BYTES, FLOAT = 0, 1, 2, 5
+_LONGEST = 10
+
+
+def fields(message: bytes) -> Iterator[tuple[int, int, Value]]:
+    """Number, wire type and value of each field.
+
+    >>> list(fields(bytes([0x08, 0x96, 0x01])))
+    [(1, 0, 150)]
+
+    Raises:
+        DataError: it is no message.
+    """
+    at = 0
+    while at < len(message):
+        tag, at = varint(message, at)
+        number, kind = tag >> 3, tag & 7
+        if kind == VARINT:
+            value, at = varint(message, at)
+            yield number, kind, value
+        elif kind in (DOUBLE, FLOAT):
+            layout = "<d" if kind == DOUBLE else "<f"
+            end = at + struct.calcsize(layout)
+            if end > len(message):
+                raise DataError("a number is cut off")
+            yield number, kind, float(struct.unpack(layout, message[at:end])[0])
+            at = end
+        elif kind == BYTES:
+            size, at = varint(message, at)
+            if at + size > len(message):
+                raise DataError("a field is cut off")
+            yield number, kind, message[at : at + size]
+            at += size
+        else:
+            raise DataError(f"a field has the wire type {kind}, which does not exist")
+
+
+def varint(message: bytes, at: int) -> tuple[int, int]:
+    """A whole number and where it ends. Raises DataError: it has no end."""
+    value = 0
+    for place in range(_LONGEST):
+        if at + place >= len(message):
+            break
+        byte = message[at + place]
+        value |= (byte & 127) << (7 * place)
+        if byte < 128:
+            return value, at + place + 1
+    raise DataError("a whole number has no end")
+
+
+def inner(message: bytes, number: int) -> Iterator[bytes]:
+    """The messages, texts and packed lists in a field."""
+    yield from (value for field, _, value in fields(message) if field == number and isinstance(value, bytes))
+
+
+def text(message: bytes, number: int) -> str:
+    """The text in a field; empty where there is none."""
+    return next((value.decode("utf-8", "replace") for value in inner(message, number)), "")
+
+
+def whole(message: bytes, number: int) -> int:
+    """The whole number in a field, which may be negative; 0 where there is none, as the format says."""
+    found = next((value for field, kind, value in fields(message) if field == number and kind == VARINT), 0)
+    assert isinstance(found, int)
+    return found - (1 << 64) if found >> 63 else found

@@ -6,7 +6,7 @@ optimizer steps behind it.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +43,11 @@ def read_trl(source: Path) -> Foreign:
         )
     answers: dict[int, list[Answer]] = {}
     for path in files:
-        for step, answer in _answers(path):
-            answers.setdefault(step, []).append(answer)
+        try:
+            for row in pq.read_table(path).to_pylist():
+                answers.setdefault(int(row["step"]), []).append(_answer(row))
+        except (OSError, pa.ArrowException, KeyError, ValueError, TypeError) as error:
+            raise DataError(f"{path} holds no completions of TRL: {error!r}") from None
     return Foreign(scalars={} if newest is None else _scalars(newest), answers=answers)
 
 
@@ -61,33 +64,22 @@ def _scalars(path: Path) -> dict[int, dict[str, float]]:
         raise DataError(f"{path} is no trainer's state: {error!r}") from None
     steps: dict[int, dict[str, float]] = {}
     for line in lines:
-        if isinstance(step := line.get("step"), int) and not any(name.startswith("eval_") for name in line):
-            steps.setdefault(step, {}).update(_of_line(line))
-    return {step: values for step, values in steps.items() if values}
-
-
-def _of_line(line: Mapping[str, Any]) -> dict[str, float]:
-    found = renamed(line, SCALARS)
-    if (flat := finite(line.get("frac_reward_zero_std"))) is not None:
-        found["signal"] = 1 - flat
-    for name, value in line.items():
-        kind, _, rest = name.partition("/")
-        if kind == "rewards" and rest.endswith(("/mean", "/std")) and (number := finite(value)) is not None:
-            found[f"part/{rest}"] = number
-    return found
-
-
-def _answers(path: Path) -> Iterator[tuple[int, Answer]]:
-    try:
-        rows = pq.read_table(path).to_pylist()
-        for row in rows:
-            yield int(row["step"]), _answer(row)
-    except (OSError, pa.ArrowException, KeyError, ValueError, TypeError) as error:
-        raise DataError(f"{path} holds no completions of TRL: {error!r}") from None
+        if not isinstance(step := line.get("step"), int) or any(name.startswith("eval_") for name in line):
+            continue
+        values = renamed(line, SCALARS)
+        if (flat := finite(line.get("frac_reward_zero_std"))) is not None:
+            values["signal"] = 1 - flat
+        for name, value in line.items():
+            kind, _, rest = name.partition("/")
+            if kind == "rewards" and rest.endswith(("/mean", "/std")) and (number := finite(value)) is not None:
+                values[f"part/{rest}"] = number
+        if values:
+            steps.setdefault(step, {}).update(values)
+    return steps
 
 
 def _answer(row: Mapping[str, Any]) -> Answer:
-    """A function that was not asked about a completion left NaN: that is no 0, but no part of the reward either."""
+    # a function that was not asked about a completion left NaN: that is no 0, but no part of the reward either
     numbers = {name: finite(value) for name, value in row.items() if name not in _NO_REWARDS}
     parts = {name: value for name, value in numbers.items() if value is not None}
     return Answer(

@@ -15,7 +15,7 @@ from typing import Any
 
 from groupwise.errors import DataError
 from groupwise.runs.imports.foreign import finite
-from groupwise.runs.imports.protobuf import inner, text, whole
+from groupwise.runs.imports.tensorboard import inner, text, whole
 from groupwise.runs.ledger import Lines
 
 BLOCK, HEAD = 32_768, 7
@@ -33,12 +33,16 @@ def read_history(source: Path) -> tuple[Scalars, list[str]]:
     Raises:
         DataError: there is no history, or it cannot be read.
     """
-    path = _file(source)
+    path = source
+    if not source.is_file():  # the folder of an offline run
+        logs = sorted(source.glob("*.wandb"))
+        if len(logs) != 1:
+            raise DataError(f"{source} has {len(logs)} files *.wandb; name one, or an exported .csv or .jsonl")
+        path = logs[0]
     damage: list[str] = []
+    found: Scalars = {}
     try:
-        rows = _rows(path, damage)
-        found: Scalars = {}
-        for row in rows:
+        for row in _rows(path, damage):
             step = finite(row.get(STEP))
             if step is not None and step == int(step):
                 named = {name: raw for name, raw in flat(row).items() if not name.startswith("_")}  # _step, _runtime
@@ -51,34 +55,19 @@ def read_history(source: Path) -> tuple[Scalars, list[str]]:
     return found, damage
 
 
-def _file(source: Path) -> Path:
-    """The log of an offline run's folder, or the file itself."""
-    if source.is_file():
-        return source
-    logs = sorted(source.glob("*.wandb"))
-    if len(logs) != 1:
-        raise DataError(f"{source} has {len(logs)} files *.wandb; name one, or an exported .csv or .jsonl")
-    return logs[0]
-
-
 def _rows(path: Path, damage: list[str]) -> Iterator[Mapping[str, Any]]:
     if path.suffix == ".wandb":
         yield from (_history(record) for data in _records(path, damage) for record in inner(data, 2))
-    elif path.suffix == ".csv":
-        yield from _table(path)
+    elif path.suffix == ".csv":  # a chart's export has `Step` and columns `RUN - NAME`
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            for row in csv.DictReader(file):
+                named = {str(name).rpartition(" - ")[2]: number(value) for name, value in row.items() if name}
+                steps = named.pop("Step", None)
+                yield {**named, STEP: named.get(STEP, steps)}
     else:
         lines, broken = Lines(path).read()
         damage += [f"{one.file}, line {one.line}: {one.what}" for one in broken[:20]]
         yield from (line for _, line in lines)
-
-
-def _table(path: Path) -> Iterator[Mapping[str, Any]]:
-    """Rows of an exported table; a chart's export has `Step` and columns `RUN - NAME`."""
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        for row in csv.DictReader(file):
-            named = {str(name).rpartition(" - ")[2]: number(value) for name, value in row.items() if name}
-            steps = named.pop("Step", None)
-            yield {**named, STEP: named.get(STEP, steps)}
 
 
 def number(value: Any) -> float | None:
