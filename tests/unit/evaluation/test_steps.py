@@ -45,7 +45,7 @@ def test_a_score_that_is_no_number_is_named(tiny_policy: Callable[..., Policy], 
     broken = start_reward_model(ModelConfig(path=str(tmp_path / "policy"), device="cpu"))
     with torch.no_grad():
         broken.head.weight.fill_(math.nan)
-    with pytest.raises(ModelError, match="gives nan to step 0 of the row that begins 'p': only numbers"):
+    with pytest.raises(ModelError, match="gives nan to step 0 of the row that starts with 'p': only numbers"):
         evaluate_scorer(broken, ROWS, [], None)
 
 
