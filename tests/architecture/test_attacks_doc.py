@@ -36,13 +36,13 @@ def test_every_attack_has_tests_that_exist(row: str) -> None:
 
 
 def test_every_numbered_test_is_named_in_its_row() -> None:
-    for file in ("verifiers/test_math_attacks.py", "sandbox/test_attacks.py"):
+    for file in ("verifiers/math/test_math_attacks.py", "sandbox/test_attacks.py"):
         source = (ROOT / "tests" / "unit" / file).read_text(encoding="utf-8")
         for number, test in re.findall(r"^def (?=test_)(?=test_(\d\d)_)(\w+)", source, re.MULTILINE):
             assert f"{file}::{test}" in named_tests(dict(ROWS)[str(int(number))])
 
 
 def test_a_missing_test_is_seen() -> None:
-    assert exists("verifiers/test_math_attacks.py::test_14_code")
-    assert not exists("verifiers/test_math_attacks.py::test_14_cod")
+    assert exists("verifiers/math/test_math_attacks.py::test_14_code")
+    assert not exists("verifiers/math/test_math_attacks.py::test_14_cod")
     assert not exists("verifiers/test_no_such_file.py::test_14_code")

@@ -11,6 +11,10 @@ from pydantic import Field, model_validator
 
 from groupwise.config import Section
 
+MAX_PROCESSES = 16
+"""Threads of a Python program, or processes and threads of a command, at one time. A Python program cannot start
+processes, so its memory is that of one process."""
+
 
 class Closing:
     """A part that may start something (a verifier, a tool, a sandbox); `with part:` ends it."""
@@ -47,9 +51,6 @@ class SandboxConfig(Section):
     memory_mb: int = Field(default=512, ge=128)
     """Memory of a process in MiB (its address space, the interpreter included); of a command together, where control
     groups can be made."""
-    max_processes: int = Field(default=16, ge=4)
-    """Threads of a Python program, or processes and threads of a command, at one time. A Python program cannot start
-    processes, so its memory is that of one process."""
     files_mb: int = Field(default=16, ge=1)
     """Writable temporary space in MiB."""
     output_kb: int = Field(default=256, ge=1)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from groupwise.errors import SandboxError
-from groupwise.sandbox.base import Program, RunResult, SandboxConfig, Status
+from groupwise.sandbox.base import MAX_PROCESSES, Program, RunResult, SandboxConfig, Status
 from groupwise.sandbox.host import (
     interpreter,
     launcher,
@@ -39,7 +39,7 @@ _END_S = 2.0
 
 
 class BubblewrapSandbox(LocalSandbox):
-    """Fork servers, and programs of the host's /usr, each in a bubblewrap of its own.
+    """Fork servers, and programs of the host's /usr, each in a separate bubblewrap.
 
     Works for the superuser and for ordinary users.
     """
@@ -68,10 +68,10 @@ class BubblewrapSandbox(LocalSandbox):
         cpu_s, memory_mb = program.cpu_s or config.cpu_s, program.memory_mb or config.memory_mb
         command = [
             "/usr/bin/prlimit", f"--cpu={cpu_s}:{cpu_s + 1}", f"--as={memory_mb << 20}",
-            f"--fsize={config.files_mb << 20}", f"--nproc={config.max_processes}", "--core=0", "--nofile=256",
+            f"--fsize={config.files_mb << 20}", f"--nproc={MAX_PROCESSES}", "--core=0", "--nofile=256",
             "--memlock=0", "--msgqueue=0", "--", path, *arguments,
         ]  # fmt: skip
-        groups = make_cgroups(memory_mb, config.max_processes + 4)
+        groups = make_cgroups(memory_mb, MAX_PROCESSES + 4)
         try:
             with ExitStack() as ours:
                 return _run(command, program, config, launcher(groups), ours)

@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager
 from typing import ClassVar, NamedTuple, TypeVar
 
 from groupwise.errors import SandboxError
-from groupwise.sandbox.base import Pair, Program, RunResult, Sandbox, SandboxConfig, Status
+from groupwise.sandbox.base import MAX_PROCESSES, Pair, Program, RunResult, Sandbox, SandboxConfig, Status
 from groupwise.sandbox.fork_server import ForkServer, Report
 from groupwise.sandbox.host import (
     launcher,
@@ -153,7 +153,7 @@ class _Run:
             "cpu_s": program.cpu_s or config.cpu_s,
             "memory_mb": min(program.memory_mb or config.memory_mb, config.memory_mb),
             "files_mb": config.files_mb,
-            "max_processes": config.max_processes,
+            "max_processes": MAX_PROCESSES,
         }
         files = {name: content.decode("latin-1") for name, content in program.files.items()}
         message = json.dumps({"source": program.source, "files": files, "limits": limits}).encode("ascii")
@@ -260,7 +260,7 @@ class LocalSandbox(Sandbox):
         config = self.config
         with memory_file(sandbox_filter(machine())) as filter_fd:
             command = self.server_command(filter_fd)
-            groups = make_cgroups(config.memory_mb + config.files_mb + _SERVER_MB, config.max_processes + 4)
+            groups = make_cgroups(config.memory_mb + config.files_mb + _SERVER_MB, MAX_PROCESSES + 4)
             try:
                 return ForkServer([*launcher(groups), *command], {}, pass_fds=[filter_fd], groups=groups)
             except SandboxError as error:

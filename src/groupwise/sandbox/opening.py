@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from groupwise.errors import SandboxError
-from groupwise.sandbox.base import Program, RunResult, Sandbox, SandboxConfig, Status
+from groupwise.sandbox.base import MAX_PROCESSES, Program, RunResult, Sandbox, SandboxConfig, Status
 from groupwise.sandbox.bubblewrap import BubblewrapSandbox
 from groupwise.sandbox.local import LandlockSandbox
 from groupwise.sandbox.remote import RemoteSandbox
@@ -104,7 +104,8 @@ def check(sandbox: Sandbox) -> None:
     Raises:
         SandboxError: names what was not refused, with the program's own words.
     """
-    limits = ", ".join(f"{name}={getattr(sandbox.config, name)}" for name in ("max_processes", "files_mb", "memory_mb"))
+    config = sandbox.config
+    limits = f"max_processes={MAX_PROCESSES}, files_mb={config.files_mb}, memory_mb={config.memory_mb}"
     with tempfile.NamedTemporaryFile(prefix="groupwise-secret-") as secret:
         secret.write(b"secret")
         secret.flush()

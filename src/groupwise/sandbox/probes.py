@@ -8,14 +8,14 @@ claim of success (`WROTE`), a word and a number is a result (`N 12`), a list is 
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from groupwise.errors import DataError
 from groupwise.runs.jsonl import read_jsonl
-from groupwise.sandbox.base import Program, RunResult, Sandbox, SandboxConfig, Status
+from groupwise.sandbox.base import MAX_PROCESSES, Program, RunResult, Sandbox, SandboxConfig, Status
 from groupwise.sandbox.functions import read_answers, solver_program
 
 _UNKNOWN_VALUE = ("a value that no probe computes", 7919)
@@ -52,11 +52,14 @@ def read_probes(path: Path) -> list[dict[str, str]]:
 
 def run_probes(sandbox: Sandbox, probes: Iterable[Mapping[str, str]]) -> list[ProbeResult]:
     """One result per probe; after each, an honest program must still get its answer."""
-    secrets = tuple(_host_texts())
+    passwords = Path("/etc/passwd")
+    # texts of this host that no confined program can know
+    secrets = [value for value in os.environ.values() if len(value) >= _MIN_SECRET]
+    secrets += passwords.read_text(errors="replace").splitlines() if passwords.exists() else []
     return [_run_probe(sandbox, probe, secrets) for probe in probes]
 
 
-def _run_probe(sandbox: Sandbox, probe: Mapping[str, str], secrets: tuple[str, ...]) -> ProbeResult:
+def _run_probe(sandbox: Sandbox, probe: Mapping[str, str], secrets: Sequence[str]) -> ProbeResult:
     asks_for_function = probe["expected"].startswith("verdict: fail")
     program = (
         solver_program(probe["code"], [("F", [[3, 1, 2]])])
@@ -65,19 +68,20 @@ def _run_probe(sandbox: Sandbox, probe: Mapping[str, str], secrets: tuple[str, .
     )
     is_honest = probe["expected"].startswith(_HONEST)
     result = sandbox.run(program if is_honest else replace(program, wall_s=min(_ATTACK_S, sandbox.config.wall_s)))
-    fault = _function_fault(result) if asks_for_function else _output_fault(result, probe, sandbox.config, secrets)
+    if asks_for_function:
+        answer = read_answers(result, 1)[0]
+        is_fooled = not answer.fault and answer.value == _UNKNOWN_VALUE
+        fault = "its answer equals a value that it does not compute" if is_fooled else ""
+    else:
+        fault = _output_fault(result, probe, sandbox.config, secrets)
     if not fault and sandbox.run(Program("print(6)")).stdout != b"6\n":
         fault = "the sandbox did not survive it"
-    return ProbeResult(probe["id"], not fault, fault or _describe(result))
+    words = (result.stdout or b"".join(result.stderr.splitlines()[-1:])).decode("utf-8", errors="replace").strip()
+    parts = (str(result.status), f", {result.evidence}" if result.evidence else "", f": {words[:100]}" if words else "")
+    return ProbeResult(probe["id"], not fault, fault or "".join(parts))
 
 
-def _function_fault(result: RunResult) -> str:
-    answer = read_answers(result, 1)[0]
-    accepted = not answer.fault and answer.value == _UNKNOWN_VALUE
-    return "its answer equals a value that it does not compute" if accepted else ""
-
-
-def _output_fault(result: RunResult, probe: Mapping[str, str], config: SandboxConfig, secrets: tuple[str, ...]) -> str:
+def _output_fault(result: RunResult, probe: Mapping[str, str], config: SandboxConfig, secrets: Sequence[str]) -> str:
     """Describe what got through; empty when nothing did."""
     text, expected = result.stdout.decode("utf-8", errors="replace"), probe["expected"]
     if expected.startswith(_HONEST):
@@ -97,20 +101,7 @@ def _line_fault(line: str, config: SandboxConfig) -> str:
         return f"it says {word}" if word and not value else ""
     if value.startswith(("[", "{")):
         return f"it saw {value[:80]}"
-    most = {"N": config.max_processes, "MB": config.files_mb * 5 // 4}.get(word, -1)  # blocks may be below a MiB
+    most = {"N": MAX_PROCESSES, "MB": config.files_mb * 5 // 4}.get(word, -1)  # blocks may be below a MiB
     if word and re.fullmatch(r"-?[0-9]+", value) and int(value) > most:
         return f"it says {line[:80]}"
     return ""
-
-
-def _host_texts() -> Iterator[str]:
-    """Texts of this host that no confined program can know."""
-    yield from (value for value in os.environ.values() if len(value) >= _MIN_SECRET)
-    passwords = Path("/etc/passwd")
-    yield from passwords.read_text(errors="replace").splitlines() if passwords.exists() else ()
-
-
-def _describe(result: RunResult) -> str:
-    words = result.stdout or b"".join(result.stderr.splitlines()[-1:])
-    shown = words.decode("utf-8", errors="replace").strip()[:100]
-    return f"{result.status}{f', {result.evidence}' if result.evidence else ''}{f': {shown}' if shown else ''}"

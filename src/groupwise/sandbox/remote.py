@@ -14,7 +14,7 @@ import urllib.request
 from collections.abc import Sequence
 from typing import Any
 
-from groupwise.sandbox.base import Pair, Program, RunResult, Sandbox, SandboxConfig, Status
+from groupwise.sandbox.base import MAX_PROCESSES, Pair, Program, RunResult, Sandbox, SandboxConfig, Status
 
 _SPARE_S = 30.0
 """Seconds a request may take beside the deadlines of its programs."""
@@ -45,7 +45,11 @@ class RemoteSandbox(Sandbox):
         seconds = _SPARE_S + sum(max(program.wall_s or self.config.wall_s for program in run) for run in runs)
         try:
             with self._opener.open(request, timeout=seconds) as response:
-                return _decode(json.loads(response.read(_MAX_REPLY)), runs)
+                reply = json.loads(response.read(_MAX_REPLY))
+            results = [[_result(each) for each in run] for run in reply["results"]]
+            if [len(run) for run in results] != [len(run) for run in runs]:
+                raise ValueError("the number of results is not that of the programs")
+            return results
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             failed = RunResult(Status.FAILED, None, b"", b"", 0.0, f"{self.config.url}: {error!r}"[:400])
             return [[failed] * len(run) for run in runs]
@@ -60,17 +64,10 @@ class RemoteSandbox(Sandbox):
             "wall_s": program.wall_s or config.wall_s,
             "cpu_s": program.cpu_s or config.cpu_s,
             "memory_mb": program.memory_mb or config.memory_mb,
-            "max_processes": config.max_processes,
+            "max_processes": MAX_PROCESSES,
             "files_mb": config.files_mb,
             "output_kb": config.output_kb,
         }
-
-
-def _decode(reply: Any, runs: Sequence[Sequence[Program]]) -> list[list[RunResult]]:
-    results = [[_result(each) for each in run] for run in reply["results"]]
-    if [len(run) for run in results] != [len(run) for run in runs]:
-        raise ValueError("the number of results is not that of the programs")
-    return results
 
 
 def _result(data: Any) -> RunResult:

@@ -34,19 +34,18 @@ def main(source: str) -> None:
 
 
 def _answer(names: dict[str, Any], call: dict[str, Any], objects: list[Any]) -> dict[str, Any]:
+    def keep(value: Any) -> int:
+        objects.append(value)
+        return len(objects) - 1
+
     function = names.get(call["name"], _ATTRIBUTES.get(call["name"]))
     if function is None:
         return {"missing": call["name"]}
     try:
         args = [decode(value, objects.__getitem__) for value in call["args"]]
         kwargs = {name: decode(value, objects.__getitem__) for name, value in call.get("kwargs", {}).items()}
-        return {"value": encode(function(*args, **kwargs), lambda value: _keep(objects, value))}
+        return {"value": encode(function(*args, **kwargs), keep)}
     except PlainError:
         return {"raised": "PlainError"}
     except BaseException as error:
         return {"raised": type(error).__name__}
-
-
-def _keep(objects: list[Any], value: Any) -> int:
-    objects.append(value)
-    return len(objects) - 1

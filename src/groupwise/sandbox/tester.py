@@ -47,21 +47,16 @@ def main(setup: str, names: list[str], tests: list[str]) -> None:
     exec(compile(setup, "setup.py", "exec"), namespace)
     namespace |= proxies  # the setup may define stubs of the same names
     for index, test in enumerate(tests):
-        why = _fault(test, namespace)
+        why = ""
+        try:
+            exec(compile(test, "test.py", "exec"), namespace)
+        except AssertionError:
+            why = "an assertion does not hold"
+        except _UnfitError as error:
+            why = str(error)
+        except Exception as error:  # of the solver's function, or of a test that could not use what it returned
+            why = type(error).__name__
         print(json.dumps({"test": index, "passed": not why, "why": why}), file=sys.stderr, flush=True)
-
-
-def _fault(test: str, namespace: dict[str, Any]) -> str:
-    """Return why a test fails; empty when it passes."""
-    try:
-        exec(compile(test, "test.py", "exec"), namespace)
-    except AssertionError:
-        return "an assertion does not hold"
-    except _UnfitError as error:
-        return str(error)
-    except Exception as error:  # of the solver's function, or of a test that could not use what it returned
-        return f"{type(error).__name__}"
-    return ""
 
 
 def _proxy(name: str) -> Callable[..., Any]:
@@ -82,21 +77,23 @@ def _number(value: Any) -> int:
 
 
 def _ask(call: dict[str, Any]) -> Any:
+    line = b""
     try:
         os.write(_OUTPUT, json.dumps(call).encode("ascii") + b"\n")
-        reply = json.loads(_read_line())
+        while not line.endswith(b"\n"):
+            chunk = os.read(_INPUT, 1 << 16)
+            line += chunk
+            if not chunk or len(line) > MAX_REPLY:
+                raise ValueError("no whole answer")
+        reply = json.loads(line)
     except (OSError, ValueError, RecursionError):
         raise _UnfitError("the program ended before it answered, or its answer is not plain data") from None
     if type(reply) is dict and "value" in reply:
-        return _value(reply["value"])
+        try:
+            return decode(reply["value"], _handle)
+        except PlainError as error:
+            raise _UnfitError(f"the answer is not plain data: {error}") from None
     raise _exception(reply)
-
-
-def _value(data: Any) -> Any:
-    try:
-        return decode(data, _handle)
-    except PlainError as error:
-        raise _UnfitError(f"the answer is not plain data: {error}") from None
 
 
 def _handle(number: Any) -> _Handle:
@@ -114,13 +111,3 @@ def _exception(reply: Any) -> Exception:
     if isinstance(kind, type) and issubclass(kind, Exception) and not issubclass(kind, AssertionError):
         return kind()
     return _UnfitError("the call raised an exception" if name else "the answer is none")
-
-
-def _read_line() -> bytes:
-    line = b""
-    while not line.endswith(b"\n"):
-        chunk = os.read(_INPUT, 1 << 16)
-        line += chunk
-        if not chunk or len(line) > MAX_REPLY:
-            raise ValueError("no whole answer")
-    return line

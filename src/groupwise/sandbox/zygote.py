@@ -89,10 +89,11 @@ class Server:
 
     def _wait(self, *ends: int) -> bool:
         """Wait for an order or a descriptor; False when the parent is gone (or, with descriptors, gives an order)."""
-        while not (ready := select.select([self._control, *ends], [], [], _LOOK_AFTER_PARENT_S)[0]):
+        control = self._control.fileno()
+        while not (ready := select.select([control, *ends], [], [], _LOOK_AFTER_PARENT_S)[0]):
             if os.getppid() != self._parent:
                 return False
-        return not ends or self._control not in ready
+        return not ends or control not in ready
 
     def _follow(self, pid: int) -> tuple[int, bool]:
         """Wait for the end of a run, and end what it started; leave if the parent is gone."""
@@ -102,14 +103,20 @@ class Server:
         if not is_wanted:
             os.kill(pid, signal.SIGKILL)
         status = os.waitpid(pid, 0)[1]
-        if os.getpid() == 1:  # in namespaces of its own: every other process is of this run
+        is_clean = True
+        if os.getpid() == 1:  # in separate namespaces: every other process, and every file here, is of this run
             with contextlib.suppress(ProcessLookupError, ChildProcessError):
                 os.kill(-1, signal.SIGKILL)
                 while True:
                     os.waitpid(-1, 0)
+            try:
+                for name in os.listdir():
+                    os.unlink(name)
+            except OSError:
+                is_clean = False
         if not is_wanted:
             self._leave()
-        return status, os.getpid() != 1 or _remove_files()
+        return status, is_clean
 
     def _end(self, pid: int) -> int:
         if pid not in self._workers:
@@ -129,16 +136,6 @@ def _lead(pid: int) -> None:
     """Give a worker its own process group; server and worker both do it, as neither knows which runs first."""
     with contextlib.suppress(PermissionError, ProcessLookupError):  # it has ended, or has been told already
         os.setpgid(pid, 0)
-
-
-def _remove_files() -> bool:
-    """Remove the files of a run; False when it left anything else."""
-    try:
-        for name in os.listdir():
-            os.unlink(name)
-    except OSError:
-        return False
-    return True
 
 
 def main(boot: dict[str, Any]) -> None:

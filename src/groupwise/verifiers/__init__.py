@@ -54,7 +54,7 @@ def make_verifier(section: VerifierConfig | Mapping[str, Any] | str) -> Verifier
         verifier = ComposedVerifier(main, config, others)
     else:
         verifier = VERIFIERS.find(config.kind)(config)
-    return StepVerifier(verifier, config) if config.steps == "equations" else verifier
+    return StepVerifier(config, verifier) if config.steps == "equations" else verifier
 
 
 __all__ = [

@@ -39,7 +39,7 @@ def judge(request: dict[str, Any]) -> dict[str, Any]:
     try:
         return _call(function, request["arguments"], request["count"], Path(file))
     finally:
-        if os.getpid() != worker:  # the function forked, and this is the child: nobody waits for its answer
+        if os.getpid() != worker:  # the function forked, and this is the child: its answer is not wanted
             os._exit(0)
 
 
@@ -110,7 +110,18 @@ def _as_json(value: Any) -> dict[str, Any]:
     if value is None:
         return {}
     if isinstance(value, Verdict):
-        return _verdict(value)
+        try:
+            outcome = Outcome(value.outcome)
+            steps = [StepReward(int(end), _number(reward, value)) for end, reward in value.steps]
+            parts = _parts(value.parts) if outcome.judged else {}
+            measures = {str(name): _number(measure, value) for name, measure in value.measures.items()}
+        except (TypeError, AttributeError) as error:
+            raise ValueError(f"an incomplete Verdict ({error})") from None
+        answer = None if value.answer is None else str(value.answer)
+        return {
+            "parts": parts, "outcome": outcome, "evidence": str(value.evidence), "answer": answer,
+            "measures": measures, "steps": steps,
+        }  # fmt: skip
     if not isinstance(value, Mapping):
         return {"parts": {"reward": _number(value, value)}}
     if not 1 <= len(value) <= MAX_PARTS:
@@ -134,18 +145,3 @@ def _number(value: Any, result: Any) -> float:
 
 def _quote(value: Any) -> str:
     return f"{value!r:.100} (a {type(value).__name__})"
-
-
-def _verdict(value: Verdict) -> dict[str, Any]:
-    try:
-        outcome = Outcome(value.outcome)
-        steps = [StepReward(int(end), _number(reward, value)) for end, reward in value.steps]
-        parts = _parts(value.parts) if outcome.judged else {}
-        measures = {str(name): _number(measure, value) for name, measure in value.measures.items()}
-    except (TypeError, AttributeError) as error:
-        raise ValueError(f"an incomplete Verdict ({error})") from None
-    answer = None if value.answer is None else str(value.answer)
-    return {
-        "parts": parts, "outcome": outcome, "evidence": str(value.evidence), "answer": answer, "measures": measures,
-        "steps": steps,
-    }  # fmt: skip

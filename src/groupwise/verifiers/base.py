@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
@@ -270,3 +271,39 @@ class Verifier(Closing, ABC):
     def start(self) -> None:
         """Prepare what the first verdict would otherwise wait for."""
         return  # most verifiers wait for nothing
+
+
+class WrappedVerifier(Verifier):
+    """A verifier around a main one and, perhaps, others; all but the verdicts is as the main one has it."""
+
+    def __init__(self, config: VerifierConfig, main: Verifier, others: Sequence[Verifier] = ()) -> None:
+        super().__init__(config)
+        self._main, self._all = main, (main, *others)
+
+    @property
+    def accepts_references(self) -> bool:  # type: ignore[override]
+        return self._main.accepts_references
+
+    @property
+    def name(self) -> str:
+        return self._main.name
+
+    @property
+    def repeatable(self) -> bool:
+        return all(verifier.repeatable for verifier in self._all)
+
+    def check(self, problems: Sequence[Problem], template: Asks) -> None:
+        for verifier in self._all:
+            verifier.check(problems, template)
+
+    def explain(self, problem: Problem, text: str, verdict: Verdict) -> list[str]:
+        return self._main.explain(problem, text, verdict)
+
+    def start(self) -> None:
+        for verifier in self._all:
+            verifier.start()
+
+    def close(self) -> None:
+        with ExitStack() as stack:
+            for verifier in self._all:
+                stack.callback(verifier.close)

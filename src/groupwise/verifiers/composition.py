@@ -7,22 +7,21 @@ If a second verifier fails, that failure is the verdict; it never counts as zero
 
 import ast
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from groupwise.config.places import Place
-from groupwise.types import Outcome, Problem, Verdict
+from groupwise.types import Outcome, Verdict
 from groupwise.verifiers.base import (
-    Asks,
     Part,
     Parts,
     Request,
     StylePart,
     Verifier,
     VerifierConfig,
+    WrappedVerifier,
     format_part,
     refuse_settings,
 )
@@ -71,7 +70,7 @@ def second_verifiers(parts: Parts) -> dict[str, VerifierConfig]:
     return {name: part.verifier for name, part in parts.items() if isinstance(part, VerifierPart)}
 
 
-class ComposedVerifier(Verifier):
+class ComposedVerifier(WrappedVerifier):
     """Wraps a verifier; adds the parts of the configuration to its verdicts.
 
     `others` holds the second verifiers by part name; their reward, 0 to 1, is their opinion. All that is earned is in
@@ -80,21 +79,8 @@ class ComposedVerifier(Verifier):
     """
 
     def __init__(self, main: Verifier, config: VerifierConfig, others: Mapping[str, Verifier]) -> None:
-        super().__init__(config)
-        self._main, self._others = main, others
-        self._format = format_part(config.parts)
-
-    @property
-    def accepts_references(self) -> bool:  # type: ignore[override]
-        return self._main.accepts_references
-
-    @property
-    def name(self) -> str:
-        return self._main.name
-
-    @property
-    def repeatable(self) -> bool:
-        return all(verifier.repeatable for verifier in (self._main, *self._others.values()))
+        super().__init__(config, main, list(others.values()))
+        self._others, self._format = others, format_part(config.parts)
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
         main_verdicts = [self._refuse_collision(verdict) for verdict in self._main.verify_many(requests)]
@@ -103,22 +89,6 @@ class ComposedVerifier(Verifier):
         verdicts = [self._add_styles(request, verdict) for request, verdict in zip(requests, verdicts, strict=True)]
         verdicts = self._ask(requests, verdicts, outcomes, decide=False)
         return [self._cap(verdict) for verdict in verdicts]
-
-    def check(self, problems: Sequence[Problem], template: Asks) -> None:
-        for verifier in (self._main, *self._others.values()):
-            verifier.check(problems, template)
-
-    def explain(self, problem: Problem, text: str, verdict: Verdict) -> list[str]:
-        return self._main.explain(problem, text, verdict)
-
-    def start(self) -> None:
-        for verifier in (self._main, *self._others.values()):
-            verifier.start()
-
-    def close(self) -> None:
-        with ExitStack() as stack:
-            for verifier in (self._main, *self._others.values()):
-                stack.callback(verifier.close)
 
     def _ask(
         self, requests: Sequence[Request], verdicts: Sequence[Verdict], outcomes: Sequence[Outcome], *, decide: bool

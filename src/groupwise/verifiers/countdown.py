@@ -40,31 +40,31 @@ class CountdownVerifier(Verifier):
 
     def _judge(self, problem: Problem, text: str) -> Verdict:
         extraction = extract(text, self.config.extraction)
-        if extraction.answer is None:
-            return verdict(Finding(Outcome.UNPARSABLE, extraction.reason), self.config, tags_right=False)
-        return verdict(_find(problem, extraction.answer), self.config, tags_right=extraction.tags_right)
+        finding = Finding(Outcome.UNPARSABLE, extraction.reason)
+        if extraction.answer is not None:
+            finding = self._find(problem, extraction.answer)
+        return verdict(finding, self.config, tags_right=extraction.tags_right)
 
-
-def _find(problem: Problem, answer: str) -> Finding:
-    try:
-        numbers, target = [int(number) for number in problem.data["numbers"]], int(problem.data["target"])
-    except (KeyError, TypeError, ValueError) as error:
-        return Finding(Outcome.CRASHED, f"problem {problem.id} has no usable numbers and target: {error!r}")
-    try:
-        tokens, tail = read(answer)
-        value, terms = evaluate(tokens)
-    except _UnreadableError as error:
-        return Finding(Outcome.UNPARSABLE, str(error))
-    fault = ""
-    if Counter(terms) != Counter(numbers):
-        fault = f"it uses {sorted(terms)}, but each of {sorted(numbers)} must be used exactly once"
-    elif value is None:
-        fault = "it divides by zero"
-    elif value != target:
-        fault = f"it equals {value}, not {target}"
-    elif tail not in (None, target):
-        fault = f"it claims to equal {tail}, not {target}"
-    return Finding(Outcome.WRONG if fault else Outcome.CORRECT, fault or f"it equals {target}", "".join(tokens))
+    def _find(self, problem: Problem, answer: str) -> Finding:
+        try:
+            numbers, target = [int(number) for number in problem.data["numbers"]], int(problem.data["target"])
+        except (KeyError, TypeError, ValueError) as error:
+            return Finding(Outcome.CRASHED, f"problem {problem.id} has no usable numbers and target: {error!r}")
+        try:
+            tokens, tail = read(answer)
+            value, terms = evaluate(tokens)
+        except _UnreadableError as error:
+            return Finding(Outcome.UNPARSABLE, str(error))
+        fault = ""
+        if Counter(terms) != Counter(numbers):
+            fault = f"it uses {sorted(terms)}, but each of {sorted(numbers)} must be used exactly once"
+        elif value is None:
+            fault = "it divides by zero"
+        elif value != target:
+            fault = f"it equals {value}, not {target}"
+        elif tail not in (None, target):
+            fault = f"it claims to equal {tail}, not {target}"
+        return Finding(Outcome.WRONG if fault else Outcome.CORRECT, fault or f"it equals {target}", "".join(tokens))
 
 
 def read(answer: str) -> tuple[list[str], int | None]:

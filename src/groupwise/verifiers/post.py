@@ -1,7 +1,7 @@
 """One POST over HTTP or HTTPS, bounded in time and in bytes.
 
 The standard library suffices: `http.client` follows no redirect (the key would travel with it), ignores proxy
-variables, and lets us put our own reader under the response, which is what bounds a server that drips or floods. The
+variables, and lets a reader of ours stand under the response, which is what bounds a server that drips or floods. The
 timeouts of the usual clients (httpx, requests) apply to one read, not to the whole reply.
 """
 

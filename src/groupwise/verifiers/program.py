@@ -74,11 +74,10 @@ class ProgramVerifier(Verifier):
         ]
         printed = [i for i, result in enumerate(results) if result.outcome is Outcome.NONE]
         texts = ["\\boxed{" + str(results[i].answer) + "}" for i in printed]
-        asked = [requests[i]._replace(text=text, prefill="") for i, text in zip(printed, texts, strict=True)]
-        for i, found in zip(printed, self._judge.verify_many(asked) if asked else (), strict=True):
-            results[i] = Finding(
-                found.outcome, f"the program printed {results[i].answer!r}: {found.evidence}", found.answer
-            )
+        boxed = [requests[i]._replace(text=text, prefill="") for i, text in zip(printed, texts, strict=True)]
+        for i, judged in zip(printed, self._judge.verify_many(boxed) if boxed else (), strict=True):
+            evidence = f"the program printed {results[i].answer!r}: {judged.evidence}"
+            results[i] = Finding(judged.outcome, evidence, judged.answer)
         return [verdict(result, self.config, tags_right=False) for result in results]
 
     def _run(self, sources: Sequence[str]) -> list[RunResult]:

@@ -31,6 +31,10 @@ OWN = ("completion", "reference", "question", "prompt", "id", "difficulty", "lan
 """Arguments that every problem has."""
 
 
+MEMORY_BYTES = 16 << 30
+"""Address space of one worker process; the function may import large libraries."""
+
+
 class PythonConfig(WorkersConfig):
     """Settings for the values of a user's function."""
 
@@ -38,8 +42,6 @@ class PythonConfig(WorkersConfig):
     """A reward above this counts as a correct answer: in pass@k, in majority votes and for gates."""
     repeatable: bool = True
     """True when equal completions always get equal values; `false` switches off repeated checks of a few."""
-    memory_gb: float = Field(default=16.0, gt=0, allow_inf_nan=False)
-    """Address space of one worker process in GiB; the function may import large libraries."""
 
     @model_validator(mode="after")
     def _check_pay(self) -> Self:
@@ -74,7 +76,7 @@ class PythonVerifier(Verifier):
         super().__init__(config or PythonConfig(kind=str(self.place)))
         self._request = {"place": [str(self.place.file.resolve()), self.place.name, self.place.module]}
         self._pool = WorkerPool(
-            "groupwise.verifiers._python:judge", self.config.num_workers, int(self.config.memory_gb * 2**30),
+            "groupwise.verifiers._python:judge", self.config.num_workers, MEMORY_BYTES,
             prepare=self._request, inherit=True,
         )  # fmt: skip
         self._template: Asks | None = None

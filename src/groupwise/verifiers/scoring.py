@@ -30,7 +30,7 @@ def score(groups: Sequence[Group], verifier: Verifier, max_tokens: int | None = 
     if len(verdicts) != len(completions):
         raise VerifierError(f"the verifier returned {len(verdicts)} verdicts for {len(completions)} completions")
     pairs = zip(completions, verdicts, strict=True)
-    remaining = iter([by_calls(own.finish_reason, own.calls, verdict) for (_, own), verdict in pairs])
+    remaining = iter([by_calls(sample.finish_reason, sample.calls, verdict) for (_, sample), verdict in pairs])
     return [ScoredGroup(group, tuple(next(remaining) for _ in group.completions)) for group in groups]
 
 
@@ -76,8 +76,8 @@ def spot_check(scored: Sequence[ScoredGroup], verifier: Verifier, max_tokens: in
     for index in permutation(len(rows), "spot check", *parts)[: SPOT_CHECKS if verifier.repeatable else 0]:
         group, sample, verdict = rows[index]
         completion = group.completions[sample]
-        found = verifier.verify_many([_request(group, completion, max_tokens)])[0]
-        repeat = by_calls(completion.finish_reason, completion.calls, found)
+        repeat = verifier.verify_many([_request(group, completion, max_tokens)])[0]
+        repeat = by_calls(completion.finish_reason, completion.calls, repeat)
         if not (repeat.outcome.failed or verdict.outcome.failed) and repeat.parts != verdict.parts:
             raise InvariantError(
                 f"completion {sample} of problem {group.prompt.problem.id} was judged {verdict.outcome} "
@@ -137,7 +137,7 @@ def _verdicts(scored: Sequence[ScoredGroup]) -> list[Verdict]:
 
 
 CLOSE_S = 1.0
-"""Seconds that closing waits for the verdicts in progress; the thread then ends by itself, or with the process."""
+"""Seconds that closing waits for the verdicts in progress; the thread then ends when it can, or with the process."""
 
 
 class OverlappedScoring:

@@ -15,8 +15,8 @@ from typing import Annotated
 from pydantic import AfterValidator
 
 from groupwise.errors import ConfigError
-from groupwise.types import Problem, StepReward, Verdict
-from groupwise.verifiers.base import Asks, Request, Verifier, VerifierConfig
+from groupwise.types import StepReward, Verdict
+from groupwise.verifiers.base import Request, WrappedVerifier
 
 NUMBER = r"[0-9]{1,12}(?:\.[0-9]{1,12})?"
 _TERM = rf"\(?\s*{NUMBER}\s*\)?"
@@ -88,7 +88,7 @@ def inner_ends(text: str, step: str) -> list[int]:
 
     What is an end here stays one whatever follows, so a baseline that is read there knows nothing of the next step;
     only `equation` cannot have that, whose ends are those of the whole text. The end of the text is not among them
-    unless a step ends there. White space behind the last boundary is a step of its own.
+    unless a step ends there. White space behind the last boundary is a separate step.
 
     >>> inner_ends("45×7=315. 300+15=314. ", "sentence"), inner_ends("a\n\n\nb", r"\n\n+")
     ([10, 22], [3])
@@ -100,7 +100,7 @@ def inner_ends(text: str, step: str) -> list[int]:
     for read in range(1, len(reasoning) + 1):
         match = pattern.search(reasoning, last, read)
         if match and match.end() > last and len(ends) < MAX_STEPS:
-            last = read  # behind the match where it looks ahead: nobody knew of it before
+            last = read  # behind the match where it looks ahead: it was not known before
             ends.append(last)
     return ends
 
@@ -148,24 +148,8 @@ _TOKEN = re.compile(rf"{NUMBER}|[-+*/()]")
 _SPELLINGS = str.maketrans({"−": "-", "×": "*", "·": "*", "÷": "/"})
 
 
-class StepVerifier(Verifier):
+class StepVerifier(WrappedVerifier):
     """Wraps a verifier and adds `Verdict.steps`: 1 for a true equation, 0 for a false one."""
-
-    def __init__(self, main: Verifier, config: VerifierConfig) -> None:
-        super().__init__(config)
-        self._main = main
-
-    @property
-    def accepts_references(self) -> bool:  # type: ignore[override]
-        return self._main.accepts_references
-
-    @property
-    def name(self) -> str:
-        return self._main.name
-
-    @property
-    def repeatable(self) -> bool:
-        return self._main.repeatable
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
         verdicts = self._main.verify_many(requests)
@@ -174,18 +158,6 @@ class StepVerifier(Verifier):
                 answer = StepReward(len(request.text), verdict.reward)
                 verdicts[index] = replace(verdict, steps=(*equation_steps(request.text), answer))
         return verdicts
-
-    def check(self, problems: Sequence[Problem], template: Asks) -> None:
-        self._main.check(problems, template)
-
-    def explain(self, problem: Problem, text: str, verdict: Verdict) -> list[str]:
-        return self._main.explain(problem, text, verdict)
-
-    def start(self) -> None:
-        self._main.start()
-
-    def close(self) -> None:
-        self._main.close()
 
 
 def equation_steps(text: str) -> list[StepReward]:

@@ -112,7 +112,7 @@ def judge_working(problem: Problem, text: str, verdict: Verdict, step: str = "eq
         step: how the text is cut (`verifiers.steps`).
 
     Raises:
-        ValueError: the problem has no plan, or nobody judged the completion.
+        ValueError: the problem has no plan, or the completion was not judged.
     """
     if any(key not in problem.data for key in PLANNED):
         raise ValueError(f"problem {problem.id} has no plan (data {sorted(problem.data)}): exact labels need one")

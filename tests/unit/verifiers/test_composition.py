@@ -178,7 +178,7 @@ def test_a_closed_gate_asks_nobody() -> None:
 
 def test_starting_starts_every_verifier() -> None:
     main, other = Scripted({}), Scripted({})
-    StepVerifier(ComposedVerifier(main, second(), {"second": other}), second()).start()
+    StepVerifier(second(), ComposedVerifier(main, second(), {"second": other})).start()
     assert main.is_started
     assert other.is_started
 

@@ -301,3 +301,9 @@ def test_what_it_pays_is_its_own_affair(folder: Path) -> None:
         ValueError, match=r"verifier\.correct_reward = 2.0 has no effect here: .*mine.py:reward says itself"
     ):
         verifier(folder, "mine.py:reward", correct_reward=2.0)
+
+
+@pytest.mark.parametrize(("above", "outcome"), [(0.7, Outcome.CORRECT), (0.75, Outcome.WRONG)])
+def test_a_reward_above_the_bound_is_correct(folder: Path, above: float, outcome: Outcome) -> None:
+    with verifier(folder, "mine.py:reward", correct_above=above) as function:
+        assert function.verify(PROBLEM, "decimal").outcome is outcome

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from groupwise.types import Outcome, Verdict
 from groupwise.verifiers.base import Finding, Request, Verifier, VerifierConfig, verdict
 from groupwise.verifiers.extraction import after_thinking, thought_once
-from groupwise.verifiers.judge.config import JudgeConfig, Mode, render
+from groupwise.verifiers.judge.config import ACCEPTED_SHARE, JudgeConfig, Mode, render
 from groupwise.verifiers.judge.endpoint import Endpoint, Failure, Opinion
 
 _LABEL = {"correctness": "VERDICT:", "rubric": "SCORE:"}
@@ -73,8 +73,8 @@ class JudgeVerifier(Verifier):
         share, evidence = rule(reply, judge.mode)
         if share is None:
             return Verdict(Outcome.CRASHED, {}, f"the judge cannot judge: {evidence}", measures={"cannot_judge": 1.0})
-        threshold = 1.0 if judge.mode == "correctness" else judge.accept_score / 10
-        finding = Finding(Outcome.CORRECT if share >= threshold else Outcome.WRONG, f"the judge: {evidence}")
+        outcome = Outcome.CORRECT if share >= ACCEPTED_SHARE[judge.mode] else Outcome.WRONG
+        finding = Finding(outcome, f"the judge: {evidence}")
         result = verdict(finding, self.config, tags_right=thought_once(text) and bool(_answer(text)))
         if judge.mode == "correctness":
             return replace(result, measures={"cannot_judge": 0.0})
@@ -97,7 +97,7 @@ class Ruling(NamedTuple):
 def rule(opinion: Opinion, mode: Mode) -> Ruling:
     """The verdict in an opinion. A judge's own `<think>` part does not count."""
     if opinion.finish_reason != "stop":
-        return Ruling(None, f"its reply did not end by itself but with {opinion.finish_reason[:40]!r}")
+        return Ruling(None, f"its reply did not end with a stop but with {opinion.finish_reason[:40]!r}")
     text = after_thinking(opinion.content)
     *reasons, last_line = (text or "").strip().split("\n")
     verdict_lines = [line for line in (*reasons, last_line) if line.strip().startswith(_LABEL[mode])]

@@ -18,6 +18,8 @@ from groupwise.config import Section
 from groupwise.types import Problem
 
 Mode = Literal["correctness", "rubric"]
+ACCEPTED_SHARE = {"correctness": 1.0, "rubric": 0.5}
+"""Lowest share of the best opinion whose outcome is `correct`; a rubric's reward is the share either way."""
 
 PROMPT = """\
 Question:
@@ -55,8 +57,6 @@ class JudgeConfig(Section):
     mode: Mode = "correctness"
     """`correctness`: CORRECT or WRONG, paid like any verifier's. `rubric`: a score of 0 to 10; the reward part `rubric`
     is `correct_reward` times a tenth of it."""
-    accept_score: int = Field(default=5, ge=1, le=10)
-    """Lowest rubric score whose outcome is `correct`. For statistics: the reward is the score's share either way."""
     see: Literal["answer", "completion"] = "answer"
     """The text shown to the judge: `answer` (what follows the last `</think>`) or the whole `completion`."""
     prompt: str = PROMPT

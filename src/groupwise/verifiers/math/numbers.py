@@ -109,18 +109,14 @@ def _is_decimal_comma(text: str) -> bool:
 def _rounds_to(decimal: Number, fraction: Number, decimals: int) -> bool:
     if decimal.places is None or fraction.places is not None or decimal.places < decimals or decimal.percent:
         return False
-    if fraction.percent or _terminates(fraction.value):
-        return False
-    error = abs(fraction.value - decimal.value) * 10**decimal.places
-    return error <= Fraction(1, 2) or (error < 1 and abs(decimal.value) < abs(fraction.value))
-
-
-def _terminates(value: Fraction) -> bool:
-    denominator = value.denominator
+    denominator = fraction.value.denominator
     for prime in (2, 5):
         while denominator % prime == 0:
             denominator //= prime
-    return denominator == 1
+    if fraction.percent or denominator == 1:  # it has a finite decimal form
+        return False
+    error = abs(fraction.value - decimal.value) * 10**decimal.places
+    return error <= Fraction(1, 2) or (error < 1 and abs(decimal.value) < abs(fraction.value))
 
 
 def _magnitude(match: re.Match[str]) -> Fraction | None:

@@ -135,12 +135,8 @@ def _split_trailing(text: str) -> tuple[str, str] | None:
     words = words[: suffix.start()] if suffix else words
     if re.search(r"[0-9\\]", words) or not words or _NO_UNITS & set(words.split()):
         return None
-    return text[: match.start()].strip(), _key(words, power.strip(" ^{}"))
-
-
-def _key(words: str, power: str) -> str:
-    """One key for the spellings of a unit: `square centimeters` is `cm^2`, `miles per hour` is `mph`."""
-    tokens = []
+    # one key for the spellings of a unit: `square centimeters` is `cm^2`, `miles per hour` is `mph`
+    power, tokens = power.strip(" ^{}"), []
     for word in words.replace(" per ", " / ").replace(".", "").replace("/", " / ").split():
         power = _POWERS.get(word, power)
         if word not in _POWERS:
@@ -148,4 +144,4 @@ def _key(words: str, power: str) -> str:
             tokens.append(_CANONICAL.get(word) or _CANONICAL.get(singular) or singular)
     key = "".join(tokens) if "/" in tokens else " ".join(tokens)
     key = _CANONICAL.get(key, key)
-    return "" if key == "unit" else key + (f"^{power}" if power else "")
+    return text[: match.start()].strip(), "" if key == "unit" else key + (f"^{power}" if power else "")

@@ -269,18 +269,15 @@ def _real_set(expression: Any) -> tuple[Any, Any] | None:
             return None
         return parts[0][0], Intersection(*(part[1] for part in parts if part), evaluate=False)  # type: ignore[index]
     if isinstance(expression, Relational):
-        return _solution(expression)
+        kind, unknown, bound = type(expression), expression.lhs, expression.rhs
+        if not unknown.free_symbols and kind in _FLIPPED:
+            kind, unknown, bound = _FLIPPED[kind], bound, unknown
+        if not isinstance(bound, Expr) or bound.free_symbols or not (unknown.is_Symbol or unknown.is_Function):
+            return None
+        is_plain = kind in _RELATIONS and unknown.func.__name__ != "Abs"
+        return (unknown, _solution_set(kind, [bound])) if is_plain else None
     is_set = isinstance(expression, Interval | FiniteSet | Union | Intersection | Complement)
     return (None, expression) if is_set or expression in (S.Reals, S.EmptySet) else None
-
-
-def _solution(relation: Relational) -> tuple[Any, Any] | None:
-    kind, unknown, bound = type(relation), relation.lhs, relation.rhs
-    if not unknown.free_symbols and kind in _FLIPPED:
-        kind, unknown, bound = _FLIPPED[kind], bound, unknown
-    if not isinstance(bound, Expr) or bound.free_symbols or not (unknown.is_Symbol or unknown.is_Function):
-        return None
-    return (unknown, _solution_set(kind, [bound])) if kind in _RELATIONS and unknown.func.__name__ != "Abs" else None
 
 
 def _ends(part: Any) -> Iterator[Any]:

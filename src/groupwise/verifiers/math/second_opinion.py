@@ -207,7 +207,13 @@ class _Reader:
             return base + self._proper_fraction()
         while self._peek() in ("^", "!"):
             if self._take() == "^":
-                base = _raise(base, self._argument())
+                exponent = self._argument()
+                if abs(exponent) > _LARGEST_EXPONENT:
+                    raise _UnknownError
+                is_integer = mpmath.isint(exponent)
+                if not is_integer and (mpmath.im(base) or base < 0):
+                    raise ValueError
+                base = base ** (int(exponent) if is_integer else exponent)
             elif mpmath.isint(base) and 0 <= base <= _LARGEST_EXPONENT:
                 base = mpmath.factorial(base)
             else:
@@ -273,12 +279,3 @@ class _Reader:
         chance = zlib.adler32(f"{self._point}/{name}/second".encode()) * 2654435761 % 2**32
         sign = -1 if self._point == 4 and chance % 2 else 1
         return sign * (mpmath.mpf(chance) / 2**32 * 3 + mpmath.mpf(1) / 3)
-
-
-def _raise(base: Any, exponent: Any) -> Any:
-    if abs(exponent) > _LARGEST_EXPONENT:
-        raise _UnknownError
-    is_whole = mpmath.isint(exponent)
-    if not is_whole and (mpmath.im(base) or base < 0):
-        raise ValueError
-    return base ** (int(exponent) if is_whole else exponent)

@@ -218,7 +218,7 @@ def _read_equation(text: str) -> Node | None:
 
 
 def _describes(text: str) -> bool:
-    r"""True for what names a quantity (`\frac{AB}{CD}`, `m + n`, `\sin A`), which nobody would solve for its letters.
+    r"""True for what names a quantity (`\frac{AB}{CD}`, `m + n`, `\sin A`), not an equation to solve.
 
     `x + 1` and a line's `2x + 3y` do not: a single letter can be solved for, and x, y, z are coordinates.
     """
@@ -228,7 +228,7 @@ def _describes(text: str) -> bool:
 
 
 def _read_rows(text: str) -> Node | None:
-    r"""The lines of `\begin{cases}` and the like, where each is an equation or a value by itself."""
+    r"""The lines of `\begin{cases}` and the like, where each is an equation or a value."""
     match = _ROWS.fullmatch(text)
     if match is None:
         return None

@@ -73,7 +73,14 @@ def judge(request: dict[str, Any]) -> dict[str, str]:
     """
     reference, answer = request["reference"], request.get("answer")
     if answer is None:
-        return _check_reference(reference)
+        if not is_real_set(reference):
+            for leaf in leaves(read(declared(reference).core)):
+                try:
+                    if not is_plain(leaf):
+                        parse(split_unit(leaf)[0], True, False)
+                except Exception as error:  # whatever the grammar raises
+                    return _reply("unparsable", f"{leaf!r}: {one_line(error)}")
+        return _reply("correct", "it can be read")
     decimals = request.get("decimals", DECIMALS)
     try:
         is_same = equivalent(reference, answer, partial(_same, decimals=decimals), _same_wholes, decimals)
@@ -88,17 +95,6 @@ def judge(request: dict[str, Any]) -> dict[str, str]:
     return _reply(
         "correct" if is_same else "wrong", f"{answer!r} {'equals' if is_same else 'differs from'} {reference!r}"
     )
-
-
-def _check_reference(reference: str) -> dict[str, str]:
-    if not is_real_set(reference):
-        for leaf in leaves(read(declared(reference).core)):
-            if not is_plain(leaf):
-                try:
-                    parse(split_unit(leaf)[0], True, False)
-                except Exception as error:  # whatever the grammar raises
-                    return _reply("unparsable", f"{leaf!r}: {one_line(error)}")
-    return _reply("correct", "it can be read")
 
 
 def warm_up() -> None:

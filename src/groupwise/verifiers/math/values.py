@@ -1,9 +1,9 @@
 """Expressions compared by their values at fixed points of their letters, with digits enough for any difference.
 
-Two expressions that agree at every point to many digits are equal, up to a chance nobody can use: an identity that
-fails somewhere fails almost everywhere. Letters take positive and negative values, whole numbers among them; a point
-outside the domain (a root of a negative number, a pole) is skipped. Formulas of whole numbers (floors, factorials,
-powers of -1) are compared at whole numbers only.
+Two expressions that agree at every point to many digits are equal, up to a chance that cannot be exploited: an
+identity that fails somewhere fails almost everywhere. Letters take positive and negative values, whole numbers among
+them; a point outside the domain (a root of a negative number, a pole) is skipped. Formulas of whole numbers (floors,
+factorials, powers of -1) are compared at whole numbers only.
 
 `digits` bounds the decimal digits of all numbers in two expressions (`guards.size`). A difference then shows relative
 to the larger value within that many digits, and a value that is not zero lies above that many zeros: 30 digits more

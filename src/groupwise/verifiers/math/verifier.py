@@ -21,7 +21,7 @@ from groupwise.verifiers.math.guards import MAX_SIZE, refusal, restates, size, t
 from groupwise.verifiers.math.normalise import compact, normalise, read_reference
 from groupwise.verifiers.math.numbers import DECIMALS, parse_number
 from groupwise.verifiers.math.plain import is_plain, same_plainly, split_unit
-from groupwise.verifiers.workers import Reply, WorkerPool
+from groupwise.verifiers.workers import WorkerPool
 
 MAX_CACHED = 100_000
 
@@ -112,9 +112,16 @@ class MathVerifier(ComparingVerifier):
         open_pairs = sorted(set(pairs) - findings.keys())
         requests = [{**pair._asdict(), "decimals": self.config.decimals} for pair in open_pairs]
         replies = self._pool.map(requests, self.config.timeout_s)
-        new_findings = {pair: _finding(pair.answer, reply) for pair, reply in zip(open_pairs, replies, strict=True)}
-        self._remember(new_findings)
-        return findings | new_findings
+        for pair, reply in zip(open_pairs, replies, strict=True):
+            outcome = Outcome(reply.status if reply.status != "ok" else reply.value["outcome"])
+            evidence = f"{pair.answer[:200]!r}: {reply.evidence}" if reply.status != "ok" else reply.value["evidence"]
+            answer = None if outcome is Outcome.UNPARSABLE else compact(pair.answer)
+            findings[pair] = Finding(outcome, evidence, answer)
+            if outcome.judged:  # a timeout may be the machine's fault, so failures are tried again
+                self._cache[pair] = findings[pair]
+        while len(self._cache) > MAX_CACHED:
+            self._cache.popitem(last=False)
+        return findings
 
     def check(self, problems: Sequence[Problem], template: Asks) -> None:
         """Warn about reference answers that cannot be read: faults of the data, found before training starts."""
@@ -138,12 +145,6 @@ class MathVerifier(ComparingVerifier):
             if reply.status != "ok" or reply.value["outcome"] != Outcome.CORRECT
         }
         return [(problem, reasons[text]) for problem, text in references if text in reasons]
-
-    def _remember(self, findings: dict[Pair, Finding]) -> None:
-        # a timeout may be the machine's fault, so failures are tried again
-        self._cache.update({pair: finding for pair, finding in findings.items() if finding.outcome.judged})
-        while len(self._cache) > MAX_CACHED:
-            self._cache.popitem(last=False)
 
     def start(self) -> None:
         self._pool.start()
@@ -213,10 +214,3 @@ def _guard(pair: Pair) -> Step:
 def _wrong(pair: Pair, reason: str) -> Step:
     finding = Finding(Outcome.WRONG, f"{pair.answer[:200]!r}: {reason}", compact(pair.answer))
     return Step("guards before parsing", pair, finding)
-
-
-def _finding(answer: str, reply: Reply) -> Finding:
-    if reply.status != "ok":
-        return Finding(Outcome(reply.status), f"{answer[:200]!r}: {reply.evidence}", compact(answer))
-    outcome = Outcome(reply.value["outcome"])
-    return Finding(outcome, reply.value["evidence"], None if outcome is Outcome.UNPARSABLE else compact(answer))

@@ -9,7 +9,7 @@ from pydantic import Field
 from groupwise.config import ReadIf, Section
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers.base import ExtractingConfig, Finding, Request, Verifier, verdict
-from groupwise.verifiers.extraction import Extracted, extract
+from groupwise.verifiers.extraction import extract
 from groupwise.verifiers.proofs.natural_deduction import RuleError, UnreadableError
 
 MAX_LENGTH = 20_000
@@ -54,7 +54,14 @@ class ProofVerifier(Verifier):
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
         answers = [extract(request.text, self.config.extraction) for request in requests]
-        proofs = [_read(request.text, answer) for request, answer in zip(requests, answers, strict=True)]
+        proofs: list[str | Finding] = []
+        for request, extraction in zip(requests, answers, strict=True):
+            if extraction.answer is None:
+                proofs.append(Finding(Outcome.UNPARSABLE, extraction.reason))
+                continue
+            proof = unfenced(as_written(request.text, extraction.answer))
+            limit = f"the proof has {len(proof)} characters, at most {MAX_LENGTH} are read"
+            proofs.append(Finding(Outcome.UNPARSABLE, limit) if len(proof) > MAX_LENGTH else proof)
         jobs = [
             (request.problem, proof)
             for request, proof in zip(requests, proofs, strict=True)
@@ -68,7 +75,7 @@ class ProofVerifier(Verifier):
 
 
 class KernelVerifier(ProofVerifier):
-    """Judges in this process with our own kernel: exact, and in time that the proof's size bounds."""
+    """Judges in this process with a kernel of this package: exact, and in time that the proof's size bounds."""
 
     @abstractmethod
     def find(self, problem: Problem, proof: str) -> Finding:
@@ -91,15 +98,6 @@ class KernelVerifier(ProofVerifier):
             return Finding(Outcome.WRONG, str(error), " ".join(proof.split()))
         except Exception as error:  # a fault of ours or of the problem's data is never a wrong answer
             return Finding(Outcome.CRASHED, f"problem {problem.id}: {type(error).__name__}: {error}"[:300])
-
-
-def _read(text: str, extraction: Extracted) -> str | Finding:
-    if extraction.answer is None:
-        return Finding(Outcome.UNPARSABLE, extraction.reason)
-    proof = unfenced(as_written(text, extraction.answer))
-    if len(proof) > MAX_LENGTH:
-        return Finding(Outcome.UNPARSABLE, f"the proof has {len(proof)} characters, at most {MAX_LENGTH} are read")
-    return proof
 
 
 def as_written(text: str, answer: str) -> str:

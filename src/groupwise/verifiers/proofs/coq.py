@@ -3,7 +3,7 @@
 The statement never comes from the answer, and a proof must pass three fences:
 
 1. the script holds tactics only (`tactics_only`);
-2. between our own `Theorem` and `Qed` it compiles, in a sandbox that ends with the run; only the compiled file leaves;
+2. between our `Theorem` and `Qed` it compiles, in a sandbox that ends with the run; only the compiled file leaves;
 3. in a fresh sandbox, a file of ours states the theorem again before it loads that compiled file, gives the proof
    exactly that type, and `Print Assumptions` says that it rests on nothing.
 """
@@ -93,11 +93,15 @@ class CoqVerifier(ProofVerifier):
         build = f"{_COQC} Answer.v >/dev/null && base64 -w0 Answer.vo"
         answers = [self._program(build, {"Answer.v": _ANSWER.format(**job._asdict())}) for job in jobs]
         results = self._run(answers)
-        checks = [
-            self._program(f"{_COQC} Check.v", _check(job, result))
-            for job, result in zip(jobs, results, strict=True)
-            if _succeeded(result)
-        ]
+        checks = []
+        for job, result in zip(jobs, results, strict=True):
+            if _succeeded(result):
+                source = _CHECK.format(header=job.header, statement=job.statement)
+                try:
+                    answer = base64.b64decode(result.stdout, validate=True)
+                except binascii.Error:
+                    answer = b""  # no compiled file: the check says so
+                checks.append(self._program(f"{_COQC} Check.v", {"Check.v": source, "Answer.vo": answer}))
         check_results = iter(self._run(checks))
         return [
             _judge_check(job, next(check_results)) if _succeeded(result) else self._judge_failure(job, result)
@@ -158,16 +162,8 @@ def _job(problem: Problem, script: str) -> _Job | Finding:
         return Finding(Outcome.WRONG, str(error), script.strip())
 
 
-def _check(job: _Job, result: RunResult) -> dict[str, str | bytes]:
-    try:
-        answer = base64.b64decode(result.stdout, validate=True)
-    except binascii.Error:
-        answer = b""  # no compiled file: the check says so
-    return {"Check.v": _CHECK.format(header=job.header, statement=job.statement), "Answer.vo": answer}
-
-
 def _judge_check(job: _Job, result: RunResult) -> Finding:
-    """The finding from the file that we wrote ourselves; if it does not run to its end, the verifier failed."""
+    """Judge by the run of our check file; if it does not run to its end, the verifier failed."""
     if result.status is Status.TIMEOUT:
         return Finding(Outcome.TIMEOUT, f"the check of the compiled proof: {result.evidence}", job.script.strip())
     if result.status is not Status.EXITED:

@@ -127,13 +127,7 @@ def _words_in(language: str, sentences: Sequence[Sequence[str]]) -> int:
     if language not in LATIN:
         languages = ", ".join(sorted((*SCRIPTS, "zh", "ja", *LATIN)))
         raise ConfigError(f"language consistency cannot tell the language {language!r}; known are {languages}")
-    return sum(
-        len(passage) for passage in _passages(sentences) if _detector().classify(" ".join(passage))[0] == language
-    )
-
-
-def _passages(sentences: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Latin words of successive sentences, MIN_WORDS or more at a time; fewer in total are in no language."""
+    # Latin words of successive sentences, MIN_WORDS or more at a time; fewer in total are in no language
     passages: list[list[str]] = []
     passage: list[str] = []
     for sentence in sentences:
@@ -143,7 +137,7 @@ def _passages(sentences: Sequence[Sequence[str]]) -> list[list[str]]:
             passage = []
     if passages:
         passages[-1] += passage
-    return passages
+    return sum(len(passage) for passage in passages if _detector().classify(" ".join(passage))[0] == language)
 
 
 @lru_cache(maxsize=1)

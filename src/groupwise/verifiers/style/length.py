@@ -78,7 +78,7 @@ class CosineLengthPart(LengthPart):
 
 def _limit(request: Request) -> int:
     if request.max_tokens is None:
-        raise ConfigError("a part measures length, but nobody said how long completions may be (max_tokens)")
+        raise ConfigError("a part measures length, but the limit of completions (max_tokens) is not known")
     return request.max_tokens
 
 

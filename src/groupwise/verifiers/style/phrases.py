@@ -68,7 +68,7 @@ Phrases = dict[str, tuple[Annotated[str, AfterValidator(_is_phrase)], ...]]
 
 
 class PhrasesConfig(Section):
-    """Phrases of your own: regular expressions by language, for example `en = ["hold on"]`."""
+    """Phrases to add: regular expressions by language, for example `en = ["hold on"]`."""
 
     checks: Phrases = Field(default_factory=dict)
     """The completion checks itself."""
@@ -84,7 +84,7 @@ class BehaviourConfig(Section):
     extend: bool = True
     """Your phrases are added to the embedded ones; false: they replace those of the same behaviour and language."""
     patterns: PhrasesConfig = PhrasesConfig()
-    """Phrases of your own."""
+    """Phrases to look for beside the embedded ones, or in their place."""
 
     def phrases(self) -> dict[str, dict[str, tuple[str, ...]]]:
         """Return every phrase that is looked for, by behaviour and language."""

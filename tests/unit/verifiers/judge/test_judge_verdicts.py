@@ -37,7 +37,6 @@ def test_a_rubric_pays_its_share(endpoint: Any, problem: Problem, score: str, ou
         "model": "m",
         "mode": "rubric",
         "prompt": "Is it polite?\n{answer}",
-        "accept_score": 5,
     }
     config = JudgeVerifier.Config.model_validate(
         {"kind": "judge", "correct_reward": 2.0, "format_reward": 0.5, "judge": judge}

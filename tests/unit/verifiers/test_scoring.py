@@ -1,4 +1,4 @@
-"""Overlapped scoring: the verdicts of `score`, early, in order, and never a hang."""
+"""Scoring gives every completion its verdict, also beside sampling, and stops when the verifier fails."""
 
 import threading
 import time
@@ -8,12 +8,116 @@ import numpy as np
 import pytest
 
 from groupwise.errors import InvariantError, VerifierError
-from groupwise.types import Completion, FinishReason, Group, Problem, Prompt, Verdict
-from groupwise.verifiers import OverlappedScoring, Request, Verifier, score
+from groupwise.types import Completion, FinishReason, Group, Outcome, Problem, Prompt, ScoredGroup, Verdict
+from groupwise.verifiers import (
+    OverlappedScoring,
+    Request,
+    Verifier,
+    check_failures,
+    failure_share,
+    make_verifier,
+    part_statistics,
+    score,
+    spot_check,
+)
 from groupwise.verifiers.math import MathVerifier
 
 
-def group(name: str, *texts: str) -> Group:
+def group(problem_id: str, reference: str, texts: Sequence[str], prefill: str = "") -> Group:
+    prompt = Prompt(Problem(problem_id, "q", reference), f"q{prefill}", (1,), prefill)
+    return Group(prompt, tuple(completion(i, text) for i, text in enumerate(texts)), step=0, policy_version=0)
+
+
+def completion(index: int, text: str, finish_reason: FinishReason = FinishReason.STOP) -> Completion:
+    zeros = np.zeros(1, dtype=np.float32)
+    return Completion(index, np.zeros(1, dtype=np.int64), zeros, zeros, finish_reason, text)
+
+
+def test_order_and_prefill() -> None:
+    groups = [
+        group("a", "3", [r"ok</think>\boxed{3}", r"ok</think>\boxed{4}", r"\boxed{3}"], prefill="<think>"),
+        group("b", "5", [r"\boxed{5}", "nothing"]),
+    ]
+    scored = score(groups, MathVerifier())
+    assert [s.group.prompt.problem.id for s in scored] == ["a", "b"]
+    # the third completion never closes the reasoning that the prefill opened
+    assert [[v.outcome.value for v in s.verdicts] for s in scored] == [
+        ["correct", "wrong", "unparsable"], ["correct", "unparsable"],
+    ]  # fmt: skip
+    assert scored[0].rewards == (1.0, 0.0, 0.0)
+    assert failure_share(scored) == 0.0
+
+
+def scored_with(*outcomes: Outcome) -> ScoredGroup:
+    verdicts = tuple(Verdict(outcome, {}, f"evidence of {outcome}") for outcome in outcomes)
+    return ScoredGroup(group("a", "3", [""] * len(outcomes)), verdicts)
+
+
+def test_failures_stop_above_the_share_and_not_at_it() -> None:
+    scored = [scored_with(Outcome.CORRECT, Outcome.WRONG), scored_with(Outcome.TIMEOUT, Outcome.UNPARSABLE)]
+    assert failure_share(scored) == 0.25
+    check_failures(scored, 0.25)
+    said = r"1 of 4 .*1 timeout.*0\.25.*max_failure_share = 0\.2.*evidence of timeout"
+    with pytest.raises(VerifierError, match=said):
+        check_failures(scored, 0.2)
+    check_failures([], 0.0)
+
+
+def test_counts_name_each_kind() -> None:
+    with pytest.raises(VerifierError, match="2 crashed, 1 timeout"):
+        check_failures([scored_with(Outcome.CRASHED, Outcome.TIMEOUT, Outcome.CRASHED)], 0.05)
+
+
+def test_a_verifier_that_loses_a_verdict_is_an_error() -> None:
+    class Lossy(Verifier):
+        def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
+            return []
+
+    with pytest.raises(VerifierError, match="0 verdicts for 1 completions"):
+        score([group("a", "3", ["x"])], Lossy())
+
+
+def test_part_statistics_by_hand() -> None:
+    verdicts = (
+        Verdict(Outcome.CORRECT, {"accuracy": 1.0, "tone": 0.1}, "", measures={"tone": 1.0, "disagreement/judge": 1.0}),
+        Verdict(Outcome.WRONG, {"accuracy": 0.0, "tone": 0.0}, "", measures={"tone": 0.5, "disagreement/judge": 1.0}),
+        Verdict(Outcome.UNPARSABLE, {"accuracy": 0.0, "tone": 0.2}, "", measures={"disagreement/judge": 0.0}),
+        Verdict(Outcome.UNPARSABLE, {"accuracy": 1.0, "tone": 0.1}, ""),
+        Verdict(Outcome.CRASHED, {}, "", measures={"tone": 9.0}),
+    )
+    found = part_statistics([ScoredGroup(group("a", "3", [""] * 5), verdicts)])
+    assert found == pytest.approx({
+        "part/accuracy/mean": 0.5, "part/accuracy/std": 0.5,
+        "part/tone/mean": 0.1, "part/tone/std": 0.1 / 2**0.5,
+        "measure/tone/mean": 0.75, "disagreement/judge": 2.0,
+    })  # fmt: skip
+    assert all(type(value) is float for value in found.values())
+    assert part_statistics([]) == part_statistics([scored_with(Outcome.TIMEOUT)]) == {}
+
+
+def test_requests_say_lengths_limit_and_prefill() -> None:
+    seen: list[Request] = []
+
+    class Watching(MathVerifier):
+        def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
+            seen.extend(requests)
+            return super().verify_many(requests)
+
+    score([group("a", "3", ["x"], prefill="<think>")], Watching(), max_tokens=7)
+    assert seen == [Request(seen[0].problem, "<think>x", 1, 7, False, "<think>")]
+
+
+def test_a_spot_check_sees_verdicts_given_to_the_wrong_completions() -> None:
+    texts = [rf"\boxed{{{number}}}" for number in (3, 4, 3, 5)]
+    verifier = make_verifier("math")
+    scored = score([group("a", "3", texts)], verifier)
+    spot_check(scored, verifier, None, 0)
+    rolled = [ScoredGroup(one.group, (*one.verdicts[1:], one.verdicts[0])) for one in scored]
+    with pytest.raises(InvariantError, match="wrong completions"):
+        spot_check(rolled, verifier, None, 0)
+
+
+def named_group(name: str, *texts: str) -> Group:
     completions = tuple(
         Completion(
             i, np.arange(i + 1), np.zeros(i + 1, np.float32), np.zeros(i + 1, np.float32), FinishReason.STOP, text
@@ -23,7 +127,7 @@ def group(name: str, *texts: str) -> Group:
     return Group(Prompt(Problem(name, "q", "3"), "q", (1,), ""), completions, step=0, policy_version=0)
 
 
-GROUPS = [group(str(i), r"\boxed{3}", rf"\boxed{{{i}}}", "nothing") for i in range(7)]
+GROUPS = [named_group(str(i), r"\boxed{3}", rf"\boxed{{{i}}}", "nothing") for i in range(7)]
 
 
 class Watched(Verifier):
