@@ -55,37 +55,41 @@ class Server:
 
     def __init__(self, control: int) -> None:
         self._control = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, control)
-        self._parent = os.getppid()
+        self._pid, self._parent = os.getpid(), os.getppid()
         self._workers: set[int] = set()
 
     def serve(self) -> list[int]:
         """Obey until the parent is gone; in a forked process, return the descriptors that came with the order."""
         os.write(self._control.fileno(), sys.version.encode())  # `send` is refused in a sandbox
-        while self._wait():
-            order, descriptors, _, _ = socket.recv_fds(self._control, ORDER.size, 4)
-            if not order:
-                break
-            action, pid = ORDER.unpack(order)
-            if action == END:
-                answer = self._end(pid), True
-            else:
-                pid = os.fork()
-                if pid == 0:
-                    self._control.close()
+        try:
+            while self._wait():
+                order, descriptors, _, _ = socket.recv_fds(self._control, ORDER.size, 4)
+                if not order:
+                    break
+                action, pid = ORDER.unpack(order)
+                if action == END:
+                    answer = self._end(pid), True
+                else:
+                    pid = os.fork()
+                    if pid == 0:
+                        self._control.close()
+                        if action == FORK:
+                            _lead(0)
+                        return descriptors
+                    for descriptor in descriptors:
+                        os.close(descriptor)
                     if action == FORK:
-                        _lead(0)
-                    return descriptors
-                for descriptor in descriptors:
-                    os.close(descriptor)
-                if action == FORK:
-                    _lead(pid)
-                    self._workers.add(pid)
-                answer = (pid, True) if action == FORK else self._follow(pid)
-            try:
+                        _lead(pid)
+                        self._workers.add(pid)
+                    answer = (pid, True) if action == FORK else self._follow(pid)
                 os.write(self._control.fileno(), ANSWER.pack(*answer))
-            except OSError:
-                break
-        self._leave()
+        except ConnectionError:  # the parent is gone, perhaps without having read an answer
+            pass
+        finally:
+            if os.getpid() == self._pid:
+                for pid in list(self._workers):
+                    self._end(pid)
+        os._exit(0)
 
     def _wait(self, *ends: int) -> bool:
         """Wait for an order or a descriptor; False when the parent is gone (or, with descriptors, gives an order)."""
@@ -115,7 +119,7 @@ class Server:
             except OSError:
                 is_clean = False
         if not is_wanted:
-            self._leave()
+            os._exit(0)
         return status, is_clean
 
     def _end(self, pid: int) -> int:
@@ -125,11 +129,6 @@ class Server:
         os.killpg(pid, signal.SIGKILL)
         self._workers.discard(pid)
         return os.waitpid(pid, 0)[1]
-
-    def _leave(self) -> NoReturn:
-        for pid in list(self._workers):
-            self._end(pid)
-        os._exit(0)
 
 
 def _lead(pid: int) -> None:

@@ -255,6 +255,32 @@ def test_server_and_workers_die_with_the_parent(target: str, tmp_path: Path) -> 
     assert not any(map(alive, [*pids, *children]))
 
 
+def test_an_answer_that_a_dead_parent_never_read_keeps_nothing_alive(target: str, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent(f"""
+        import os, socket, time
+        from groupwise.sandbox.zygote import FORK, ORDER
+        from groupwise.verifiers.workers import WorkerPool
+        pool = WorkerPool({target!r})
+        idle = pool.call({{"answer": "a"}}, 20.0).value["evidence"].split()[0]
+        channel, output = os.pipe()
+        socket.send_fds(pool._server._control, [ORDER.pack(FORK, 0)], [channel, output])
+        time.sleep(0.5)
+        print(idle, pool._server._process.pid, flush=True)
+        os._exit(0)
+    """)
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    ran = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, env=environment)
+    pids = [int(pid) for pid in ran.stdout.split()]
+    assert len(pids) == 2
+    deadline = time.monotonic() + 20
+    while any(map(alive, pids)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(map(alive, pids))
+
+
 def server(pool: WorkerPool) -> int:
     """The process id of a pool's server, which is started if need be."""
     ask(pool, "warm")
