@@ -110,7 +110,7 @@ class DecodeLayout:
 
     cache: KvCache
     shape: Shape
-    """Of this step; `members` is g, `prompt` is P and `suffix`, this token included, is T."""
+    """Sizes of this step; `members` is g, `prompt` is P and `suffix`, this token included, is T."""
     rows: Tensor
     """(n,) 0 .. n-1"""
     lengths: Tensor
@@ -153,7 +153,7 @@ class DecodeLayout:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a step reads beside weights and cache; arrays are (n,), one entry per live completion."""
+    """Inputs of a decode step beside weights and cache; arrays are (n,), one entry per live completion."""
 
     tokens: NDArray[np.int64]
     """Last token of each completion, whose successor is wanted."""
@@ -172,7 +172,7 @@ class Step:
         return Shape(len(self.tokens), len(counts), int(counts.max()), int(longest_prompt), int(longest))
 
     def fills(self, shape: Shape) -> bool:
-        """Whether every prompt and every completion is as long as the shape."""
+        """True where every prompt and every completion is as long as the shape."""
         ends = ((self.lengths + 1, shape.suffix), (self.prompt_lengths, shape.prompt))
         return len(self.tokens) == shape.rows and all((length == longest).all() for length, longest in ends)
 

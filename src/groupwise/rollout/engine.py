@@ -27,7 +27,7 @@ class Recorded:
     sampled: NDArray[np.bool_]
 
     def result(self, own: NDArray[np.int64]) -> list[int] | None:
-        """What was put in after these tokens of the same completion; None where it went another way."""
+        """Return the tokens of the tool's result after these tokens; None where the completion differs."""
         at = len(own)
         begins = 0 < at < len(self.token_ids) and self.sampled[at - 1] and not self.sampled[at]
         if not begins or not np.array_equal(own, self.token_ids[:at]):
@@ -43,7 +43,7 @@ class Request:
     token_ids: tuple[int, ...]
     keys: tuple[int, ...]
     begun: int = 0
-    """How many of `token_ids`, at their end, are the completion's own: what continues it is drawn at the positions
+    """Number of `token_ids`, at their end, that belong to the completion: what continues it is drawn at the positions
     behind them."""
     max_tokens: int | None = None
     """Most tokens to sample; None: what `sampling.max_tokens` leaves, which counts those that it has begun with."""
@@ -52,8 +52,8 @@ class Request:
     calls: tuple[ToolCall, ...] = ()
     """Calls that the completion's beginning has made."""
     since_result: int = 0
-    """How many of `token_ids`, at their end, the completion has since the last result of a tool: a call may have begun
-    among them."""
+    """Number of `token_ids`, at their end, that the completion has since the last result of a tool: they may hold the
+    beginning of a call."""
     stops: tuple[str, ...] = ()
     """Texts behind which an engine that does not know tools may pause: the completion ends there by `tool_call` and
     waits for nothing. One that cannot samples on."""
@@ -91,7 +91,7 @@ class Sampled:
     """None where the sampler does not measure it."""
     finish_reason: FinishReason
     sampled: NDArray[np.bool_] | None = None
-    """Which tokens were drawn; None: all of them."""
+    """True at tokens that were drawn; None: all of them."""
     calls: tuple[ToolCall, ...] = ()
     """Calls of tools, those of the request included."""
     waits_for: Seen | None = None
@@ -179,12 +179,12 @@ class EngineConfig(KindSection):
 
     @property
     def continues(self) -> bool:
-        """Whether it goes on with a completion that has begun, as one does behind a call."""
+        """True for an engine that continues a completion, as behind a call."""
         return True
 
     @property
     def looks_ahead(self) -> bool:
-        """Whether it samples the next step's completions while this one is trained."""
+        """True for an engine that samples the next step's completions while this one is trained."""
         return False
 
 
@@ -205,7 +205,6 @@ NO_TOOLS = (
     "the engine '{kind}' gives whole completions and cannot go on behind a call, but sampling.tools has {tools}; "
     "allowed with tools is an engine that goes on, such as engine.kind = 'in_process'"
 )
-"""What is said where an engine does not go on."""
 
 
 def make_engine(config: EngineConfig, policy: Policy) -> Engine:

@@ -99,7 +99,6 @@ def _room(request: Request, policy: Policy, config: SamplingConfig, watch: ToolW
 
 
 def _largest(requests: Sequence[Request], config: SamplingConfig, rooms: Sequence[int]) -> Shape:
-    """The largest step that these requests can need."""
     sizes = [len(request.keys) for request in requests]
     rows = min(config.max_live_completions, sum(sizes))
     longest = max((len(request.token_ids) for request in requests), default=0)
@@ -190,11 +189,9 @@ class _LiveBatch:
         self._release()
 
     def _waits(self, requests: NDArray[np.int64] | int) -> NDArray[np.bool_]:
-        """True for requests with completions that are not admitted yet."""
         return np.asarray(self.first[np.asarray(requests) + 1] > self.num_admitted)
 
     def _prefill_new(self, requests: NDArray[np.int64]) -> None:
-        """Give prompts the next slots and run them through the model."""
         self.slot_of[requests] = len(self.slot_request) + np.arange(len(requests))
         self.slot_request = np.concatenate((self.slot_request, requests))
         for chunk in micro_batches(self.prompt_lengths[requests].tolist(), PREFILL_TOKENS):
@@ -228,7 +225,6 @@ class _LiveBatch:
         return torch.from_numpy(array).to(self.policy.device)
 
     def _keep(self, drawn: Drawn, outputs: NDArray[np.int64]) -> None:
-        """Store one drawn token per output."""
         at = (outputs, self.length[outputs])
         # all three in one transfer; a double holds every token id exactly
         self.tokens[at], self.logprobs[at], self.entropy[at] = torch.stack([x.double() for x in drawn]).cpu().numpy()

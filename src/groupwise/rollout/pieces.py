@@ -21,7 +21,7 @@ from groupwise.rollout.tools import ToolSections
 from groupwise.types import CallOutcome, Completion, FinishReason, Group, ToolCall, put_in
 
 Pieces = Sequence[Sampled]
-"""Of one completion, in order. Each has the calls of those before it, too."""
+"""The pieces of one completion, in order. Each has the calls of those before it, too."""
 
 
 def phrase(ids: Sequence[int], calls: tuple[ToolCall, ...] = ()) -> Sampled:
@@ -108,7 +108,7 @@ def length(pieces: Pieces) -> int:
 
 
 def completion_of(index: int, one: Sampled, text: str, own: str | None) -> Completion:
-    """What was sampled, with its text and what of it is the completion's own."""
+    """Return a sampled completion with its text, and the part of the text that counts as its answer."""
     return Completion(
         index, one.token_ids, one.logprobs, one.entropy, one.finish_reason, text, one.drawn, one.calls, own
     )
@@ -139,7 +139,6 @@ def own_text(policy: Policy, pieces: Pieces, tools: ToolSections) -> str | None:
 
 
 def _with_calls(pieces: Pieces) -> Iterator[tuple[int, Sampled]]:
-    """Every piece with the number of calls before it."""
     before = 0
     for piece in pieces:
         yield before, piece
@@ -219,10 +218,10 @@ def opened_again(policy: Policy, pieces: Pieces, said: str | None) -> list[Sampl
 
 
 class ReasoningEnd(NamedTuple):
-    """Where a completion closes its reasoning."""
+    """The end of a completion's reasoning."""
 
     tokens: int
-    """How many stand before it."""
+    """Number of tokens before it."""
     rest: str
     """The end of the reasoning, where it is in one token with the mark behind it."""
 
@@ -241,7 +240,6 @@ def reasoning_end(policy: Policy, pieces: Pieces) -> ReasoningEnd | None:
 
 
 def _whole_tokens(policy: Policy, ids: Sequence[int], thought: str) -> int:
-    """Most tokens that say nothing but the beginning of a text."""
     low, high = 0, len(ids)
     while low < high:
         middle = (low + high + 1) // 2

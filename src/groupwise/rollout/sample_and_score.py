@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class Wanted(NamedTuple):
-    """What a step will sample."""
+    """The problems and draws of a step."""
 
     problems: tuple[str, ...]
     """Ids, in order."""
@@ -47,7 +47,11 @@ class Wanted(NamedTuple):
 
 
 class Ahead(Generic[T]):
-    """What the next step will find."""
+    """Completions that are sampled for the next step.
+
+    They come from the weights that the present step begins with, so they are one step old when they are trained on.
+    Nothing is sampled across new weights: `publish` waits until they are there.
+    """
 
     def __init__(self) -> None:
         self._plan: tuple[Sequence[Problem], Draws] | None = None
@@ -64,7 +68,7 @@ class Ahead(Generic[T]):
             self._plan, self._begun = None, (Wanted.of(problems, draws), _begun(lambda: sample(problems, draws)))
 
     def take(self, problems: Sequence[Problem], draws: Draws) -> T | None:
-        """What was sampled for this step; None where it was not.
+        """Return what was sampled for this step; None where nothing was.
 
         Raises:
             Exception: what the sampling raised.
@@ -75,7 +79,7 @@ class Ahead(Generic[T]):
         return future.result()
 
     def wait(self) -> None:
-        """Until nothing is being sampled.
+        """Wait until nothing is being sampled.
 
         Raises:
             Exception: what the sampling raised.
@@ -90,7 +94,7 @@ class Ahead(Generic[T]):
 
 
 def _begun(call: Callable[[], T]) -> "Future[T]":
-    """A call in a thread of its own, which does not keep a program that has failed from ending."""
+    """Run a call in a daemon thread, which does not keep a failed program from ending."""
     future: Future[T] = Future()
 
     def run() -> None:
@@ -197,7 +201,7 @@ class Actors:
     no tool is asked."""
 
     ahead: "Ahead[Shares] | None" = None
-    """What is sampled for the next step meanwhile; None: nothing is."""
+    """Sampling of the next step's completions while this one is trained; None: none."""
 
     @classmethod
     def of(cls, policy: Policy, template: Template, verifier: Verifier, engine: EngineConfig | None = None) -> Self:
@@ -250,13 +254,12 @@ def sample_and_score(
 
 
 Shares = list[list[ScoredGroup]]
-"""What one rank sampled and judged, by the shares that are its own."""
+"""Groups that one rank sampled and judged, by its shares."""
 
 
 def _own_shares(
     actors: Actors, problems: Sequence[Problem], group_size: int, sampling: SamplingConfig, draws: Draws, clock: Clock
 ) -> Shares:
-    """This rank's part; it meets no other."""
     with OverlappedScoring(actors.verifier, sampling.max_tokens) as scoring:
         with clock("generate"):
             groups = [
@@ -335,7 +338,6 @@ def score_groups(actors: Actors, groups: Sequence[Group], sampling: SamplingConf
 def _checked(
     actors: Actors, scored: list[ScoredGroup], judged: Sequence[ScoredGroup], sampling: SamplingConfig, draws: Draws
 ) -> list[ScoredGroup]:
-    """`judged`: those of them that this process judged."""
     check_failures(scored, actors.verifier.config.max_failure_share)
     spot_check(judged, actors.verifier, sampling.max_tokens, draws.seed, draws.step)
     return scored

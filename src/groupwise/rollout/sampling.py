@@ -11,7 +11,7 @@ from groupwise.rollout.tools import ToolSections
 
 
 class SamplingConfig(Section):
-    """How completions are drawn."""
+    """The draws of completions."""
 
     temperature: float = Field(1.0, ge=0)
     """Divides the logits; 1 samples from the model itself, 0 takes the likeliest token (evaluation only)."""
@@ -91,7 +91,6 @@ def _draw(logits: Tensor, uniforms: Tensor, config: SamplingConfig) -> Drawn:
 
 
 def _truncate(logits: Tensor, config: SamplingConfig) -> Tensor:
-    """Set what top-k and top-p drop to -inf; the likeliest token always stays."""
     if config.top_k and config.top_k < logits.shape[1]:
         kth = logits.topk(config.top_k, dim=-1).values[:, -1:]
         logits = logits.masked_fill(logits < kth, -torch.inf)

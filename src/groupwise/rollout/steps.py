@@ -40,7 +40,7 @@ def step_ends(policy: Policy, prompt: Prompt, completion: Completion, char_ends:
 
 
 class _Beginnings:
-    """How many characters the first tokens of a text have."""
+    """Number of characters of the first tokens of a text."""
 
     def __init__(self, tokenizer: Any, ids: list[int], piece: int) -> None:
         self._tokenizer, self._ids, self._piece = tokenizer, ids, piece
@@ -99,7 +99,6 @@ class TokenEnds:
         return None if pieces is None else np.minimum(np.cumsum(list(map(len, pieces))), len(text)).astype(np.int32)
 
     def _aligned(self, pieces: list[str] | None, text: str) -> list[str] | None:
-        """The pieces, if they are the text: whole, or with a stop token behind it."""
         if not pieces:
             return None
         joined = "".join(pieces)

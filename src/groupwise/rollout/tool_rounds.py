@@ -63,19 +63,19 @@ class _Draft:
     request: int
     sample: int
     open_tokens: tuple[int, ...]
-    """What the request has since its last result."""
+    """Tokens of the request since its last result."""
     calls: list[ToolCall]
     """Those of the request, and then its own."""
     pieces: list[Sampled] = field(default_factory=list)
     seen: Seen | None = None
-    """What it waits for."""
+    """The call that it waits for."""
     running: "_Running | None" = None
     """The call, where a tool was asked."""
     reason: FinishReason = FinishReason.TOOL_CALL
 
     @property
     def goes_on(self) -> bool:
-        """Whether it waits for a call, or paused where there is none."""
+        """True where it waits for a call, or paused where there is none."""
         return bool(self.pieces) and self.reason is FinishReason.TOOL_CALL
 
     @property
@@ -139,13 +139,11 @@ class _Rounds:
             asked = [(request, [draft]) for request, draft in zip(then, going, strict=True)]
 
     def _with_stops(self, requests: Iterable[Request], since: Sequence[Sequence[int]]) -> list[Request]:
-        """The requests with what an engine that knows no tools may pause behind."""
         if self._knows_tools:
             return list(requests)
         return [replace(one, stops=self._watch.stops(ids)) for one, ids in zip(requests, since, strict=True)]
 
     def _arrived(self, drafts: Sequence[list[_Draft]], index: int, sampled: Sequence[Sampled]) -> None:
-        """Completions of a request have ended, or wait."""
         for draft, one in zip(drafts[index], sampled, strict=True):
             self._add(draft, one if self._knows_tools else self._cut(one, draft))
         self._tell(drafts[index][0].request)
@@ -160,7 +158,6 @@ class _Rounds:
             draft.running = self._runners[seen.tool].start(seen.call.content, earlier)
 
     def _recorded(self, draft: _Draft) -> list[int] | None:
-        """The result of the call that a draft waits for, where one is recorded."""
         return recorded_result(self._requests[draft.request], draft.sample, draft.token_ids)
 
     def _tell(self, request: int) -> None:
@@ -169,7 +166,6 @@ class _Rounds:
             self._on_finished(request, [draft.whole() for draft in drafts])
 
     def _goes_on(self, draft: _Draft) -> bool:
-        """Append the result, if there is a call; whether there is room to sample on."""
         if (seen := draft.seen) is None:
             return self._put_in(draft, [])
         if (recorded := self._recorded(draft)) is not None:
@@ -199,7 +195,6 @@ class _Rounds:
         return False
 
     def _continued(self, draft: _Draft) -> Request:
-        """The request for what follows."""
         request, own = self._requests[draft.request], draft.token_ids.tolist()
         token_ids = (*request.token_ids, *own)
         left = request.room(self._sampling) - draft.num_drawn
@@ -215,7 +210,6 @@ class _Rounds:
         )
 
     def _cut(self, one: Sampled, draft: _Draft) -> Sampled:
-        """What an engine sampled that knows no tools, up to its first call."""
         left = self._requests[draft.request].room(self._sampling) - draft.num_drawn
         paused = one.finish_reason is FinishReason.TOOL_CALL
         if len(one.token_ids) > left or (paused and len(one.token_ids) == left):
@@ -237,12 +231,11 @@ class _Rounds:
 
 
 def _behind(own: Sequence[int], pause: Pause) -> Pause:
-    """The pause of a request that went on with more tokens."""
     return lambda ids: pause([*own, *ids])
 
 
 class _Running:
-    """A call that runs in a thread of its own. One that hangs keeps its thread, but neither its place nor the run."""
+    """A call that runs in a thread. One that hangs keeps its thread, but neither its place nor the run."""
 
     def __init__(self, tool: Tool, work: Callable[[], ToolResult], places: threading.Semaphore) -> None:
         self._tool, self._work, self._places, self._timeout_s = tool, work, places, tool.config.timeout_s
@@ -251,7 +244,7 @@ class _Running:
         threading.Thread(target=self._run, name="tool", daemon=True).start()
 
     def result(self) -> ToolResult:
-        """What the tool said, or that it said nothing in time."""
+        """Wait for the tool's result, or for its timeout."""
         self._done.wait()
         assert self._result is not None
         return self._result
@@ -267,7 +260,6 @@ class _Running:
 
     @contextmanager
     def _clock(self) -> Iterator[None]:
-        """Ends the call when its time is over."""
         late = ToolResult("", CallOutcome.FAILED, self._timeout_s, f"no result within {self._timeout_s:g} s")
         timer = threading.Timer(self._timeout_s, self._end, (late,))
         timer.daemon = True

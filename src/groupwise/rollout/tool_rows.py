@@ -1,4 +1,4 @@
-"""What the live batch knows of tools: results that are being put in, calls that wait, completions that a call ended.
+"""The state of tools in the live batch: results that are being put in, calls that wait, completions that a call ended.
 
 drawn tokens -> force: rows with a result take its next token instead
              -> look: rows that have just ended a call get a result, wait for one, or end
@@ -30,7 +30,7 @@ class ToolRows:
         """(total,) which completions end because of a call."""
         self.calls = [list(request.calls) for request in requests for _ in request.keys]
         self.reason: dict[int, FinishReason] = {}
-        """Why those of `ended` do."""
+        """The reasons of those in `ended`."""
         self.waits_for: dict[int, Seen] = {}
         """The calls of those that wait for a tool."""
         self._request = [(request, i) for request in requests for i in range(len(request.keys))]
@@ -65,7 +65,7 @@ class ToolRows:
                 del self._coming[output]
 
     def waits(self, output: int) -> bool:
-        """Whether a completion stands between a call and the end of its result."""
+        """True between a call and the end of its result."""
         return output in self._coming or output in self.waits_for
 
     def look(self, outputs: NDArray[np.int64], tokens: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
@@ -113,7 +113,6 @@ class ToolRows:
             self._run(output, found)
 
     def _before(self, output: int) -> tuple[int, ...]:
-        """What the completion had since its last result, where nothing was put in here."""
         request, _ = self._request[output]
         return () if self._begin[output] else request.open_tokens
 
@@ -137,7 +136,7 @@ class ToolRows:
 
 
 def recorded_result(request: Request, sample: int, token_ids: NDArray[np.int64]) -> list[int] | None:
-    """What was put in when a completion was sampled before; None where nothing is recorded, or it went another way.
+    """Return the result of when a completion was sampled before; None where nothing is recorded, or it differs.
 
     Args:
         request: its tokens may end with the completion's beginning.

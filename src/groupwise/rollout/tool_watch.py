@@ -58,7 +58,7 @@ class ToolWatch(Closing):
     tokenizer: Any
     stop_ids: frozenset[int]
     controls: tuple[str, ...]
-    """How the tokenizer's control tokens are spelt."""
+    """Texts of the tokenizer's control tokens."""
     letters: _Letters
 
     @classmethod
@@ -89,7 +89,7 @@ class ToolWatch(Closing):
                 warnings.warn(f"the tool {name} cannot be closed: {said_of(error)}", stacklevel=2)
 
     def look(self, token_ids: Sequence[int]) -> Seen | Fault | Broken | None:
-        """What the tokens since the last result end with; the tool whose call began first decides."""
+        """Find what the tokens since the last result end with; the tool whose call began first decides."""
         text = _decoded(self.tokenizer, token_ids)
         try:
             return first_call(text, self.tools)
@@ -99,7 +99,6 @@ class ToolWatch(Closing):
             return Broken(self._raises(text), said_of(error))
 
     def _raises(self, text: str) -> str:
-        """The tool that fails to look at a text."""
         for name, tool in self.tools.items():
             try:
                 first_call(text, {name: tool})
@@ -118,7 +117,7 @@ class ToolWatch(Closing):
         return ()
 
     def refused(self, found: Seen | Fault | Broken, calls: Sequence[ToolCall]) -> Ended | None:
-        """Why the completion ends here instead of going on with a result; None where it goes on."""
+        """Return why the completion ends here; None where it continues with a result."""
         if isinstance(found, Broken):
             evidence = f"{found.tool}: {found.why}"
             return Ended(FinishReason.TOOL_FAILED, ToolCall(found.tool, "", CallOutcome.FAILED, 0.0, evidence))
@@ -180,7 +179,6 @@ class ToolWatch(Closing):
         return said, self._fitting(seen, tool.too_long)
 
     def _cut(self, seen: Seen, text: str) -> list[int]:
-        """Head and tail of a long result, as much of them as fits."""
         low, high = 0, len(text)  # characters kept: `low` fits, or is none at all
         most = self.tools[seen.tool].config.max_result_tokens
         while low < high:
@@ -202,14 +200,12 @@ class ToolWatch(Closing):
         return ids
 
     def _marked(self, call: Call, text: str) -> list[int]:
-        """Ids of a result with its marks."""
         ids = _encoded(self.tokenizer, call.opening + text + call.closing)
         if not self.stop_ids.isdisjoint(ids):
             raise InvariantError(f"the result of a tool holds a stop token: {text[:80]!r}")
         return ids
 
     def _writable(self, text: str) -> str:
-        """The text with question marks for what the tokenizer cannot write."""
         unknown = self.tokenizer.unk_token_id
         if unknown is None or unknown not in _encoded(self.tokenizer, text):
             return text
@@ -233,7 +229,6 @@ def _decoded(tokenizer: Any, token_ids: Sequence[int]) -> str:
 
 
 def _shortened(text: str, kept: int) -> str:
-    """Two thirds of what is kept from the beginning, one third from the end."""
     if kept >= len(text):
         return text
     tail = kept // 3

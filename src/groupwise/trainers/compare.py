@@ -20,7 +20,7 @@ class ComparisonTable:
     rows: tuple[Compared, ...]
     """The variants in the order of the comparison; the first is what the others are compared with."""
     directory: Path
-    """Where the runs are kept, with comparison.md and comparison.json."""
+    """Folder of the runs, with comparison.md and comparison.json."""
 
     def as_markdown(self) -> str:
         """The table, as comparison.md has it."""

@@ -306,7 +306,6 @@ def distill_gradient(
 
 
 def _check_readable(student: Policy, teacher: Policy, packed: Pack) -> None:
-    """Refuse sequences that student or teacher cannot read."""
     context = min(student.context_length, teacher.context_length)
     if (longest := int(packed.position_ids.max()) + 1) > context:
         raise DataError(

@@ -52,7 +52,7 @@ class GeneratedData(Section):
     source: Literal["generated"] = "generated"
     """Generated text."""
     text: Texts
-    """Who writes it, for example `worlds/diet.py:Diet`: what the shipped base model is pretrained on."""
+    """The writer, for example `worlds/diet.py:Diet`: what the shipped base model is pretrained on."""
 
 
 class DocumentsPart(Section):

@@ -159,7 +159,6 @@ def with_critic(learner: PpoLearner, scored: Sequence[ScoredGroup]) -> tuple[lis
 
 
 def _advantages(scored: ScoredGroup, values: Arrays, penalties: Arrays | None, config: PpoConfig) -> AdvantagedGroup:
-    """Compute GAE over the sampled tokens alone: a forced one is no action."""
     advantages: list[TokenValues | None] = []
     views: list[CriticView | None] = []
     for i, (completion, reward) in enumerate(zip(scored.group.completions, scored.rewards, strict=True)):

@@ -171,7 +171,6 @@ class Learns(ScoresSteps, Protocol):
 
 
 def _start(recipe: ProcessRewardModelRecipe, model: ModelConfig) -> tuple[Learns, Backbone]:
-    """Load the model to train, and the part of it that a checkpoint holds."""
     if recipe.process_reward_model.supervision != "implicit":
         reward_model = sharded(start_reward_model(model, recipe.lora, recipe.run.seed, in_rows=True))
         return reward_model, reward_model

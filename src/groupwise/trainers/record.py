@@ -97,7 +97,6 @@ class Recorder:
         return after
 
     def _chosen(self, step: int, groups: Sequence[AdvantagedGroup]) -> list[int]:
-        """Choose the groups that are recorded, by place."""
         if not self._config.groups or len(groups) <= self._config.groups:
             return list(range(len(groups)))
 
@@ -136,7 +135,6 @@ def discarded(result: StepResult) -> list[tuple[ScoredGroup, str]]:
 def _columns(
     result: StepResult, group: int, index: int, completion: Completion, after: np.ndarray[Any, Any] | None
 ) -> dict[str, Any]:
-    """Values of the step's updates and its critic for a completion."""
     columns: dict[str, Any] = {}
     if after is not None:
         columns["after_logprobs"] = measured(completion, after)

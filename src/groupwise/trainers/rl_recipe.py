@@ -67,7 +67,6 @@ class RlRecipe(ModelRecipe):
     @model_validator(mode="before")
     @classmethod
     def _judged(cls, values: Any, info: ValidationInfo) -> Any:
-        """Write verifier and second verifier in full."""
         folder = (info.context or {}).get(FOLDER)
         tables = with_verifier(values, folder)
         judge, evaluation = (tables.get(name) for name in ("verifier", "evaluation"))
@@ -117,7 +116,6 @@ class RlRecipe(ModelRecipe):
             )
 
     def _check_ahead(self) -> None:
-        """Refuse settings that contradict completions of the step before."""
         if not self.engine.looks_ahead:
             return
         if self.loss.correction.bound == "none":

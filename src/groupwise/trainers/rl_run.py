@@ -119,7 +119,7 @@ class RlRun:
         return chosen[:size], chosen[size:]
 
     def plan_ahead(self, problems: Sequence[Problem], step: int) -> None:
-        """Where an engine samples one step ahead, say what the next step's problems will be.
+        """Tell an engine that samples one step ahead the next step's problems.
 
         A step after a checkpoint samples at its own time: a run that resumes from it has nothing sampled before.
         """
@@ -211,7 +211,6 @@ class RlRun:
         RANKS.by_first(lambda: self.session.directory.mark_best(step))
 
     def _look_again(self, evaluation: Evaluation) -> HeldOutCheck | None:
-        """Ask the second verifier about a sample of what training pays."""
         config = self.recipe.evaluation
         if self.second is None or config.second_verifier is None:
             return None

@@ -202,7 +202,6 @@ def _with_results(policy: Policy, prompt: list[int], text: str, tools: Mapping[s
 
 
 def _texts(recipe: SftRecipe) -> Callable[[int], list[tuple[str, str]]]:
-    """The text pairs of each step; a pure function of seed and step."""
     size, seed, data = recipe.sft.sequences_per_step, recipe.run.seed, recipe.data
     if isinstance(data, GeneratedData):
         return lambda step: [data.text.text(seed, step * size + index) for index in range(size)]

@@ -95,7 +95,7 @@ def check_step_rewards(config: StepRewardsConfig, advantage: AdvantageEstimator,
 
 
 MAX_GRAD_NORM = 10.0
-"""Of the model's gradient (PRIME: 10)."""
+"""Largest norm of the model's gradient (PRIME: 10)."""
 _WEIGHT, _MOMENT = "weight:", "moment:"
 
 
@@ -197,7 +197,6 @@ class StepJudge:
         return self.online.learn(prefixes, right)
 
     def _to_the_end(self, group: Group, ends: Sequence[Sequence[int]]) -> list[list[int]]:
-        """The ends of every completion, and its own; none where it has no text."""
         sizes = [len(group.prompt.prefill) + len(completion.text) for completion in group.completions]
         whole = [sorted({*own, size}) for own, size in zip(ends, sizes, strict=True)]
         return [own if group.completions[i].text else [] for i, own in enumerate(whole)]
@@ -205,7 +204,7 @@ class StepJudge:
     def _scores(
         self, scored: Sequence[ScoredGroup], ends: Sequence[Sequence[Sequence[int]]]
     ) -> list[list[list[float]]]:
-        """Of every completion the scores at its ends; a group in which nothing ends is not computed."""
+        """Score every completion at its ends; a group in which nothing ends is not computed."""
         asked = [[i for i, own in enumerate(of_group) if own] for of_group in ends]
         prefixes = [self._prefixes(scored[g].group, of_group, ends[g]) for g, of_group in enumerate(asked) if of_group]
         found = iter(score_prefixes(self.model, prefixes))

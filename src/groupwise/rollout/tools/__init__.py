@@ -50,7 +50,6 @@ TOOLS = Kinds(
         "python": "groupwise.rollout.tools.python:PythonTool",
     },
 )
-"""Where each is defined."""
 
 AnyTool = Annotated[ToolConfig, TOOLS]
 ToolName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
@@ -60,5 +59,5 @@ ToolSections = dict[ToolName, AnyTool]
 
 
 def make_tools(sections: Mapping[str, ToolConfig]) -> dict[str, Tool]:
-    """The tools of a recipe by their names."""
+    """Make the tools of a recipe, by their names."""
     return {name: TOOLS.find(section.kind)(section) for name, section in sections.items()}

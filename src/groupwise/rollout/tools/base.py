@@ -1,4 +1,4 @@
-"""What a tool is: it sees where a call ends, runs it, and answers with text."""
+"""The interface of tools: a tool sees where a call ends, runs it, and answers with text."""
 
 import re
 from abc import ABC, abstractmethod
@@ -14,7 +14,7 @@ from groupwise.types import CallOutcome
 
 
 class ToolConfig(KindSection):
-    """What every tool reads; each kind adds its own settings."""
+    """Settings of every tool; each kind adds its own."""
 
     max_calls: int = Field(8, ge=0)
     """Most calls in one completion. One more ends it (`tool_limit`)."""
@@ -24,22 +24,22 @@ class ToolConfig(KindSection):
     """Seconds that a call may take once it has begun, for tools that run beside the sampler; a tool that takes longer
     has failed."""
     may_answer: bool = False
-    r"""Whether what the tool prints may hold marks of an answer (`\boxed`, `<answer>`, `</think>`, ...). `false` takes
+    r"""Let what the tool prints hold marks of an answer (`\boxed`, `<answer>`, `</think>`, ...). `false` takes
     them apart, and `extraction = "last_number"` then passes over what it prints: only the policy itself can answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a tool says to one call."""
+    """A tool's answer to one call."""
 
     text: str
-    """What is put in, without the marks around it."""
+    """The text to put in, without the marks around it."""
     outcome: CallOutcome
     seconds: float = 0.0
     evidence: str = ""
-    """What went wrong, for people; never part of a completion."""
+    """The fault, for people; never part of a completion."""
     repeatable: bool = True
-    """Whether the completion's later calls are told of this one. Not where the call was ended from outside: whatever
+    """True where the completion's later calls are told of this one. Not where the call was ended from outside: whatever
     runs it again ends the same way."""
 
 
@@ -48,9 +48,8 @@ class Call:
     """A complete call that a text ends with."""
 
     content: str
-    """What is to be run."""
     begin: int
-    """Where it begins in the text that was looked at, in characters."""
+    """Its place in the text, in characters."""
     opening: str = ""
     """Put in before the result."""
     closing: str = ""
@@ -79,12 +78,12 @@ class Tool(Closing, ABC):
 
     Config: ClassVar[type[ToolConfig]] = ToolConfig
     immediate: ClassVar[bool] = False
-    """Whether a call takes microseconds: its result is then put in while the others go on. Other tools run in threads,
-    and the completion goes on when it is its turn again."""
+    """True where a call takes microseconds: its result is then put in while the others go on. Other tools run in
+    threads, and the completion goes on when it is its turn again."""
     may_be_cut: ClassVar[bool] = True
-    """Whether a result that is too long is cut in its middle; else the call is answered with `too_long`."""
+    """True where a result that is too long is cut in its middle; else the call is answered with `too_long`."""
     too_long: ClassVar[str] = ""
-    """What stands for a result that is too long and may not be cut."""
+    """Text in place of a result that is too long and may not be cut."""
     parallel: int = 4
     """Calls that run at one time, where they are not immediate."""
     opens: ClassVar[str]
@@ -98,14 +97,14 @@ class Tool(Closing, ABC):
 
     @abstractmethod
     def look(self, text: str) -> Call | Fault | None:
-        """What the text ends with; called after every token that has one of the characters `closes`.
+        """Find what the text ends with; called after every token that has one of the characters `closes`.
 
         Args:
             text: what the policy wrote since the last result, or since the completion's beginning.
         """
 
     def begins(self, text: str) -> int | None:
-        """Where the first call begins, finished or not; None where there is none.
+        """Return where the first call begins, finished or not; None where there is none.
 
         Of several tools the one whose call began first decides (`first_call`), so that what stands in a program is no
         call of another tool. Without this method only calls that have ended are known.
@@ -150,7 +149,7 @@ def decides(text: str, tools: Mapping[str, Tool]) -> str | None:
 
 
 def first_call(text: str, tools: Mapping[str, Tool]) -> Seen | Fault | None:
-    """What a text ends with. A call that is not finished belongs to its tool alone: no other one sees into it."""
+    """Find what a text ends with. A call that is not finished belongs to its tool alone: no other one sees into it."""
     name = next(iter(tools)) if len(tools) == 1 else decides(text, tools)
     if name is None:
         return None
@@ -163,7 +162,7 @@ def first_call(text: str, tools: Mapping[str, Tool]) -> Seen | Fault | None:
 
 
 def answered(tool: Tool, call: str, earlier: Sequence[str] = ()) -> ToolResult:
-    """The result of a call; a tool that raises, exits or answers with something else has failed."""
+    """Run a call; a tool that raises, exits or answers with something else has failed."""
     try:
         result = tool.run(call, earlier)
     except KeyboardInterrupt:
@@ -179,7 +178,7 @@ def answered(tool: Tool, call: str, earlier: Sequence[str] = ()) -> ToolResult:
 
 
 def failed(why: BaseException | str) -> ToolResult:
-    """What stands for a result where the tool failed."""
+    """Return the result of a tool that failed."""
     return ToolResult("", CallOutcome.FAILED, evidence=said_of(why))
 
 

@@ -55,7 +55,6 @@ def written(value: Fraction) -> str:
 
 
 def _powers(number: int, prime: int) -> tuple[int, int]:
-    """How often a prime divides a number, and what is left of it."""
     count = 0
     while number % prime == 0:
         number, count = number // prime, count + 1
@@ -92,7 +91,6 @@ class _Parser:
         return self._tokens[self._at] if self._at < len(self._tokens) else ""
 
     def _take(self, *options: str) -> str:
-        """The next token if it is one of these; else an empty text."""
         token = self._next
         if token not in options or not token:
             return ""
@@ -145,7 +143,6 @@ class _Parser:
 
 
 def _raised(base: Fraction, exponent: Fraction) -> Fraction:
-    """base ** exponent, for whole exponents whose result is short."""
     if exponent.denominator != 1:
         raise ExpressionError("a power needs a whole exponent")
     if not base and exponent < 0:
@@ -207,12 +204,12 @@ class Calculator(Tool):
         return Call(expression, begin, closing=END) if equals else None
 
     def begins(self, text: str) -> int | None:
-        """Where `<<` is; one that a fence follows before its `=` is text, beside other tools."""
+        """Return the place of `<<`; one that a fence follows before its `=` is text, beside other tools."""
         begin = text.find(BEGIN)
         return None if begin < 0 or _FENCE.search(text[begin:].partition("=")[0]) else begin
 
     def stops(self, text: str) -> tuple[str, ...]:
-        """What begins a call; within one, what ends it or breaks its rules."""
+        """Return the mark of a call; within one, the marks that end it or break its rules."""
         return ("=", BEGIN, END) if BEGIN in text else (BEGIN,)
 
     def run(self, call: str, earlier: Sequence[str] = ()) -> ToolResult:

@@ -40,10 +40,10 @@ class PythonToolConfig(ToolConfig):
     max_result_tokens: int = 200
     """Most tokens of one result, its fences included; of a longer output, head and tail are kept."""
     persistent: bool = False
-    """Whether a program finds what the completion's earlier ones defined: they are run again before it, unheard. Those
+    """Let a program find what the completion's earlier ones defined: they are run again before it, unheard. Those
     that were killed are left out."""
     sandbox: SandboxConfig = Field(default=SandboxConfig(), validate_default=False)
-    """Where programs run, and what they may use."""
+    """The sandbox of programs, and its limits."""
 
     @model_validator(mode="after")
     def _ends_before(self) -> Self:
@@ -91,7 +91,7 @@ class PythonTool(Tool):
         )
 
     def begins(self, text: str) -> int | None:
-        """Where a program begins, or an output that the policy wrote."""
+        """Return the place of a program, or of an output that the policy wrote."""
         return min((found.start() for fence in (BEGIN, OUTPUT) if (found := fence.search(text))), default=None)
 
     def start(self) -> None:
@@ -103,7 +103,7 @@ class PythonTool(Tool):
         return ("```",)
 
     def run(self, call: str, earlier: Sequence[str] = ()) -> ToolResult:
-        """What the program prints; the last line of the traceback where it raises."""
+        """Return what the program prints; the last line of the traceback where it raises."""
         if "\0" in call:
             return ToolResult("ValueError: a program cannot hold null bytes", CallOutcome.ERROR, repeatable=False)
         again = earlier if self.config.persistent else ()
@@ -131,7 +131,6 @@ class PythonTool(Tool):
 
 
 def _said(result: RunResult, config: PythonToolConfig) -> str:
-    """What the policy reads."""
     printed = result.stdout.decode("utf-8", "replace").strip("\n")
     if result.status is Status.EXITED and result.exit_code == 0:
         return printed
@@ -195,12 +194,10 @@ def _after(earlier: Sequence[str], program: str, mark: str) -> str:
 
 
 def _reached(result: RunResult, mark: str) -> bool:
-    """Whether the earlier programs came to their end, so that the program itself began."""
     return mark.encode() in result.stdout
 
 
 def _heard(result: RunResult, mark: str) -> RunResult:
-    """The output of the program alone, without that of the earlier ones."""
     if not mark:
         return result
     found = mark.encode()
@@ -216,5 +213,4 @@ def _not_reached(said: ToolResult) -> ToolResult:
 
 
 def _ended_itself(result: RunResult) -> bool:
-    """Whether nobody killed the program: then it may run again."""
     return result.status is Status.EXITED

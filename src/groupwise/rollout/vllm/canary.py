@@ -1,4 +1,4 @@
-"""The canary: whether a server really samples from the weights that it was given.
+"""The canary: a proof that a server samples from the weights that it was given.
 
 Its answers, its codes and its own label for the weights do not tell. So every server scores a fixed text and draws a
 few next tokens after a fixed prompt, and the trainer has the log-probabilities of both. The text shows the weights, but
@@ -23,20 +23,20 @@ Logprobs = NDArray[np.float32]
 Tokens = tuple[int, ...]
 
 BOUNDS = {"float32": 1e-3, "bfloat16": 0.5}
-"""How far a log-probability of the server may be from the trainer's, in nats, by the lower precision of the two."""
+"""Largest difference of a log-probability between server and trainer, in nats, by the lower precision of the two."""
 TEXT_TOKENS = 2 * 128 + 16
-"""Of the fixed text, where the context allows it: two blocks of the prefix cache and some more; a processor's blocks
-have 128 tokens."""
+"""Length of the fixed text, where the context allows it: two blocks of the prefix cache and some more; a processor's
+blocks have 128 tokens."""
 DRAWS = 4
 """Next tokens that a server draws after the prompt."""
 HELD_BACK = 8
 """Tokens at the text's end that the prompt does not have."""
 CLEARLY = 2.0
-"""How many times nearer to one version than to the other is no accident of rounding."""
+"""Ratio of the distances to two versions that is no accident of rounding."""
 
 
 class Reading(NamedTuple):
-    """What a server said."""
+    """Log-probabilities and draws of a server."""
 
     text: Logprobs
     """(T - 1,) log-probabilities of the text's tokens but the first, at temperature 1."""
@@ -47,7 +47,7 @@ class Reading(NamedTuple):
 
 
 class Proof(NamedTuple):
-    """How near a server is to the trainer, in nats."""
+    """Differences between a server and the trainer, in nats."""
 
     text: float
     """Largest difference on the text."""
@@ -56,7 +56,7 @@ class Proof(NamedTuple):
     before: float | None
     """Largest difference on the text from the weights before; None where there were none."""
     is_clear: bool
-    """Whether the text tells these weights from the ones before; a small update moves it less than rounding does."""
+    """True where the text tells these weights from the ones before; a small update moves it less than rounding does."""
 
 
 class Canary(NamedTuple):
@@ -78,11 +78,11 @@ class Canary(NamedTuple):
 
     @classmethod
     def of(cls, policy: Policy, before: "Canary | None", dtype: str, temperature: float = 0.7) -> "Canary":
-        """What must be said of these weights; `before` is the canary of those that the servers have now. All ranks ask.
+        """Compute what a server must say of these weights; all ranks call it.
 
         Args:
             policy: whose weights the servers get.
-            before: nothing where the servers' weights are not known.
+            before: the canary of the weights that the servers have now; None where the servers' weights are not known.
             dtype: the precision of the servers.
             temperature: of the draws; not 1, at which a server that leaves it out would not be seen.
         """
@@ -121,7 +121,7 @@ def next_logprobs(policy: Policy, prompt: Tokens, temperature: float) -> Logprob
 
 
 def judge(reading: Reading, canary: Canary, server: str) -> Proof:
-    """What a reading proves.
+    """Compare a reading with the canary.
 
     Raises:
         InvariantError: the server has other weights than these, or reads keys and values of others.

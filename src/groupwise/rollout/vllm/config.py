@@ -31,15 +31,15 @@ class VllmConfig(EngineConfig):
     kv_cache_gib: Annotated[float, WITH_LAUNCH] = Field(1.0, gt=0)
     """Memory of each started server for keys and values, in GiB."""
     start_s: float = Field(600.0, gt=0)
-    """How long to wait until the servers answer at the start of a run, in seconds."""
+    """Longest wait for the servers at the start of a run, in seconds."""
     directory: str = ""
     """Folder for the weights that servers read; trainer and servers must see it under the same path. Empty: a
     temporary one, for servers on this machine."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """In which precision the servers compute; it decides how far their log-probabilities may be from the trainer's."""
     adapters: Literal["merged", "native"] = "merged"
-    """How a run with `[lora]` gives its adapters to servers. `merged`: added to the weights, the whole model at every
-    publish. `native`: alone, which is a hundredth of the bytes; servers hold the model that they stand on and add them
+    """Form of the adapters of a run with `[lora]`. `merged`: added to the weights, the whole model at every publish.
+    `native`: alone, which is a hundredth of the bytes; servers hold the model that they stand on and add them
     while they sample, so they need `--enable-lora` and take 1.3 times as long (vLLM's documentation)."""
     rehearse: bool = True
     """At the start, publish weights that are changed a little in every tensor, and demand that the servers notice. It
@@ -50,9 +50,9 @@ class VllmConfig(EngineConfig):
     with. They are one step old when they are trained on, which needs `loss.correction`. 0: from the newest weights,
     and servers and trainer wait for each other."""
     request_s: float = Field(600.0, gt=0)
-    """How long one completion may take, in seconds; afterwards it is asked of another server."""
+    """Longest time of one completion, in seconds; afterwards it is asked of another server."""
     patience_s: float = Field(300.0, gt=0)
-    """How long a run waits while no server is healthy, in seconds; it then stops."""
+    """Longest wait while no server is healthy, in seconds; the run then stops."""
 
     @field_validator("addresses")
     @classmethod

@@ -23,15 +23,15 @@ from groupwise.rollout.vllm.server import Server, Unreachable
 from groupwise.rollout.vllm.wire import ForeignWeights, Unfinished
 
 PROBE_EVERY_S = 5.0
-"""How often a dead server is asked whether it is back."""
+"""Seconds between two probes of a dead server."""
 SUSPECT_S = 60.0
-"""How long a server of which a request failed may take for a single token."""
+"""Longest time for a single token of a server of which a request failed."""
 LOOK_S = 0.5
-"""How long nothing may happen before the states are looked at again."""
+"""Seconds without an outcome before the states are looked at again."""
 
 
 class Outcome(NamedTuple):
-    """What became of an errand."""
+    """The result of an errand."""
 
     what: Any
     """Whatever the errand was begun with."""
@@ -40,7 +40,7 @@ class Outcome(NamedTuple):
 
 
 class Errands:
-    """Calls in threads of their own; what becomes of them is waited for in one place."""
+    """Calls in threads, whose outcomes are waited for in one place."""
 
     def __init__(self) -> None:
         self._outcomes: SimpleQueue[Outcome] = SimpleQueue()
@@ -70,7 +70,7 @@ class Care(NamedTuple):
 
     server: str
     name: str
-    """Of the weights that were of the day when it began."""
+    """Name of the newest weights when it began."""
 
 
 class Crew:
@@ -90,7 +90,7 @@ class Crew:
         self.last_words: dict[str, str] = {}
         """By server, why its last errand failed."""
         self.joined = 0
-        """How often a server came back."""
+        """Number of times that a server came back."""
         self._cared: set[str] = set()
         self._next_probe: dict[str, float] = {}
 
@@ -109,7 +109,7 @@ class Crew:
                 self.fleet.learn(server, event)
 
     def wait(self, patience_s: float) -> dict[str, State]:
-        """Until every server that lives has the weights and has proven it, and there is at least one; what they are.
+        """Wait until every server that lives has proven the weights, and there is at least one; returns their states.
 
         Raises:
             EngineError: none has in time.
@@ -138,7 +138,7 @@ class Crew:
             self.cared(outcome)
 
     def nobody(self, patience_s: float) -> EngineError:
-        """What is said when no server is left."""
+        """Return the error that no server is left."""
         words = "; ".join(f"{server}: {why}" for server, why in self.last_words.items())
         return EngineError(
             f"no server has been healthy for {patience_s:g} s (engine.patience_s); the last that was heard: "
@@ -179,7 +179,7 @@ class Crew:
         return Event.ALIVE
 
     def _read_proof(self, server: Server, weights: Weights) -> Event:
-        """Whether the server has the weights, and the first rank has seen its canary since it got them.
+        """Check that the server has the weights, and that the first rank has seen its canary since it got them.
 
         The first rank takes its word back before it gives a server weights and their label, so a server that has the
         label again has the word of today.

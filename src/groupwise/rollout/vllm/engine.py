@@ -28,7 +28,7 @@ from groupwise.rollout.vllm.server import Unreachable
 from groupwise.rollout.vllm.wire import ForeignWeights, Unfinished
 
 MAX_TRIES = 10
-"""How often one completion is asked for before it is taken for the reason why servers fail."""
+"""Most requests for one completion, which is then taken for the reason why servers fail."""
 
 
 class Deadlines(NamedTuple):
@@ -51,7 +51,7 @@ class Round:
         self.groups: list[dict[int, Sampled]] = [{} for _ in requests]
 
     def run(self) -> None:
-        """Until every completion is there.
+        """Wait until every completion is there.
 
         Raises:
             EngineError: no server is left, an answer cannot be trusted, or a completion fails again and again.
@@ -132,10 +132,10 @@ class Round:
 
 
 OTHERS_S = 0.05
-"""How long the first rank hears of nothing but its servers before it looks whether the others are done."""
+"""Seconds between two looks of the first rank at whether the others are done."""
 REHEARSAL, REHEARSAL_BASE = "rehearsal", "rehearsal-base"
 _NUMBERS = count()
-"""Of engines; ranks run one program, so all of them give an engine the same."""
+"""Numbers of engines; ranks run one program, so all of them give an engine the same."""
 
 
 class VllmEngine:
@@ -147,7 +147,7 @@ class VllmEngine:
         self.config, self.policy, self.version = config, policy, 0
         self.folder = WeightsFolder(config.directory)
         self.facts: dict[str, Any] = {}
-        """What is recorded of the newest publish and the newest round."""
+        """Figures of the newest publish and the newest round."""
         self._started: Started | None = None
         self._bases: dict[str, Path] = {}
         """The directory of what adapters stand on, by its label."""
@@ -260,7 +260,6 @@ class VllmEngine:
         )
 
     def _states(self, crew: Crew) -> dict[str, Any]:
-        """By server, its state and what its canary proved."""
         proofs = {server: proof._asdict() for server, proof in crew.proofs.items()}
         return {server: {"state": str(state), **proofs.get(server, {})} for server, state in crew.fleet.states.items()}
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 
 class State(StrEnum):
-    """What is known of a server."""
+    """The state of a server."""
 
     HEALTHY = "healthy"
     """It has the weights of the day, which the canary has proven: it gets requests."""
@@ -28,7 +28,7 @@ class State(StrEnum):
 
 
 class Event(StrEnum):
-    """What can be learnt of a server."""
+    """An event that changes the state of a server."""
 
     ANSWERED = "answered"
     """A request was answered as it must be, from the weights of the day."""
@@ -63,7 +63,7 @@ class Attempt(NamedTuple):
     """One completion that one server was asked for."""
 
     number: int
-    """Of all attempts of a fleet."""
+    """Its number among all attempts of a fleet."""
     server: str
     task: int
     """The completion's number among those that are wanted."""
@@ -106,7 +106,7 @@ class Fleet:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is waited for or owed."""
+        """True where nothing is waited for or owed."""
         return not self.waiting and not self._owed
 
     def having(self, *states: State) -> list[str]:
@@ -145,7 +145,7 @@ class Fleet:
             self._put_back(attempt)
 
     def learn(self, server: str, event: Event) -> State:
-        """What a server is after an event. What a dead or stale one owes is asked of others."""
+        """Change a server's state by an event. What a dead or stale one owes is asked of others."""
         state = self.states[server] = TRANSITIONS[event][self.states[server]]
         if state in (State.DEAD, State.STALE):
             for attempt in [owed for owed in self._owed.values() if owed.server == server]:

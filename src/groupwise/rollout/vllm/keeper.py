@@ -15,7 +15,7 @@ import threading
 from contextlib import suppress
 
 GRACE_S = 10.0
-"""How long a server has to end by itself."""
+"""Seconds in which a server may end after SIGTERM."""
 
 
 def keep(command: list[str]) -> int:

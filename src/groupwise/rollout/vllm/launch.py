@@ -71,7 +71,6 @@ class WeightsFolder:
         return self._keep("adapters", directory)
 
     def _keep(self, kind: str, directory: Path) -> Path:
-        """The newest of a kind stay."""
         written = [*[path for path in self._written.get(kind, ()) if path != directory], directory]
         for old in written[:-KEPT]:
             shutil.rmtree(old, ignore_errors=True)
@@ -94,7 +93,7 @@ HOST = "127.0.0.1"
 BLOCK = 32
 """Tokens of a block of the prefix cache; prompts share whole blocks only, and a processor's default is 128."""
 MAX_STARTS = 3
-"""How often a server is started before it is given up."""
+"""Most starts of a server before it is given up."""
 
 
 class Launched:
@@ -108,7 +107,7 @@ class Launched:
 
     @property
     def is_running(self) -> bool:
-        """Whether its first process has not ended."""
+        """True while its first process runs."""
         return self._keeper is not None and self._keeper.poll() is None
 
     def start(self) -> None:
@@ -122,7 +121,7 @@ class Launched:
             )  # fmt: skip
 
     def wait(self) -> None:
-        """Until it answers.
+        """Wait until it answers.
 
         Raises:
             EngineError: it ended, or does not answer in time; says what it wrote last.
@@ -146,7 +145,7 @@ class Launched:
 _LAUNCHED: dict[tuple[object, ...], list[Launched]] = {}
 """By what they were started for."""
 _FOLDERS: list[WeightsFolder] = []
-"""What they were started with."""
+"""Weights that they were started with."""
 
 
 def launched(config: VllmConfig, policy: Policy, weights: dict[str, Tensor]) -> tuple[str, ...]:
@@ -272,7 +271,7 @@ class Started(NamedTuple):
 
     crew: Crew
     contexts: tuple[int, ...]
-    """Of each server, the most tokens of a prompt and its completion."""
+    """Most tokens of a prompt and its completion, for each server."""
 
 
 def start(config: VllmConfig, policy: Policy) -> Started:
@@ -296,7 +295,6 @@ def start(config: VllmConfig, policy: Policy) -> Started:
 
 
 def _checked(config: VllmConfig, addresses: Sequence[str], asker: Asker) -> tuple[Sequence[str], tuple[int, ...]]:
-    """The addresses of servers that were checked, and the most tokens of each."""
     servers = [Server(address) for address in addresses]
     _for_each(servers, lambda server: wait_until_healthy(server, config.start_s))
     facts = _for_each(servers, lambda server: check_server(server, asker))
@@ -305,7 +303,6 @@ def _checked(config: VllmConfig, addresses: Sequence[str], asker: Asker) -> tupl
 
 
 def _for_each(servers: Sequence[Server], check: Callable[[Server], T]) -> list[T]:
-    """The check of every server, all at one time."""
 
     def checked(server: Server) -> T:
         try:
@@ -318,7 +315,6 @@ def _for_each(servers: Sequence[Server], check: Callable[[Server], T]) -> list[T
 
 
 def _check_versions(servers: Sequence[Server], facts: Sequence[Facts]) -> None:
-    """One version of vLLM: two may round, cache and reload differently."""
     versions = {found.version for found in facts}
     if len(versions) > 1:
         named = ", ".join(f"{server.address} has {found.version}" for server, found in zip(servers, facts, strict=True))

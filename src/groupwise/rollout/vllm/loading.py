@@ -1,4 +1,4 @@
-"""What is done to one server, in order: the checks before it is used, and new weights.
+"""The work on one server, in order: the checks before it is used, and new weights.
 
 All of this only talks to the server; nothing here computes with a model, so several threads may do it at one time.
 """
@@ -19,9 +19,9 @@ from groupwise.rollout.vllm.wire import ForeignWeights, Unfinished, read_sampled
 from groupwise.types import FinishReason
 
 CANARY_S = 120.0
-"""How long a server may take for a request of the canary, in seconds."""
+"""Longest time for a request of the canary, in seconds."""
 SALT = "canary"
-"""Of the canary's requests, the same for all weights: keys and values that were left would be read again and seen."""
+"""Salt of the canary's requests, the same for all weights: keys and values that were left would be read and seen."""
 LOOKS = 8
 """Short completions by which more than one engine behind an address is looked for."""
 LOOK_TOKENS = 8
@@ -31,14 +31,14 @@ HOT = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """What is the same in all requests of a run."""
+    """Settings that all requests of a run share."""
 
     served: str
     """Name of the served model."""
     vocabulary: int
     stop_ids: frozenset[int]
     is_adapted: bool = False
-    """Whether the name is that of adapters, which a server that was started anew does not know."""
+    """True where the name is that of adapters, which a server that was started anew does not know."""
 
     def sample(
         self, server: Server, prompt: tuple[int, ...], key: int, sampling: SamplingConfig, label: str, salt: str,
@@ -58,7 +58,7 @@ class Asker:
         return found
 
     def read(self, server: Server, canary: Canary, label: str) -> Reading:
-        """What a server says of the canary's text and after its prompt."""
+        """Read a server's scores of the canary's text and its draws after the prompt."""
         text = read_scores(
             server.generate(wanted_scores(canary.text, self.served, SALT), CANARY_S), canary.text, server.address,
             self.served,
@@ -81,7 +81,7 @@ def _short(temperature: float, tokens: int = 1) -> SamplingConfig:
 
 
 class Weights(NamedTuple):
-    """What the servers must have."""
+    """The weights that the servers must have."""
 
     label: str
     directory: Path
@@ -95,7 +95,7 @@ class Weights(NamedTuple):
         return self.adapters.name if self.adapters else self.label
 
     def asker(self, asker: Asker) -> Asker:
-        """Who asks for what these weights sample."""
+        """Return the asker for completions of these weights."""
         return replace(asker, served=self.adapters.name, is_adapted=True) if self.adapters else asker
 
 
@@ -129,7 +129,7 @@ def load(server: Server, weights: Weights, asker: Asker) -> Reading:
 
 
 def _has(server: Server, label: str, asker: Asker) -> bool:
-    """Whether a server says that it has the weights on which adapters are to stand; the canary will tell."""
+    """Ask a server whether it has the weights that adapters are added to; the canary proves it later."""
     if server.is_paused():  # in the middle of what failed: nobody knows what it holds
         return False
     try:
@@ -157,10 +157,10 @@ def _reload(server: Server, weights: Weights, asker: Asker) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a server says of itself."""
+    """Facts that a server reports of itself."""
 
     version: str
-    """Of vLLM."""
+    """Version of vLLM."""
     max_tokens: int
     """Most tokens of a prompt and its completion; 0 where it does not tell."""
     models: tuple[str, ...] = field(default=())
@@ -180,7 +180,7 @@ def wait_until_healthy(server: Server, seconds: float) -> None:
 
 
 def check_server(server: Server, asker: Asker) -> Facts:
-    """Whether a server is what it must be, before it gets any weights.
+    """Check that a server is what it must be, before it gets any weights.
 
     Raises:
         EngineError: it serves another model or vocabulary, hides several engines, or does not obey seeds.
@@ -198,7 +198,6 @@ def check_server(server: Server, asker: Asker) -> Facts:
 
 
 def _check_vocabulary(server: Server, asker: Asker) -> None:
-    """The last token exists there, and the next one does not."""
     if server.is_paused():
         server.resume()
     for token, exists in ((asker.vocabulary - 1, True), (asker.vocabulary, False)):

@@ -12,15 +12,15 @@ from urllib.parse import quote, urlsplit
 from groupwise.errors import EngineError
 
 CONTROL_S = 300.0
-"""How long a server may take for a pause or a reload, in seconds."""
+"""Longest time of a pause or a reload, in seconds."""
 PROBE_S = 10.0
-"""How long it may take to say that it lives."""
+"""Longest time for a sign of life."""
 HINTS = {
     "/inference": "start it with --enable-scale-out",
     "/pause": "start it with VLLM_SERVER_DEV_MODE=1 in its environment",
     "/v1/load_lora_adapter": "start it with --enable-lora, and VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 in its environment",
 }
-"""What is missing where a route is."""
+"""Advice for a missing route."""
 
 
 class Refused(EngineError):  # noqa: N818 - an answer, which may be one that was asked for
@@ -46,7 +46,7 @@ class Server:
         return self.call("POST", "/inference/v1/generate", body, deadline_s)
 
     def is_healthy(self) -> bool:
-        """Whether it says that it lives; a server that hangs may say so too."""
+        """Ask whether it lives; a server that hangs may say so too."""
         try:
             self.call("GET", "/health", None, PROBE_S)
         except Unreachable:
@@ -54,7 +54,7 @@ class Server:
         return True
 
     def version(self) -> str:
-        """Of vLLM."""
+        """Return the version of vLLM."""
         return str(_field(self.call("GET", "/version", None, PROBE_S), "version", self.address))
 
     def models(self) -> dict[str, int]:
@@ -63,7 +63,7 @@ class Server:
         return {str(model["id"]): int(model.get("max_model_len") or 0) for model in models}
 
     def is_paused(self) -> bool:
-        """Whether requests wait."""
+        """Ask whether requests wait."""
         return bool(_field(self.call("GET", "/is_paused", None, PROBE_S), "is_paused", self.address))
 
     def pause(self) -> None:
@@ -155,7 +155,6 @@ def _field(answer: Any, name: str, server: str) -> Any:
 
 
 def _message(text: bytes) -> str:
-    """What an error says, in one line."""
     try:
         found = json.loads(text)
         found = found.get("error", found) if isinstance(found, dict) else found

@@ -1,4 +1,4 @@
-"""What is sent to a server for one completion, and what its answer must be to be trained on. No I/O.
+"""Requests to a server for one completion, and the form that its answer must be to be trained on. No I/O.
 
 Token ids in and out: no template and no tokenizer stands between, so a completion cannot change on the way. Every
 setting of the draw is stated, because what is left out the server may take from a file of its own.
@@ -16,7 +16,7 @@ from groupwise.rollout.sampling import SamplingConfig
 from groupwise.types import FinishReason
 
 NOT_FINITE = -9999.0
-"""What vLLM sends in place of a log-probability that is NaN or -inf."""
+"""The number that vLLM sends in place of a log-probability that is NaN or -inf."""
 ROUNDING = 1e-5
 """By how much a log-probability may be above 0."""
 
@@ -191,7 +191,6 @@ def _check_tokens(tokens: list[int], vocabulary: int, max_tokens: int, server: s
 
 
 def _check_versions(spans: list[_Span], num_tokens: int, label: str) -> None:
-    """Every token has exactly one version, and it is this one."""
     versions = sorted((span.start, span.end, span.version) for span in spans)
     ends = [0, *(end for _, end, _ in versions)]
     whole = [start for start, _, _ in versions] == ends[:-1] and ends[-1] == num_tokens
