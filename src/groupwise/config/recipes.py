@@ -29,8 +29,6 @@ Changes = Sequence[str] | Mapping[str, Any]
 Source = str | Path | Mapping[str, Any]
 """A recipe: its file, the name of a shipped one such as `arithmetic`, or its tables."""
 
-# -------------------------------------------------------------------------------------------------------- by name
-
 
 def recipe_file(name: str, folder: Path) -> Path:
     """Return the recipe of that name: the file in a folder, else the one that is shipped.
@@ -61,8 +59,6 @@ def named(source: Source) -> tuple[str, Path]:
     path = recipe_file(str(source), Path())
     return str(path), path.parent
 
-
-# -------------------------------------------------------------------------------------------------------- reading
 
 MOST_PARTS = 100
 """Most parts of a dotted key. The parser's time grows with their square: 20,000, in 40 kB, keep it busy for minutes."""
@@ -134,9 +130,6 @@ def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
     return result
 
 
-# -------------------------------------------------------------------------------------------------------- changes
-
-
 def as_overrides(changes: Changes) -> Sequence[str]:
     """Return changes as `a.b=c` texts. A table changes the keys that it holds and leaves the others of its section.
 
@@ -186,9 +179,6 @@ def overridden(tables: Mapping[str, Any], overrides: Sequence[str]) -> dict[str,
             section.clear()  # as in `merged`: the settings belong to the other kind
         section[last] = value
     return result
-
-
-# ------------------------------------------------------------------------------------------------------- checking
 
 
 def load(model: type[SectionT], source: Source, changes: Changes = ()) -> SectionT:
@@ -244,9 +234,6 @@ def _explain(fault: Any, model: type[BaseModel], tables: Mapping[str, Any], fold
     nearest = difflib.get_close_matches(key, keys, n=1, cutoff=0.5)
     hint = f"did you mean '{nearest[0]}'?" if nearest else f"known keys: {', '.join(keys)}"
     return f"{dotted}: unknown key; {hint}"
-
-
-# -------------------------------------------------------------------------------------------------------- writing
 
 
 def dump_toml(section: Section) -> str:

@@ -22,8 +22,6 @@ from groupwise.config.kinds import ARTIFACTS, FOLDER, Kinds, KindSection
 from groupwise.config.places import Place, beside
 from groupwise.errors import ConfigError
 
-# ------------------------------------------------------------------------------------------- sections, by their type
-
 
 class Held(NamedTuple):
     """Sections that a field may hold: of one class, or of the classes of kinds, of which the value names one."""
@@ -110,8 +108,6 @@ def value_at(tables: Any, path: Sequence[str]) -> Any:
         tables = tables.get(part) if isinstance(tables, Mapping) else None
     return tables
 
-
-# ------------------------------------------------------------------------------------------------------- references
 
 Makes = Literal["model", "reward_model", "data"]
 """`model`: a policy's checkpoint. `reward_model`: a reward model's. `data`: a file of rows."""

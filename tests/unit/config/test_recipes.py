@@ -11,7 +11,7 @@ from groupwise.pipeline import load_pipeline
 from groupwise.recall.config import RecallRecipe
 from groupwise.trainers import load_recipe
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(autouse=True)
