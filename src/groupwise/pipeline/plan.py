@@ -55,10 +55,7 @@ def is_measured(stage_dir: StageDirectory, facts: Mapping[str, Any], measured: s
 
 
 def plan(
-    recipe: PipelineRecipe,
-    stages: Sequence[Stage[Any]],
-    only: str | None = None,
-    start: str | None = None,
+    recipe: PipelineRecipe, stages: Sequence[Stage[Any]], only: str | None = None, start: str | None = None
 ) -> list[Planned]:
     """Return the action for every stage, in order.
 

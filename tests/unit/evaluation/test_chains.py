@@ -92,11 +92,7 @@ def test_what_there_is_no_room_for_is_not_shown(chainer: Chainer) -> None:
     assert ids_read[-len(prompt) :] == prompt
 
 
-SCRIPT = {
-    "What?\n": ["a</think>2", "b"],
-    "What?\na Wait. ": ["c</think>1"],
-    "What?\na Wait. c Wait. ": ["d</think>2"],
-}
+SCRIPT = {"What?\n": ["a</think>2", "b"], "What?\na Wait. ": ["c</think>1"], "What?\na Wait. c Wait. ": ["d</think>2"]}
 
 
 def test_reasoning_isopened_again(tiny_policy: Callable[..., Policy]) -> None:

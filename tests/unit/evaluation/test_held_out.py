@@ -144,11 +144,7 @@ def test_it_reads_the_box_where_training_takes_any_last_number() -> None:
     ("name", "config", "said"),
     [
         ("number", {}, "'number' is used in training already"),
-        (
-            "math",
-            {"parts": {"other": {"kind": "verifier", "verifier": "math"}}},
-            "'math' is used in training already",
-        ),
+        ("math", {"parts": {"other": {"kind": "verifier", "verifier": "math"}}}, "'math' is used in training already"),
         ("maths", {}, "there is no verifier 'maths'; did you mean 'math'"),
     ],
 )

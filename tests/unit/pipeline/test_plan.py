@@ -154,11 +154,7 @@ def test_an_interrupted_stage_goes_on_unless_something_changed(fake: Any) -> Non
 
 @pytest.mark.parametrize(
     ("section", "value"),
-    [
-        ("measure", {"num_samples": 3}),
-        ("sampling", {"temperature": 0.5}),
-        ("tasks", {"sums": {"kind": "countdown"}}),
-    ],
+    [("measure", {"num_samples": 3}), ("sampling", {"temperature": 0.5}), ("tasks", {"sums": {"kind": "countdown"}})],
 )
 def test_another_way_to_measure_measures_only(fake: Any, measured: list[str], section: str, value: Any) -> None:
     fake.run()

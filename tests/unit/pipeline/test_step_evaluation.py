@@ -15,13 +15,7 @@ from groupwise.models.policy import Policy
 from groupwise.models.reward_model import start_reward_model
 from groupwise.pipeline.base import ComputeConfig, Workplace
 from groupwise.pipeline.directory import StageDirectory
-from groupwise.pipeline.step_evaluation import (
-    StepEvaluation,
-    StepEvaluationConfig,
-    StepJudgeConfig,
-    chosen,
-    controls,
-)
+from groupwise.pipeline.step_evaluation import StepEvaluation, StepEvaluationConfig, StepJudgeConfig, chosen, controls
 from groupwise.runs.run import Run
 from groupwise.tasks.step_rows import StepRow
 from groupwise.trainers import Recipe

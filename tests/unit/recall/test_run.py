@@ -64,9 +64,7 @@ def test_every_piece_is_there_and_the_page_says_the_figures(collected: tuple[Pat
     )
 
 
-def test_decontamination_takes_what_is_planted_and_says_what_it_misses(
-    collected: tuple[Path, dict[str, Any]],
-) -> None:
+def test_decontamination_takes_what_is_planted_and_says_what_it_misses(collected: tuple[Path, dict[str, Any]]) -> None:
     directory, facts = collected
     planted = facts["decontamination"]["planted"]
     for way in ("exact", "reformatted"):
