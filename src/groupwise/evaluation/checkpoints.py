@@ -61,9 +61,6 @@ class Context:
         """Return the name of the selection and its problems: of a split, by default the first 200.
 
         Without a split and a number, all rows of a plain file that no run divided.
-
-        Raises:
-            ConfigError: there are none.
         """
         rows = None if split or self.is_trained else self.task.undivided()
         if rows:
@@ -75,11 +72,7 @@ class Context:
 
 
 def refuse_run(path: str) -> None:
-    """Refuse the directory of a run, which has several checkpoints.
-
-    Raises:
-        ConfigError: the path is a run directory; names its checkpoints.
-    """
+    """Refuse the directory of a run, which has several checkpoints."""
     folder = Path(path) / "checkpoints"
     if configs := [*folder.glob("*/config.json"), *folder.glob(f"*/{ADAPTER_CONFIG}")]:
         names = ", ".join(sorted(str(config.parent) for config in configs))
@@ -87,11 +80,7 @@ def refuse_run(path: str) -> None:
 
 
 def context_of(checkpoint: str, task: str | None, sampling: dict[str, Any], changes: Changes = ()) -> Context:
-    """Return the task, verifier and sampling of the checkpoint's run, with the caller's changes.
-
-    Raises:
-        ConfigError: no task is named or recorded, the path is a run, or a name or value is unknown.
-    """
+    """Return the task, verifier and sampling of the checkpoint's run, with the caller's changes."""
     refuse_run(checkpoint)
     run = _recipe_of(Path(checkpoint))
     if task is None and "task" not in run:
@@ -118,11 +107,7 @@ def context_of(checkpoint: str, task: str | None, sampling: dict[str, Any], chan
 
 
 def _recipe_of(checkpoint: Path) -> dict[str, Any]:
-    """Read the recipe of the run that a checkpoint lies in or an exported model came from; empty if none is known.
-
-    Raises:
-        ConfigError: the record of an exported model cannot be read.
-    """
+    """Read the recipe of the run that a checkpoint lies in or an exported model came from; empty if none is known."""
     config, record = checkpoint.resolve().parent.parent / "config.toml", checkpoint / PROVENANCE
     if not record.exists():
         return read_toml(config) if config.exists() else {}

@@ -148,11 +148,7 @@ class Compared:
 
 
 def read_run(path: Path) -> VariantRun:
-    """Read the figures of a finished run.
-
-    Raises:
-        DataError: it has no test evaluation.
-    """
+    """Read the figures of a finished run."""
     run = Records.open(path).intact()
     if run.test_after is None:
         raise DataError(f"{path} has no test evaluation: set evaluation.test_problems above 0 to compare")

@@ -82,12 +82,7 @@ def second_section(section: Any, trained: Mapping[str, Any], folder: Path | None
 def open_second(
     section: VerifierConfig | None, task: Task, trained: VerifierConfig
 ) -> AbstractContextManager[Verifier | None]:
-    """Open the second verifier for a task that is trained with `trained`; None if none is named.
-
-    Raises:
-        ConfigError: training uses it already, there is no such verifier, or it has nothing to judge.
-        VerifierError: it rejects a reference answer of the task.
-    """
+    """Open the second verifier for a task that is trained with `trained`; None if none is named."""
     if section is None:
         return nullcontext()
     if section.kind in (trained.kind, *(config.kind for config in second_verifiers(trained.parts).values())):

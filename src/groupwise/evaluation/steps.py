@@ -85,12 +85,7 @@ def evaluate_steps(
 def evaluate_scorer(
     scorer: ScoresSteps, rows: Sequence[StepRow], dev_rows: Sequence[StepRow], dev: str | Path | None
 ) -> tuple[StepEvaluation, list[list[float]]]:
-    """Return the figures on rows, with the threshold chosen on other rows if there are any, and the scores of the rows.
-
-    Raises:
-        DataError: the model cannot read a row, or the other rows, which `dev` names, are of one kind only.
-        ModelError: a score is not a number.
-    """
+    """Return the figures on rows and their scores; the threshold is chosen on other rows if there are any."""
     scores, of_dev = (_scores(scorer, part) for part in (rows, dev_rows))
     try:
         threshold = best_threshold(of_dev, [row.first_error for row in dev_rows]) if dev_rows else FIXED

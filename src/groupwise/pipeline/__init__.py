@@ -151,21 +151,13 @@ def run_seeds(
 
 
 def check_jobs(seeds: int, jobs: int) -> None:
-    """Refuse more jobs than there are seeds.
-
-    Raises:
-        ConfigError: there are more.
-    """
+    """Refuse more jobs than there are seeds."""
     if jobs > seeds:
         raise ConfigError(f"jobs = {jobs} with seeds = {seeds}: at most as many jobs as seeds are allowed")
 
 
 def run_at_once(commands: Mapping[str, Sequence[str]], jobs: int, on_line: OnLine) -> bool:
-    """Run `groupwise` with each of these arguments, `jobs` at a time; return False after Ctrl-C.
-
-    Raises:
-        GroupwiseError: some failed; the others were finished first.
-    """
+    """Run `groupwise` with each of these arguments, `jobs` at a time; return False after Ctrl-C."""
     try:
         faults = many(list(commands), jobs, lambda name, children: children.run(commands[name], partial(on_line, name)))
     except KeyboardInterrupt:

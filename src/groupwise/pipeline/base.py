@@ -76,11 +76,7 @@ class Source:
         return f"stages.{self.name}"
 
     def parsed(self, model: "type[ConfigT]") -> "ConfigT":
-        """Read the settings; values missing in the table are the pipeline's.
-
-        Raises:
-            ConfigError: the table cannot be used.
-        """
+        """Read the settings; values missing in the table are the pipeline's."""
         shared = self.recipe.model_dump(mode="json")
         seed = self.recipe.pipeline.seed
         sections: Shared = {
@@ -133,11 +129,7 @@ class Stage(ABC, Generic[ConfigT]):
 
     @classmethod
     def read(cls, kind: str, source: Source) -> Self:
-        """Read the stage of a pipeline's table.
-
-        Raises:
-            ConfigError: the table cannot be used.
-        """
+        """Read the stage of a pipeline's table."""
         config: Any = source.parsed(cls.Config)
         return cls(source.name, kind, config)
 

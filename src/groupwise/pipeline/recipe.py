@@ -142,11 +142,7 @@ def _completed(annotation: Any, metadata: Sequence[Any], value: Any, shared: Sha
 
 
 def with_tasks(value: Any, tasks: Mapping[str, Mapping[str, Any]], where: str) -> Any:
-    """Replace every `task = "name"` by that task, and every list of names by a mixture of them.
-
-    Raises:
-        ConfigError: there is no such task; lists the tasks.
-    """
+    """Replace every `task = "name"` by that task, and every list of names by a mixture of them."""
     if not isinstance(value, Mapping):
         return value
     replaced = {}
@@ -165,11 +161,7 @@ def with_tasks(value: Any, tasks: Mapping[str, Mapping[str, Any]], where: str) -
 
 
 def mixture(tasks: Mapping[str, Mapping[str, Any]], where: str) -> dict[str, Any]:
-    """Return the configuration of a mixture of tasks; a mixture among them contributes its parts with their weights.
-
-    Raises:
-        ConfigError: the tasks have different templates, or parts of the same name.
-    """
+    """Return the configuration of a mixture of tasks; a mixture among them contributes its parts with their weights."""
     (first, task), *others = tasks.items()
     for name, other in others:
         if other["template"] != task["template"]:

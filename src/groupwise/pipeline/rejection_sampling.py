@@ -256,11 +256,7 @@ def _scores(model: RewardModel, pairs: Sequence[tuple[str, str]], budget: int = 
 def _approved(
     candidates: Sequence[Candidate], problems: Mapping[str, Problem], judge: JudgeConfig, remaining: set[int]
 ) -> set[int]:
-    """Return the indices of the candidates whose answer a generative judge calls right.
-
-    Raises:
-        VerifierError: it could not judge too many of them.
-    """
+    """Return the indices of the candidates whose answer a generative judge calls right."""
     indices = sorted(remaining)
     chosen = [candidates[i] for i in indices]
     asked = [problems.get(c.problem) or Problem(c.problem, c.prompt, "", language=c.language or "en") for c in chosen]

@@ -257,11 +257,7 @@ def imported(settings: StepLabelsConfig, task: Task) -> tuple[list[StepRow], Cou
 
 
 def relabelled(row: StepRow, estimate: str) -> list[float | None]:
-    """Label a row's steps by its counts of rollouts; the last step has the outcome.
-
-    Raises:
-        DataError: the row has no counts of rollouts.
-    """
+    """Label a row's steps by its counts of rollouts; the last step has the outcome."""
     successes, rollouts = (row.provenance.get(name) for name in ("successes", "rollouts"))
     counted = all(isinstance(counts, list) and len(counts) == len(row.steps) - 1 for counts in (successes, rollouts))
     if not counted or row.final_answer_correct is None:

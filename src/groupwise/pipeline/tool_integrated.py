@@ -98,11 +98,7 @@ class ToolIntegrated(Stage[ToolIntegratedConfig]):
 
 
 def working(problem: Problem, form: Form, draw: Draw) -> str:
-    """Return a completion in one of the forms.
-
-    Raises:
-        ConfigError: the problem has no plan.
-    """
+    """Return a completion in one of the forms."""
     steps = [Step(*step) for step in problem.data.get("steps", ())]
     if not steps:
         raise ConfigError(f"{problem.id} has no plan: kind = 'tool_integrated' needs a task whose problems say steps")

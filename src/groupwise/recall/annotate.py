@@ -32,11 +32,7 @@ class Annotator(KindSection):
 
     @abstractmethod
     def answers(self, asked: Sequence[Asked], round_number: int, seed: int) -> Mapping[str, bool]:
-        """Return yes or no for every pattern.
-
-        Raises:
-            WaitingError: a person has to answer first.
-        """
+        """Return yes or no for every pattern."""
 
 
 class Oracle(Annotator):
@@ -127,11 +123,7 @@ def _spelled(text: str) -> str:
 
 
 def _ask(path: Path, new: Sequence[Asked], round_number: int) -> None:
-    """Write more questions after the text that people have written; the result can be read again.
-
-    Raises:
-        DataError: it could not; the file stays as it is.
-    """
+    """Write more questions after the text that people have written; the result can be read again."""
     head = "# Is the content of these addresses mathematics? Write yes or no.\n"
     written = path.read_text(encoding="utf-8") if path.exists() else head
     lines = []

@@ -15,11 +15,7 @@ SHOWN = 12
 
 
 def write_recall_report(directory: Path) -> Path:
-    """Write `report.md` beside `recall.json`; return its path.
-
-    Raises:
-        DataError: there is no finished recall.
-    """
+    """Write `report.md` beside `recall.json`; return its path."""
     path = directory / "recall.json"
     if not path.is_file():
         raise DataError(f"{directory} holds no finished recall: there is no {path.name}")

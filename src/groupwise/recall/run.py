@@ -42,12 +42,7 @@ class Recall:
     progress: Progress = field(default=lambda name, done, total: None)
 
     def run(self) -> dict[str, Any]:
-        """Do the rest of the work, and return the figures of `recall.json`.
-
-        Raises:
-            WaitingError: people have to answer first.
-            ConfigError, DataError: a source cannot be read.
-        """
+        """Do the rest of the work, and return the figures of `recall.json`."""
         self.directory.mkdir(parents=True, exist_ok=True)
         rounds = Rounds(self.prepared).all()
         self._corpus(rounds[-1])

@@ -34,19 +34,11 @@ class PageSource(KindSection):
         """Yield the pages, always in the same order; one longer than `max_bytes` need not be read to its end."""
 
     def seed_texts(self, seed: int, number: int) -> list[str]:
-        """Return texts for the first round.
-
-        Raises:
-            ConfigError: it has none.
-        """
+        """Return texts for the first round."""
         raise ConfigError(f"begin.path is empty, and a source of kind {self.kind} has no seed texts: name a file")
 
     def known_texts(self, seed: int) -> list[str]:
-        """Return texts for the first round that are used beside those of `begin`.
-
-        Raises:
-            ConfigError: there are too few.
-        """
+        """Return texts for the first round that are used beside those of `begin`."""
         return []
 
 
@@ -90,9 +82,6 @@ def docstrings(name: str) -> tuple[list[tuple[str, str]], list[Unreadable]]:
     """Return dotted name and docstring of everything public in a package, each text once, and unimportable modules.
 
     Both are in the order of the names.
-
-    Raises:
-        ConfigError: the package is not installed.
     """
     try:
         package = importlib.import_module(name)

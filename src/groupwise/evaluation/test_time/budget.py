@@ -143,11 +143,7 @@ def measure(
 def _checked(
     config: BudgetConfig, rewards: RewardModels, temperature: float
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """Return methods and budgets.
-
-    Raises:
-        ConfigError: they cannot be measured.
-    """
+    """Return methods and budgets."""
     if not temperature > 0:
         raise ConfigError(f"temperature = {temperature}: equal samples are no pool; above 0 is allowed")
     try:

@@ -156,11 +156,7 @@ class Chainer:
 
 
 def check_phrases(problems: Sequence[Problem], phrases: Mapping[str, str]) -> None:
-    """Check that every language of the problems has a phrase.
-
-    Raises:
-        ConfigError: names the language that has none.
-    """
+    """Check that every language of the problems has a phrase."""
     if missing := sorted({problem.language for problem in problems} - set(phrases)):
         raise ConfigError(
             f"force has no phrase for problems in {missing[0]!r}: phrases are there for {', '.join(phrases)}"
@@ -191,11 +187,7 @@ class Chained(NamedTuple):
 def chained(
     method: str, sampler: Sampler, scorer: Scorer | None, problems: Sequence[Problem], config: BudgetConfig
 ) -> list[Chained]:
-    """Make the chains of each problem; what is on disk is not made again.
-
-    Raises:
-        DataError: the verifier failed in every chain of a problem.
-    """
+    """Make the chains of each problem; what is on disk is not made again."""
     links = max(config.budgets)
     identity: dict[str, Any] = {"method": method, "links": links, **({} if scorer is None else scorer.identity)}
     if method == "revise":

@@ -155,12 +155,7 @@ class Sampler:
     progress: Progress = lambda name, done, total: None
 
     def pools(self, problems: Sequence[Problem], num_samples: int, name: str = "pool") -> list[Pool]:
-        """Return a pool for each problem.
-
-        Raises:
-            ConfigError: a prompt does not fit.
-            VerifierError: the verifier failed too often.
-        """
+        """Return a pool for each problem."""
         store = self.store(name, num_samples)
         pools: list[Pool] = []
         for number, part in store.parts(problems):
@@ -200,11 +195,7 @@ class Sampler:
 
 
 def check_budgets(budgets: Sequence[int], num_samples: int) -> tuple[int, ...]:
-    """Return the budgets in order, each once.
-
-    Raises:
-        ConfigError: there is none, or one that the pool is too small for.
-    """
+    """Return the budgets in order, each once."""
     if not budgets or min(budgets) < 1 or max(budgets) > num_samples:
         raise ConfigError(
             f"budgets {', '.join(map(str, budgets)) or 'none'} from a pool of {num_samples} samples: 1 to "
@@ -214,11 +205,7 @@ def check_budgets(budgets: Sequence[int], num_samples: int) -> tuple[int, ...]:
 
 
 def enough(pools: Sequence[Pool], largest: int) -> tuple[list[int], list[str]]:
-    """Return the places of the problems with at least `largest` judged samples, and the ids of the others.
-
-    Raises:
-        DataError: no problem has enough.
-    """
+    """Return the places of the problems with at least `largest` judged samples, and the ids of the others."""
     kept = [index for index, pool in enumerate(pools) if len(pool.samples) >= largest]
     if not kept:
         most = max((len(pool.samples) for pool in pools), default=0)

@@ -71,11 +71,7 @@ class Scorer:
 
     @classmethod
     def load(cls, config: ModelConfig, role: Role, step: str, reference: str = "", beta: float = 0.05) -> "Scorer":
-        """Load a model with a head, or where a reference is named an implicit one.
-
-        Raises:
-            ModelError: it cannot be loaded, or is no reward model.
-        """
+        """Load a model with a head, or where a reference is named an implicit one."""
         model = load_scorer(config, reference, beta)
         if isinstance(model, RewardModel):
             return cls(model, config.path, role, step, model.fingerprint(), model.num_parameters)
@@ -88,12 +84,7 @@ class Scorer:
         return {"role": self.role, "model": self.fingerprint, "step": self.step}
 
     def texts(self, texts: Sequence[Told]) -> list[Scored]:
-        """Score texts, complete or not; one without a step has no scores.
-
-        Raises:
-            DataError: the model's tokenizer cannot write a text, or it is too long for the model.
-            ModelError: a score is not a number.
-        """
+        """Score texts, complete or not; one without a step has no scores."""
         encoded = [self._encoded(told) if told.steps else None for told in texts]
         rows = [row for row in encoded if row is not None]
         scores = iter(score_rows(self.model, rows) if rows else ())

@@ -115,12 +115,7 @@ class Searcher:
     """Open during all rounds of a search, because a sandbox takes long to start."""
 
     def search(self, problems: Sequence[Problem]) -> list[Ends]:
-        """Search for an answer to each problem; problems do not influence each other.
-
-        Raises:
-            DataError: the reward model cannot read a step.
-            ModelError: it gives a score that is not a number.
-        """
+        """Search for an answer to each problem; problems do not influence each other."""
         if not self.sampling.tools:
             return self._search(problems)
         with ToolWatch.of(self.actors.policy, self.sampling.tools) as tools:
@@ -303,11 +298,7 @@ def measure_search(
 
 
 def find(sampler: Sampler, scorer: Scorer, problems: Sequence[Problem], config: SearchConfig) -> list[Found]:
-    """Search every problem; what is on disk is not searched again.
-
-    Raises:
-        DataError: the verifier judged no end for a problem.
-    """
+    """Search every problem; what is on disk is not searched again."""
     searcher = Searcher(sampler.actors, sampler.sampling, sampler.draws, scorer, config)
     identity, title = {**scorer.identity, **asdict(config)}, f"search with {config.slots} slots"
     store = sampler.store("search", config.slots, identity, title)

@@ -53,11 +53,7 @@ class BudgetConfig(Section):
         return tuple(dict.fromkeys(methods))
 
     def chosen(self, has_prm: bool, has_orm: bool) -> tuple[str, ...]:
-        """Return the methods to measure.
-
-        Raises:
-            ValueError: one needs a reward model that is not given.
-        """
+        """Return the methods to measure."""
         if not self.methods:
             return (GREEDY, "majority", *(BY_SCORE if has_prm or has_orm else ()))
         for method in self.methods:
