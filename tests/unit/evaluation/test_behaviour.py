@@ -69,25 +69,40 @@ def test_a_prompt_may_have_opened_the_reasoning() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "passage"),
+    ("behaviour", "language", "text", "passage"),
     [
-        ("3+4=8. No, that is wrong. 3+4=7.", "that is wrong"),
-        ("3+4=8. That's not right.", "That's not right"),
-        ("So x=2. Hmm, this isn't correct.", "this isn't correct"),
-        ("x=2. It was incorrect.", "It was incorrect"),
-        ("x=2. Let me redo the sum.", "Let me redo"),
-        ("I should go back to the first step.", "I should go back"),
-        ("Let me start over.", "start over"),
-        ("I made a sign error.", "I made a sign error"),
-        ("45. Wait, let me check. 7×6=42. No. 7×6=42.", "check. 7×6=42. No."),
-        ("1+1=3。不对。1+1=2。", "不对"),
-        ("我们重新算一遍。", "重新算"),
-        ("重新计算：", "重新计算"),
-        ("我算错了。", "算错了"),
+        (BACKTRACKS, None, "3+4=8. No, that is wrong. 3+4=7.", "that is wrong"),
+        (BACKTRACKS, None, "3+4=8. That's not right.", "That's not right"),
+        (BACKTRACKS, None, "So x=2. Hmm, this isn't correct.", "this isn't correct"),
+        (BACKTRACKS, None, "x=2. It was incorrect.", "It was incorrect"),
+        (BACKTRACKS, None, "x=2. Let me redo the sum.", "Let me redo"),
+        (BACKTRACKS, None, "I should go back to the first step.", "I should go back"),
+        (BACKTRACKS, None, "Let me start over.", "start over"),
+        (BACKTRACKS, None, "I made a sign error.", "I made a sign error"),
+        (BACKTRACKS, None, "45. Wait, let me check. 7×6=42. No. 7×6=42.", "check. 7×6=42. No."),
+        (BACKTRACKS, None, "1+1=3。不对。1+1=2。", "不对"),
+        (BACKTRACKS, None, "我们重新算一遍。", "重新算"),
+        (BACKTRACKS, None, "重新计算：", "重新计算"),
+        (BACKTRACKS, None, "我算错了。", "算错了"),
+        (LOOPS, None, "<think>47×30=1410. " + "47×1=47. " * 7, "47×1=47. " * 3 + "47×1=47."),
+        (LOOPS, None, "先算。" + "我们再算一遍吧，" * 5, "我们再算一遍吧，" * 4),
+        (MIXES, "en", "First 3+4=7. 所以 7×2=14.", "所"),
+        (MIXES, "zh", "先算3+4=7。Then 7×2=14。", "Then"),
+        (MIXES, "ja", "まず計算します。wait", "wait"),
+        (MIXES, "zh", "先计算。まず", "ま"),
+        (MIXES, "ru", "Сначала считаем. So 7.", "So"),
+        (MIXES, "de", "Zuerst 7, потом 8.", "потом"),
+        (OPEN_TAGS, None, "<think>a", "<think>"),
+        (OPEN_TAGS, None, "a</think>\\boxed{1}", "</think>"),
+        (OPEN_TAGS, None, "<think>a</think>b</think>", "</think>"),
+        (OPEN_TAGS, None, "<think>a<think>b</think>", "<think>"),
+        (OPEN_TAGS, None, "<think>a</think><answer>1", "<answer>"),
+        (OPEN_TAGS, None, "<think>a<answer>1</answer></think>", "<answer>"),
+        (OPEN_TAGS, None, "</think>a<think>", "</think>"),
     ],
 )
-def test_backtracking_is_found_where_it_stands(text: str, passage: str) -> None:
-    span = span_of(BACKTRACKS, row(text))
+def test_a_behaviour_is_found_where_it_is(behaviour: Behaviour, language: str | None, text: str, passage: str) -> None:
+    span = span_of(behaviour, row(text, language=language))
     assert span is not None
     assert text[slice(*span)] == passage
 
@@ -115,19 +130,6 @@ def test_what_only_looks_like_backtracking(text: str) -> None:
     assert BACKTRACKS not in row_behaviours(row(text))
 
 
-@pytest.mark.parametrize(
-    ("text", "passage"),
-    [
-        ("<think>47×30=1410. " + "47×1=47. " * 7, "47×1=47. " * 3 + "47×1=47."),
-        ("先算。" + "我们再算一遍吧，" * 5, "我们再算一遍吧，" * 4),
-    ],
-)
-def test_a_loop_at_the_end(text: str, passage: str) -> None:
-    span = span_of(LOOPS, row(text))
-    assert span is not None
-    assert text[slice(*span)] == passage
-
-
 def test_what_is_no_loop() -> None:
     assert LOOPS not in row_behaviours(row("47×1=47. " * 3))
     assert LOOPS not in row_behaviours(row("47×1=47. " * 7 + "So it is 47."))
@@ -138,23 +140,6 @@ def test_the_last_word_of_a_truncated_loop_may_be_cut() -> None:
     text = "say it once more now, " * 6 + "say it on"
     assert LOOPS in row_behaviours(row(text, finish_reason=FinishReason.LENGTH))
     assert LOOPS not in row_behaviours(row(text))
-
-
-@pytest.mark.parametrize(
-    ("language", "text", "passage"),
-    [
-        ("en", "First 3+4=7. 所以 7×2=14.", "所"),
-        ("zh", "先算3+4=7。Then 7×2=14。", "Then"),
-        ("ja", "まず計算します。wait", "wait"),
-        ("zh", "先计算。まず", "ま"),
-        ("ru", "Сначала считаем. So 7.", "So"),
-        ("de", "Zuerst 7, потом 8.", "потом"),
-    ],
-)
-def test_a_word_of_another_script(language: str, text: str, passage: str) -> None:
-    span = span_of(MIXES, row(text, language=language))
-    assert span is not None
-    assert text[slice(*span)] == passage
 
 
 @pytest.mark.parametrize(
@@ -180,24 +165,6 @@ def test_without_a_known_language_mixing_is_not_measured(language: str | None) -
     assert MIXES not in row_behaviours(one)
     assert MIXES not in behaviour_shares([one])
     assert behaviour_shares([one, row("First 所以", language="en")])[MIXES] == 1.0
-
-
-@pytest.mark.parametrize(
-    ("text", "passage"),
-    [
-        ("<think>a", "<think>"),
-        ("a</think>\\boxed{1}", "</think>"),
-        ("<think>a</think>b</think>", "</think>"),
-        ("<think>a<think>b</think>", "<think>"),
-        ("<think>a</think><answer>1", "<answer>"),
-        ("<think>a<answer>1</answer></think>", "<answer>"),
-        ("</think>a<think>", "</think>"),
-    ],
-)
-def test_open_and_misplaced_tags(text: str, passage: str) -> None:
-    span = span_of(OPEN_TAGS, row(text))
-    assert span is not None
-    assert text[slice(*span)] == passage
 
 
 @pytest.mark.parametrize("text", ["no tags", "<think>a</think>1", "<think>a</think><answer>1</answer>", "x<y>z"])
