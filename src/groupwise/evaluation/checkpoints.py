@@ -22,7 +22,6 @@ from groupwise.verifiers.style.phrases import BehaviourConfig
 from groupwise.verifiers.table import with_shared
 
 PROBLEMS = 200
-"""Default number of problems of a split."""
 
 
 class _Context(Section):

@@ -45,7 +45,6 @@ class Pair:
     """Two evaluations on the same problems and random numbers."""
 
     split: str
-    """`test` or `dev`."""
     before: Evaluation
     after: Evaluation
 

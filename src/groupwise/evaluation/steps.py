@@ -20,7 +20,6 @@ from groupwise.models.steps import ScoresSteps, encode_steps, load_scorer, score
 from groupwise.tasks.step_rows import StepRow, read_steps
 
 FIXED = 0.5
-"""The threshold without rows to choose one on."""
 
 
 @dataclass(frozen=True, slots=True)

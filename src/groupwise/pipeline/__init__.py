@@ -93,7 +93,6 @@ def _check_references(stage: AnyStage, before: Sequence[AnyStage], names: Sequen
 
 
 RunSeed = Callable[[int, PipelineRecipe, Sequence[AnyStage]], bool]
-"""Runs the pipeline of a seed; returns False if it was interrupted."""
 OnLine = Callable[[str, str], None]
 
 

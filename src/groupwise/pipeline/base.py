@@ -49,10 +49,8 @@ class Workplace:
 
     directory: StageDirectory
     outputs: Mapping[str, str]
-    """Paths of the outputs of the stages before it, by name."""
     train: Callable[[Recipe], Run]
     progress: Callable[[str, int, int], None] = field(default=lambda name, done, total: None)
-    """Called with the progress of long work: (name, done, total)."""
 
 
 class ComputeConfig(ModelConfig):
@@ -76,7 +74,6 @@ class Source:
         return f"stages.{self.name}"
 
     def parsed(self, model: "type[ConfigT]") -> "ConfigT":
-        """Read the settings; values missing in the table are the pipeline's."""
         shared = self.recipe.model_dump(mode="json")
         seed = self.recipe.pipeline.seed
         sections: Shared = {
@@ -129,13 +126,11 @@ class Stage(ABC, Generic[ConfigT]):
 
     @classmethod
     def read(cls, kind: str, source: Source) -> Self:
-        """Read the stage of a pipeline's table."""
         config: Any = source.parsed(cls.Config)
         return cls(source.name, kind, config)
 
     @property
     def algorithm(self) -> str | None:
-        """Algorithm of the trainer; None for stages that do not train."""
         return None
 
     @property

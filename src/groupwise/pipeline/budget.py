@@ -77,7 +77,6 @@ class BudgetStage(Stage[BudgetStageConfig]):
 
 
 def _statistics(result: BudgetResult) -> dict[str, object]:
-    """Return the accuracy of every method by its budget, and the gains of choices by difficulty."""
     methods: dict[str, dict[str, float]] = {}
     for point in result.points:
         methods.setdefault(point.method, {})[f"of {point.budget}"] = round(point.accuracy.value, 6)

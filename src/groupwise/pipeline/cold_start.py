@@ -159,7 +159,6 @@ def _asked(template: Template, example: Example) -> str:
 def _finished(
     row: Row, source: str, model: str, problem: Problem, template: Template, settings: ColdStartConfig
 ) -> dict[str, Any]:
-    """Return a row of the data set, with its origin and its edits."""
     completion, edits = row.text, []
     if settings.summaries is not None:
         draw = Draw("summary", settings.seed, problem.id, row.sample)

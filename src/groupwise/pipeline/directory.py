@@ -51,7 +51,6 @@ class StageDirectory:
 
     @property
     def facts(self) -> dict[str, Any] | None:
-        """The result and its measurements; None before there is a result."""
         return _read(self.path / "facts.json")
 
     @property
@@ -61,7 +60,6 @@ class StageDirectory:
 
     @property
     def output_hash(self) -> str | None:
-        """Hash of the result; None if the stage is not finished."""
         return (self.facts or {}).get("output_hash")
 
     @property
@@ -69,13 +67,11 @@ class StageDirectory:
         return _read(self.path / "cost.json") or {}
 
     def write(self, name: str, content: Mapping[str, Any]) -> None:
-        """Write `begun`, `facts` or `cost`, whole or not at all."""
         with translated_disk_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
         write_file(self.path / f"{name}.json", (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
 
     def discard(self) -> None:
-        """Delete everything; a kill in between counts as deleted."""
         old = self.path.with_name(f".{self.path.name}.old.tmp")
         with translated_disk_errors(self.path):
             if old.exists():

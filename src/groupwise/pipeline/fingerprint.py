@@ -85,7 +85,6 @@ class _Source(NamedTuple):
 
     digest: str
     imports: frozenset[str]
-    """Names that may be modules it imports."""
     texts: frozenset[str]
     """String constants, which may name kinds."""
     has_tables: bool

@@ -23,10 +23,8 @@ class Action(StrEnum):
     RUN = "run"
     RESUME = "resume"
     MEASURE = "measure"
-    """It is finished, but its evaluation is not."""
     SKIP = "skip"
     LEAVE = "leave"
-    """`--only` names another stage."""
 
 
 class Planned(NamedTuple):
@@ -127,7 +125,6 @@ def other_input(stage_dir: StageDirectory, stage: Stage[Any], directory: Pipelin
 
 
 def _difference(begun: Mapping[str, Any], stage: Stage[Any], inputs: Mapping[str, str]) -> str:
-    """Describe the first difference that makes work started earlier unusable."""
     before, now = (flattened(without_places(settings)) for settings in (begun["settings"], stage.settings))
     changed = [key for key in sorted(before.keys() | now.keys()) if before.get(key) != now.get(key)]
     if changed:

@@ -26,7 +26,6 @@ from groupwise.tasks import TaskOptions
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
 BASE = "base"
-"""Name of the model that everything starts from; no stage may have it."""
 
 
 class PipelineConfig(Section):
@@ -99,7 +98,6 @@ class PipelineRecipe(Section):
     @model_validator(mode="before")
     @classmethod
     def _measured_as_sampled(cls, values: Any) -> Any:
-        """Fill missing values of `measure.sampling` from `sampling`."""
         if isinstance(values, Mapping) and isinstance(sampling := values.get("sampling"), Mapping):
             measure = values.get("measure")
             if isinstance(measure, Mapping) and isinstance(measure.get("sampling"), Mapping):

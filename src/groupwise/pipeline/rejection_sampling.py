@@ -85,7 +85,6 @@ class Candidate(NamedTuple):
     prompt: str
     completion: str
     problem: str
-    """Id of the problem; of a file: its place."""
     language: str
     """Language of the problem; of a file: unknown, empty."""
 
@@ -244,7 +243,6 @@ def _best(candidates: Sequence[Candidate], judge: ModelJudge, config: ModelConfi
 
 @torch.no_grad()
 def _scores(model: RewardModel, pairs: Sequence[tuple[str, str]], budget: int = 16384) -> list[float]:
-    """Score every (prompt, completion)."""
     end = model.tokenizer.eos_token_id
     prompts = model.tokenizer([prompt for prompt, _ in pairs])["input_ids"]
     completions = model.tokenizer([text for _, text in pairs], add_special_tokens=False)["input_ids"]

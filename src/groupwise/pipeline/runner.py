@@ -26,7 +26,6 @@ from groupwise.runs.run import Run
 from groupwise.trainers import Recipe, train
 
 PERIOD_S = 5.0
-"""Seconds between two saves of the cost: at most this much of a killed attempt is lost."""
 
 
 @contextmanager
@@ -132,7 +131,6 @@ def run_pipeline(
 
 @contextmanager
 def _opened(path: Path) -> Iterator[PipelineDirectory]:
-    """Hold the pipeline directory, for this process alone; a killed process holds nothing."""
     directory = PipelineDirectory(path)
     harmless = {LOCK, f".{directory.recipe.name}.tmp"}  # left by a kill at the start
     if (
@@ -150,7 +148,6 @@ def _opened(path: Path) -> Iterator[PipelineDirectory]:
 
 @contextmanager
 def _named(name: str) -> Iterator[None]:
-    """Put the stage's name before the message of an error."""
     try:
         yield
     except GroupwiseError as error:
@@ -190,7 +187,6 @@ def _output(stage_dir: StageDirectory) -> Path:
 
 
 def _measure_base(recipe: PipelineRecipe, stage_dir: StageDirectory, display: Display) -> None:
-    """Measure the base model, unless this very model has been measured."""
     model = resolve(recipe.model.path)
     start: dict[str, object] = {
         "name": BASE,

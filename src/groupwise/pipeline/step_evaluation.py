@@ -146,7 +146,6 @@ def _answers(pool: Sequence[StepRow]) -> list[str | None]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a figure as JSON: an interval as [value, low, high], null where nothing was measured."""
     if isinstance(value, Mapping):
         return [_plain(value[key]) for key in ("value", "low", "high")]
     return None if isinstance(value, float) and not math.isfinite(value) else value

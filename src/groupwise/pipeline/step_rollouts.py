@@ -36,7 +36,6 @@ class Cut(NamedTuple):
     ends: tuple[int, ...]
     """Ends of its steps in its text, in characters; the last is its length."""
     results: tuple[Span, ...] = ()
-    """Spans of tools' results in its text, in characters."""
 
     @property
     def steps(self) -> tuple[str, ...]:
@@ -57,7 +56,6 @@ class Rolled(NamedTuple):
 
     successes: int
     judged: int
-    """Rollouts that the verifier judged, without those it failed on."""
     tokens: int
 
 
@@ -71,7 +69,6 @@ class Completer:
     rollouts: int
 
     def roll(self, prefixes: Sequence[tuple[Problem, str]]) -> list[Rolled]:
-        """Continue every prefix of a problem's answer (prefill included), and judge."""
         tools = make_tools(self.sampling.tools)
         started = [self._prefix(problem, text, tools) for problem, text in prefixes]
         groups = continue_and_score(self.actors, started, self.sampling, self.draws)
@@ -130,7 +127,6 @@ class Rollouts:
     folder: Path
     progress: Callable[[str, int, int], None]
     found: dict[tuple[str, str], Rolled]
-    """By a problem's id and the start of an answer to it, prefill included."""
 
     def ask(self, prefixes: Sequence[tuple[str, str]], name: str) -> None:
         """Roll out from unknown prefixes; parts that are in the folder under this name are read."""

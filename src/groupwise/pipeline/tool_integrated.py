@@ -110,7 +110,6 @@ def _calls(steps: Sequence[Step]) -> str:
 
 
 def _wrong_call(steps: Sequence[Step], draw: Draw) -> str:
-    """Give the last call another left number; the answer is the calculator's."""
     *before, last = steps
     wrong = last._replace(left=slip(draw, last.left))
     return _answered(_calls([*before, wrong]), written(value_of(wrong.expression)))

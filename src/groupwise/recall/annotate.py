@@ -32,7 +32,7 @@ class Annotator(KindSection):
 
     @abstractmethod
     def answers(self, asked: Sequence[Asked], round_number: int, seed: int) -> Mapping[str, bool]:
-        """Return yes or no for every pattern."""
+        """Return yes or no for every pattern; raise WaitingError if a person has to answer first."""
 
 
 class Oracle(Annotator):

@@ -27,7 +27,6 @@ class Rule(NamedTuple):
     """Conditions under which a part of a text counts as a benchmark's."""
 
     size: int = 10
-    """Words of a run that must be the same."""
     min_size: int = 3
     """Benchmark texts of fewer words than this are not looked for; signs are no words."""
     expressions: bool = True
@@ -40,12 +39,9 @@ class Match(NamedTuple):
     """A part of a text that is in a benchmark."""
 
     segment: int
-    """The paragraph in which it begins."""
     gram: str
     item: str
-    """The benchmark's text."""
     why: str
-    """`run`, `whole` or `expression`."""
 
 
 class Sought(NamedTuple):

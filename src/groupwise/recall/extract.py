@@ -22,7 +22,6 @@ _OF_PYTHON_ALONE = frozenset(("idna", "punycode", "raw-unicode-escape", "undefin
 """Encodings that no page has; a name such as `idna` counts as none."""
 REPLACEMENT = "\ufffd"
 MAX_BYTES = 5_000_000
-"""Longest page; longer ones are counted and named, and never parsed."""
 MAX_REPLACED = 0.02
 """Largest share of characters that are not in the page's encoding."""
 IN_VAIN = 20_000_000

@@ -18,7 +18,6 @@ class Truth(NamedTuple):
     """Facts about a page of a made or chosen source that the classifier never sees."""
 
     style: str
-    """A style of mathematics, or a kind of other page."""
     is_mathematics: bool
     language: str = "en"
     copy_of: int | None = None
@@ -60,7 +59,6 @@ class Page:
 
     url: str
     text: str
-    """Paragraphs, one a line."""
     place: str
     replaced: int = 0
     """Characters that were not in the page's encoding; each is U+FFFD now."""
@@ -75,7 +73,6 @@ class Page:
 
     @classmethod
     def read(cls, row: Mapping[str, Any]) -> Self:
-        """Read a page from JSON; other keys are left out."""
         values = {field.name: row[field.name] for field in fields(cls)}
         return cls(**values | {"truth": Truth(**row["truth"]) if row["truth"] else None})
 

@@ -82,7 +82,6 @@ def _removed(path: Path) -> str:
 
 
 def _share(counts: Sequence[int] | None) -> str:
-    """A share in per cent with its interval, and the counts."""
     if not counts or not counts[1]:
         return "–"
     share = mean_share([1.0] * counts[0] + [0.0] * (counts[1] - counts[0]))  # the Wilson interval of a proportion
@@ -91,7 +90,6 @@ def _share(counts: Sequence[int] | None) -> str:
 
 
 def _table(title: str, columns: Sequence[str], rows: Any) -> str:
-    """A section with a table; empty where there is no row."""
     lines = [f"| {' | '.join(map(_cell, row))} |" for row in rows]
     if not lines:
         return ""

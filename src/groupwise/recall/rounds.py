@@ -24,7 +24,6 @@ from groupwise.runs.jsonl import read_jsonl
 
 Progress = Callable[[str, int, int], None]
 EVERY = 200
-"""Pages between two calls of the progress."""
 COPY_NGRAM, COPY_BANDS, COPY_ROWS, COPY_AGREEMENT = 5, 14, 8, 0.7
 """Near copies by MinHash of word n-grams (datatrove's numbers): words of an n-gram, bands, minima in a band, and the
 smallest share of equal minima between copies, an estimate of their Jaccard similarity."""
@@ -93,7 +92,6 @@ class Prepared:
 
     @cached_property
     def patterns(self) -> dict[str, list[int]]:
-        """Pages that are no copies, by their URL pattern."""
         by_pattern = defaultdict[str, list[int]](list)
         for number in self.unique:
             by_pattern[pattern(self.pages[number].url)].append(number)
@@ -190,7 +188,6 @@ class Round(NamedTuple):
     kept: frozenset[int]
     """Numbers of the pages that it collected."""
     grown: frozenset[int]
-    """Numbers of the pages that join the seed after it."""
     answers: Mapping[str, bool]
     """Annotations after it, by URL pattern."""
     facts: Mapping[str, Any]
@@ -242,7 +239,6 @@ class Rounds:
         return {"number": number, "kept": sorted(kept), "grown": sorted(grown), "answers": answers, "facts": facts}
 
     def _trained(self, seed: frozenset[int]) -> Linear:
-        """Train the classifier on the seed against random pages that are not in it."""
         on = self.on
         positives = [on.features_of(text) for text in on.seed_texts] + [on.features[i] for i in sorted(seed)]
         order = (on.unique[i] for i in permutation(len(on.unique), "negatives", on.config.seed).tolist())

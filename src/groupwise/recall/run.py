@@ -42,7 +42,6 @@ class Recall:
     progress: Progress = field(default=lambda name, done, total: None)
 
     def run(self) -> dict[str, Any]:
-        """Do the rest of the work, and return the figures of `recall.json`."""
         self.directory.mkdir(parents=True, exist_ok=True)
         rounds = Rounds(self.prepared).all()
         self._corpus(rounds[-1])
@@ -147,7 +146,6 @@ def run_recall(recipe: RecallRecipe, progress: Progress, restart: bool = False) 
 
 
 def _check(recipe: RecallRecipe, directory: Path, restart: bool) -> None:
-    """Refuse a directory of other settings or of other things."""
     if not directory.exists() or not any(directory.iterdir()):
         return
     if not (directory / SETTINGS).is_file():
@@ -169,7 +167,6 @@ def _check(recipe: RecallRecipe, directory: Path, restart: bool) -> None:
 
 
 def _of_people(recipe: RecallRecipe, directory: Path) -> set[Path]:
-    """Return the files of people's answers, by these settings and by those that the directory was started with."""
     file = directory / SETTINGS
     before = json.loads(file.read_text("utf-8")) if file.is_file() else {}
     annotators = (recipe.annotator.model_dump(mode="json"), before.get("annotator") or {})
@@ -177,7 +174,6 @@ def _of_people(recipe: RecallRecipe, directory: Path) -> set[Path]:
 
 
 def _empty(directory: Path, kept: Set[Path]) -> None:
-    """Delete everything in a directory but some files."""
     for path in directory.iterdir():
         if path.resolve() in kept:
             continue

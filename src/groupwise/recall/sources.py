@@ -34,7 +34,6 @@ class PageSource(KindSection):
         """Yield the pages, always in the same order; one longer than `max_bytes` need not be read to its end."""
 
     def seed_texts(self, seed: int, number: int) -> list[str]:
-        """Return texts for the first round."""
         raise ConfigError(f"begin.path is empty, and a source of kind {self.kind} has no seed texts: name a file")
 
     def known_texts(self, seed: int) -> list[str]:

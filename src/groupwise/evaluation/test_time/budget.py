@@ -43,7 +43,6 @@ class RewardModels(NamedTuple):
     prm: ModelConfig | None = None
     orm: ModelConfig | None = None
     reference: str = ""
-    """The model that an implicit process reward model was trained from; empty: it has a head."""
     beta: float = 0.05
 
 
@@ -143,7 +142,6 @@ def measure(
 def _checked(
     config: BudgetConfig, rewards: RewardModels, temperature: float
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """Return methods and budgets."""
     if not temperature > 0:
         raise ConfigError(f"temperature = {temperature}: equal samples are no pool; above 0 is allowed")
     try:

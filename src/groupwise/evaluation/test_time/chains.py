@@ -129,11 +129,9 @@ class Chainer:
         return self.next(before, opened)
 
     def go_on(self, prompt: Prompt, begun: Pieces, key: int) -> Request | None:
-        """Make the request for the continuation of pieces; None without room."""
         return go_on(prompt.token_ids, begun, (key,), self.sampling.max_tokens, self.actors.policy.context_length)
 
     def next(self, before: Link, opened: Sequence[Opened]) -> Link:
-        """Continue these attempts; all others stay as they are."""
         policy = self.actors.policy
         continued = continuations(self.actors, [attempt.request for attempt in opened], self.sampling)
         pieces = [list(of_problem) for of_problem in before.pieces]
@@ -181,7 +179,6 @@ class Chained(NamedTuple):
     shown: Sequence[int]
     """By link, attempts that were shown, or reasonings that were opened again."""
     seconds: float
-    """Seconds of one link of one chain."""
 
 
 def chained(
@@ -278,7 +275,6 @@ def _mean(values: Sequence[Sequence[float]]) -> Floats:
 
 
 def _cost(found: Sequence[Chained], links: int, config: BudgetConfig, sizes: Sizes, with_scores: bool) -> Cost:
-    """Return the cost per chain; chains that were left out count too."""
     sampled = np.array([sum(of_problem.sampled[:links]) / config.chains for of_problem in found])
     read = np.array([sum(of_problem.read[:links]) / config.chains for of_problem in found])
     rewarded = [[sum(s.tokens for s in chain.scores[:links]) for chain in of_problem.chains] for of_problem in found]

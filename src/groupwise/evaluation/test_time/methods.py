@@ -47,7 +47,6 @@ class Measured:
     method: str
     budget: int
     accuracy: Floats
-    """(P,) expected accuracy on each problem."""
     cost: Cost
     standard_error: float = 0.0
     """Standard error of the mean accuracy, where subsets were drawn instead of counted."""

@@ -25,7 +25,6 @@ from groupwise.types import FinishReason, Outcome, Problem
 
 T = TypeVar("T")
 PROBLEMS_PER_PART = 16
-"""Problems whose results are lost by a kill."""
 
 Progress = Callable[[str, int, int], None]
 """Called with the name of the work, the number of finished problems, and the number of all."""
@@ -155,7 +154,6 @@ class Sampler:
     progress: Progress = lambda name, done, total: None
 
     def pools(self, problems: Sequence[Problem], num_samples: int, name: str = "pool") -> list[Pool]:
-        """Return a pool for each problem."""
         store = self.store(name, num_samples)
         pools: list[Pool] = []
         for number, part in store.parts(problems):
@@ -182,7 +180,6 @@ class Sampler:
         return replace(self, draws=replace(self.draws, detail=detail))
 
     def store(self, name: str, num_samples: int, more: Mapping[str, Any] | None = None, title: str = "") -> Store:
-        """Return the store of results that depend on this many samples, and on `more`."""
         identity = {**self.identity_of(num_samples), **(more or {})}
         return Store.of(self.directory, name, identity, partial(self.progress, title or name))
 

@@ -34,14 +34,12 @@ class Point:
     budget: int
     accuracy: Estimate
     standard_error: float
-    """Standard error of drawing subsets; 0 where all were counted."""
     over_majority: Estimate | None
     """Accuracy minus that of the majority vote at this budget, paired by problem."""
     way: Estimate | None
     """Share of the distance from the majority vote to pass@k that it covers; None where both are equal."""
     by_difficulty: Mapping[str, Estimate]
     policy_tokens: float
-    """Per problem, as all costs are."""
     reward_tokens: float
     operations: float
     seconds: float
@@ -65,7 +63,6 @@ class Point:
         )  # fmt: skip
 
     def facts(self) -> dict[str, Any]:
-        """Return all but the time, as JSON values."""
         return {
             "kind": "point", "method": self.method, "budget": self.budget, "accuracy": plain(self.accuracy),
             "standard_error": self.standard_error, "over_majority": plain(self.over_majority), "way": plain(self.way),
@@ -84,7 +81,6 @@ class Difficulty:
     bins: NDArray[np.int64]
     """(P,) bin of each problem, the hardest in bin 0; labels are in their order."""
     cost: Cost
-    """Cost of the estimate."""
 
 
 def difficulties(labels: Sequence[str], pools: Pools | None) -> list[Difficulty]:
@@ -153,7 +149,6 @@ class Optimal:
         )
 
     def facts(self) -> dict[str, Any]:
-        """Return all but the time, as JSON values."""
         means = {
             f"{prefix}{name}": float(np.mean(getattr(cost, name)))
             for prefix, cost in (("", self.cost), ("difficulty_", self.difficulty_cost))
@@ -173,7 +168,6 @@ class EqualTokens(NamedTuple):
     method: str
     budget: int
     against: str
-    """The choice from the pool."""
     samples: float
     """Samples that take as many tokens, on average; between two whole numbers the accuracy is interpolated."""
     difference: Estimate
@@ -181,7 +175,6 @@ class EqualTokens(NamedTuple):
     """By name of the difficulty and its bin; bin 0 is the hardest, of labels the first in their order."""
 
     def facts(self) -> dict[str, Any]:
-        """Return everything as JSON values."""
         by_difficulty = {
             name: {str(label): plain(value) for label, value in bins.items()}
             for name, bins in self.by_difficulty.items()
@@ -252,9 +245,7 @@ class BudgetResult:
     """The settings, and the weights that answered."""
     measured: Sequence[Measured]
     labels: Sequence[str]
-    """Difficulty of each problem."""
     problems: Sequence[str]
-    """Ids of the problems that the figures are of."""
     left_out: Sequence[str]
     """Ids of problems with too few judged samples, which no figure has."""
     points: Sequence[Point]
@@ -289,7 +280,6 @@ class BudgetResult:
         return [*points, *optimal]
 
     def write(self) -> None:
-        """Write `budget.jsonl`, `by_problem.jsonl` and `seconds.jsonl` into the directory, each whole or not at all."""
         by_problem = [
             {
                 "problem": problem,

@@ -71,7 +71,6 @@ class Scorer:
 
     @classmethod
     def load(cls, config: ModelConfig, role: Role, step: str, reference: str = "", beta: float = 0.05) -> "Scorer":
-        """Load a model with a head, or where a reference is named an implicit one."""
         model = load_scorer(config, reference, beta)
         if isinstance(model, RewardModel):
             return cls(model, config.path, role, step, model.fingerprint(), model.num_parameters)
@@ -84,7 +83,6 @@ class Scorer:
         return {"role": self.role, "model": self.fingerprint, "step": self.step}
 
     def texts(self, texts: Sequence[Told]) -> list[Scored]:
-        """Score texts, complete or not; one without a step has no scores."""
         encoded = [self._encoded(told) if told.steps else None for told in texts]
         rows = [row for row in encoded if row is not None]
         scores = iter(score_rows(self.model, rows) if rows else ())
@@ -107,8 +105,6 @@ class Scorer:
     def pools(
         self, pools: Sequence[Pool], directory: Path, sampled: Mapping[str, Any], progress: Progress
     ) -> list[ScoredPool]:
-        """Score every sample of the pools; `sampled` is everything that the samples depend on."""
-
         def score(part: Sequence[Pool]) -> list[list[Scored]]:
             told = [
                 Told.of(pool, sample, self.step, f"sample {index} of {pool.problem.id}")

@@ -42,14 +42,11 @@ class SearchConfig:
     """Parameters of a search."""
 
     slots: int
-    """N: completions at one time, and ends."""
     width: int
     """M: continuations of each slot that is kept; 1: nothing is chosen."""
     trees: int
-    """Trees that do not compete: 1 for beam search, N / M for DVTS."""
     lookahead: int
     max_rounds: int
-    """Steps after which nothing is chosen: slots continue to their end."""
     aggregate: str
 
 
@@ -65,7 +62,6 @@ class Slot:
     """Scores by the reward model; None if it has not been asked since the last piece."""
     score: float = 0.0
     finish_reason: FinishReason | None = None
-    """Reason for its end; None: it continues."""
     problem: int = 0
     tree: int = 0
     """Number of its tree; the slots of a tree follow one another."""
@@ -98,7 +94,6 @@ class Ends(NamedTuple):
 
     group: ScoredGroup
     scored: tuple[Scored, ...]
-    """Scores of each completion; without steps if it was cut off."""
     spent: Spent
 
 
@@ -115,7 +110,6 @@ class Searcher:
     """Open during all rounds of a search, because a sandbox takes long to start."""
 
     def search(self, problems: Sequence[Problem]) -> list[Ends]:
-        """Search for an answer to each problem; problems do not influence each other."""
         if not self.sampling.tools:
             return self._search(problems)
         with ToolWatch.of(self.actors.policy, self.sampling.tools) as tools:
@@ -137,7 +131,6 @@ class Searcher:
         return self._ends(slots, prompts, spent)
 
     def _planted(self, index: int, problem: Problem) -> list[Slot]:
-        """Return empty slots in trees of nearly equal size, with the keys of independent samples."""
         keys = self.draws.keys(problem.id, self.config.slots)
         trees = np.array_split(np.arange(self.config.slots), self.config.trees)
         return [
@@ -172,7 +165,6 @@ class Searcher:
         return grown
 
     def _request(self, prompt: Prompt, slots: Sequence[Slot], steps: int | None) -> Request:
-        """Make the request for up to so many more steps of slots with the same text; None: to the end."""
         policy, slot = self.actors.policy, slots[0]
         pause = _pause(policy, prompt.prefill, slot.token_ids, self.scorer.step, steps) if steps else None
         keys, most = tuple(slot.key for slot in slots), self.sampling.max_tokens
@@ -252,7 +244,6 @@ class Searcher:
 
 
 def _pause(policy: Policy, prefill: str, begun: Sequence[int], step: str, steps: int) -> Pause:
-    """Pause after this many more steps."""
     goal = len(closed_steps(prefill, _text(policy, begun), step)) + steps
     return lambda ids: len(closed_steps(prefill, _text(policy, [*begun, *ids]), step)) >= goal
 

@@ -14,7 +14,6 @@ CHAINS = ("revise", "force")
 CUT = "cut"
 METHODS = (GREEDY, "majority", "best_of_n", "weighted", *SEARCHES, *CHAINS, CUT)
 BY_SCORE = ("best_of_n", "weighted")
-"""Methods that need a reward model."""
 
 
 class BudgetConfig(Section):
@@ -53,7 +52,6 @@ class BudgetConfig(Section):
         return tuple(dict.fromkeys(methods))
 
     def chosen(self, has_prm: bool, has_orm: bool) -> tuple[str, ...]:
-        """Return the methods to measure."""
         if not self.methods:
             return (GREEDY, "majority", *(BY_SCORE if has_prm or has_orm else ()))
         for method in self.methods:
