@@ -278,8 +278,8 @@ def every(known: Sequence[Known], n: int, repeat: int, hard: bool) -> tuple[list
 def halved(known: Sequence[Known], n: int, repeat: int) -> tuple[list[list[float | None]], float]:
     """OmegaPRM's search."""
     rollouts = Drawn(None, table_of(known, n, repeat), Path(), lambda what, done, total: None, {})  # type: ignore[arg-type]
-    rolled = searched([one.cut for one in known], rollouts, 1)
-    made = [by_search(own, one.right, 1) for one, own in zip(known, rolled, strict=True)]
+    rolled = searched([one.cut for one in known], rollouts)
+    made = [by_search(own, one.right) for one, own in zip(known, rolled, strict=True)]
     return made, rollouts.tokens
 
 

@@ -82,14 +82,7 @@ class StepLabelsConfig(Asked):
     rollouts: Annotated[int, Field(ge=1), _ROLLED] = 8
     """Rollouts from every prefix (Math-Shepherd and OmegaPRM: 8)."""
     estimate: Annotated[Literal["hard", "soft"], _with("monte_carlo", "group_tree")] = "hard"
-    """`hard`: right if at least `min_success` rollouts succeed; `soft`: the share that does."""
-    min_success: Annotated[
-        int,
-        Field(ge=1),
-        ReadIf(lambda c: c.method in ("monte_carlo", "binary_search", "group_tree") and c.estimate == "hard",
-               'estimate = "hard" or method = "binary_search"'),
-    ] = 1  # fmt: skip
-    """Rollouts that must succeed (1 is best by Qwen2.5-Math-PRM, arXiv:2501.07301)."""
+    """`hard`: right if a rollout succeeds (best by Qwen2.5-Math-PRM, arXiv:2501.07301); `soft`: the share that does."""
     agree_with: Annotated[Literal["none", "exact"], _COMPARED] = "none"
     """`exact`: only completions are kept whose first mistake the plan sees at the same step (consensus filter)."""
     file: Annotated[DataRef, _IMPORTED] = ""
@@ -105,8 +98,6 @@ class StepLabelsConfig(Asked):
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
-        if self.method in ("monte_carlo", "binary_search") and self.min_success > self.rollouts:
-            raise ValueError(f"min_success = {self.min_success}; at most rollouts = {self.rollouts} is allowed")
         if self.method == "group_tree" and self.num_samples < 2:
             raise ValueError("num_samples = 1 leaves a group nothing to share; at least 2 is allowed")
         if self.method == "import" and not self.file:
@@ -178,7 +169,7 @@ class StepLabels(Stage[StepLabelsConfig]):
         completer = Completer(actors, settings.sampling, draws, settings.rollouts)
         rollouts = Rollouts(completer, by_id, work.directory.samples, work.progress, {})
         if settings.method == "binary_search":
-            return searched(cut, rollouts, settings.min_success), rollouts.tokens
+            return searched(cut, rollouts), rollouts.tokens
         return every_prefix(cut, rollouts), rollouts.tokens
 
     def _row(self, settings: StepLabelsConfig, cut: Cut, rolled: Sequence[Rolled | None], problem: Problem) -> StepRow:
@@ -220,10 +211,10 @@ def exact_labels(problem: Problem, cut: Cut, step: str) -> Truth:
 def estimated(rolled: Sequence[Rolled | None], right: bool, settings: StepLabelsConfig) -> list[float | None]:
     """Label all steps by rollouts from their ends; None without a judged rollout. The last has the outcome."""
     if settings.method == "binary_search":
-        return by_search(rolled, right, settings.min_success)
+        return by_search(rolled, right)
     known = [each if each is not None and each.judged else None for each in rolled]
     if settings.estimate == "hard":
-        return [*(each and float(each.successes >= settings.min_success) for each in known), float(right)]
+        return [*(each and float(each.successes > 0) for each in known), float(right)]
     return [*(each and each.successes / each.judged for each in known), float(right)]
 
 

@@ -151,7 +151,7 @@ def every_prefix(cut: Sequence[Cut], rollouts: Rollouts) -> list[list[Rolled | N
     return [[rollouts.found[each.row.problem, prefix] for prefix in each.prefixes] for each in cut]
 
 
-def searched(cut: Sequence[Cut], rollouts: Rollouts, min_success: int) -> list[list[Rolled | None]]:
+def searched(cut: Sequence[Cut], rollouts: Rollouts) -> list[list[Rolled | None]]:
     """Find the first hopeless prefix by binary search: OmegaPRM (arXiv:2406.06592).
 
     Only completions with a wrong answer are searched, all of them at the same time, so that a round is one batch.
@@ -167,7 +167,7 @@ def searched(cut: Sequence[Cut], rollouts: Rollouts, min_success: int) -> list[l
         for i, middle in middles.items():
             rolled = asked[i][middle - 1] = rollouts.found[prefixes[i]]
             low, high = bounds[i]
-            bounds[i] = (middle, high) if rolled.successes >= min_success else (low, middle)
+            bounds[i] = (middle, high) if rolled.successes else (low, middle)
             if not rolled.judged:
                 del bounds[i]  # the side of the mistake is unknown
     return [[asked[i].get(step) for step in range(len(each.ends) - 1)] for i, each in enumerate(cut)]
@@ -192,7 +192,7 @@ def shared(cut: Sequence[Cut], rows: Sequence[Row]) -> list[list[Rolled | None]]
     return [[rolled(each.row.problem, prefix) for prefix in each.prefixes] for each in cut]
 
 
-def by_search(rolled: Sequence[Rolled | None], right: bool, min_success: int) -> list[float | None]:
+def by_search(rolled: Sequence[Rolled | None], right: bool) -> list[float | None]:
     """Label all steps: 1 up to the last prefix from which a rollout succeeded, 0 from the first hopeless one on.
 
     Where the answer is right nothing was searched, and every step counts as right. Where the verifier judged none of a
@@ -200,7 +200,7 @@ def by_search(rolled: Sequence[Rolled | None], right: bool, min_success: int) ->
     """
     if right:
         return [1.0] * (len(rolled) + 1)
-    hopeful = [i for i, each in enumerate(rolled) if each is not None and each.successes >= min_success]
+    hopeful = [i for i, each in enumerate(rolled) if each is not None and each.successes]
     is_open = any(each is not None and not each.judged for each in rolled)
     wrong_from = max(hopeful, default=-1) + 1
     return [1.0] * wrong_from + [None if is_open else 0.0] * (len(rolled) + 1 - wrong_from)

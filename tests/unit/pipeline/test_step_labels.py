@@ -220,12 +220,10 @@ def test_estimates() -> None:
     rolled = [Rolled(0, 8, 1), Rolled(1, 8, 1), Rolled(4, 4, 1), Rolled(0, 0, 1)]
 
     def config(**more: Any) -> Any:
-        return StepLabelsConfig.model_construct(
-            **{"method": "monte_carlo", "estimate": "hard", "min_success": 1, **more}
-        )
+        return StepLabelsConfig.model_construct(**{"method": "monte_carlo", "estimate": "hard", **more})
 
     assert estimated(rolled, True, config()) == [0.0, 1.0, 1.0, None, 1.0]
-    assert estimated(rolled, False, config(min_success=2)) == [0.0, 0.0, 1.0, None, 0.0]
+    assert estimated(rolled, False, config()) == [0.0, 1.0, 1.0, None, 0.0]
     assert estimated(rolled, True, config(estimate="soft")) == [0.0, 0.125, 1.0, None, 1.0]
     assert estimated([None, Rolled(1, 2, 0)], True, config(method="group_tree", estimate="soft")) == [None, 0.5, 1.0]
 
@@ -263,18 +261,18 @@ def test_halving_finds_what_a_scan_finds_where_nobody_recovers(size: int, error:
     error = min(error, size - 1)
     with TemporaryDirectory() as folder:
         rollouts, asked = rolling(Path(folder), lambda prefix: int(len(prefix) - len("<think>") <= error))
-        [found] = searched([steps_of(size, Outcome.WRONG)], rollouts, 1)
-    assert by_search(found, False, 1) == [1.0] * error + [0.0] * (size - error)
+        [found] = searched([steps_of(size, Outcome.WRONG)], rollouts)
+    assert by_search(found, False) == [1.0] * error + [0.0] * (size - error)
     assert len(asked) <= math.ceil(math.log2(size)) if size > 1 else not asked
     assert rollouts.tokens == 10 * len(asked)
 
 
 def test_a_right_answer_is_not_searched_and_what_nobody_judged_is_unknown(tmp_path: Path) -> None:
     rollouts, asked = rolling(tmp_path, lambda prefix: 0, judged=0)
-    right, wrong = searched([steps_of(4, Outcome.CORRECT), steps_of(8, Outcome.WRONG)], rollouts, 1)
-    assert by_search(right, True, 1) == [1.0] * 4
+    right, wrong = searched([steps_of(4, Outcome.CORRECT), steps_of(8, Outcome.WRONG)], rollouts)
+    assert by_search(right, True) == [1.0] * 4
     assert asked == ["<think>abcd"]
-    assert by_search(wrong, False, 1) == [None] * 8
+    assert by_search(wrong, False) == [None] * 8
 
 
 def test_completions_that_begin_alike_label_each_other() -> None:
@@ -401,7 +399,6 @@ def test_what_cannot_be_cut_is_counted() -> None:
     [
         ({"step": "("}, "no regular expression"),
         ({"rollouts": 4}, "rollouts"),
-        ({"method": "monte_carlo", "rollouts": 2, "min_success": 3}, "at most rollouts = 2"),
         ({"split": "test"}, "split"),
         ({"path": ""}, "needs a path"),
         ({"method": "import"}, "path = .* has no effect here"),
