@@ -38,7 +38,7 @@ def test_it_is_what_would_be_written(sections: dict[str, Section]) -> None:
 def test_every_entry_of_every_table_is_in_it() -> None:
     names = [*ADVANTAGES.table, *POLICY_LOSSES.table, *AGGREGATIONS, *KL_ESTIMATORS]
     functions = ["advantages.gae", "kl.importance_corrected", "importance.importance_weights"]
-    functions += ["values.clipped_value_loss", "step_advantages.Process"]
+    functions += ["objective.clipped_value_loss", "step_advantages.Process"]
     assert [name for name in names if f"\n| `{name}` |" not in DOCUMENT] == []
     assert [name for name in functions if f"`{name}`" not in DOCUMENT] == []
     assert [name for name in PUBLISHED if f"\n| {name} |" not in DOCUMENT] == []
