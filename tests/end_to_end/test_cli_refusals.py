@@ -205,7 +205,7 @@ def test_a_mistake_in_a_recipe_answers_at_once() -> None:
 
 @pytest.mark.parametrize("change", ["model.num_threads=-1", "sft.sequences_per_step=0", "new_model.hidden_size=30"])
 def test_values_that_cannot_be_are_refused(tmp_path: Path, change: str) -> None:
-    data = '[new_model]\nhidden_size = 16\n\n[data]\nsource = "generated"\ntext = "worlds/diet.py:Diet"\n'
+    data = '[new_model]\nhidden_size = 16\n\n[data]\nsource = "texts"\ntext = "worlds/diet.py:Diet"\n'
     text = f'algorithm = "sft"\n\n[run]\ndirectory = "DIRECTORY"\nnum_steps = 1\n\n{data}'
     sentence = refuse("train", write_recipe(tmp_path, tmp_path / "run", text), "--set", change)
     assert change.partition("=")[0].rpartition(".")[2] in sentence

@@ -46,11 +46,11 @@ class Example(NamedTuple):
         return len(self.prompt) + len(self.completion)
 
 
-class GeneratedData(Section):
+class TextData(Section):
     """Prompt/completion pairs without end, written by a Python file of yours."""
 
-    source: Literal["generated"] = "generated"
-    """Generated text."""
+    source: Literal["texts"] = "texts"
+    """Texts that a program writes."""
     text: Texts
     """The writer, for example `worlds/diet.py:Diet`: what the shipped base model is pretrained on."""
 
@@ -147,9 +147,9 @@ def replayed(recipe: str) -> TextSource:
         ConfigError: there is no such recipe, or it learns from something else.
     """
     data, (name, folder) = read_recipe(recipe).get("data", {}), named(recipe)
-    if data.get("source") != "generated":
+    if data.get("source") != "texts":
         raise ConfigError(f"replay = {recipe!r}: {name} learns from no generated text (its data.source)")
-    return parse(GeneratedData, data, source=name, folder=folder).text
+    return parse(TextData, data, source=name, folder=folder).text
 
 
 def encoded(policy: Policy, texts: Sequence[str]) -> list[list[int]]:

@@ -25,7 +25,7 @@ from groupwise.randomness import shuffled_epochs
 from groupwise.rollout.tools import Tool, ToolSections, make_tools, put_in_spans
 from groupwise.runs.jsonl import read_jsonl
 from groupwise.trainers.base import FineTuningRecipe, MicroBatchConfig, Trainer, accumulate_rows
-from groupwise.trainers.documents import DocumentsData, Example, GeneratedData, document_batches
+from groupwise.trainers.documents import DocumentsData, Example, TextData, document_batches
 from groupwise.training.optimizer import Optimizer
 from groupwise.training.session import Session, Start
 
@@ -71,7 +71,7 @@ class SftRecipe(FineTuningRecipe):
     """The trainer of this recipe."""
     new_model: NewModel | None = None
     """Start from random weights and the character tokenizer of the shipped tasks instead of `model.path`."""
-    data: Annotated[GeneratedData | PairsData | DocumentsData, Field(discriminator="source")]
+    data: Annotated[TextData | PairsData | DocumentsData, Field(discriminator="source")]
     """The source of examples."""
     sft: SftConfig = SftConfig()
     """The loss."""
@@ -203,7 +203,7 @@ def _with_results(policy: Policy, prompt: list[int], text: str, tools: Mapping[s
 
 def _texts(recipe: SftRecipe) -> Callable[[int], list[tuple[str, str]]]:
     size, seed, data = recipe.sft.sequences_per_step, recipe.run.seed, recipe.data
-    if isinstance(data, GeneratedData):
+    if isinstance(data, TextData):
         return lambda step: [data.text.text(seed, step * size + index) for index in range(size)]
     assert isinstance(data, PairsData)
     pairs = read_pairs(data)
@@ -211,9 +211,9 @@ def _texts(recipe: SftRecipe) -> Callable[[int], list[tuple[str, str]]]:
     return lambda step: [pairs[i] for i in shuffled_epochs(len(pairs), size, step, seed, "sft order")]
 
 
-def alphabet_of(data: GeneratedData | PairsData | DocumentsData) -> str:
+def alphabet_of(data: TextData | PairsData | DocumentsData) -> str:
     """Return the characters of a new model: all that what it learns from can contain."""
-    if isinstance(data, GeneratedData):
+    if isinstance(data, TextData):
         return data.text.alphabet()
     assert isinstance(data, PairsData)
     return "".join(sorted({character for pair in read_pairs(data) for text in pair for character in text}))

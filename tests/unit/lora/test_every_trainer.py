@@ -187,5 +187,5 @@ def test_new_weights_and_adapters_exclude_each_other(tmp_path: Path) -> None:
             {"model": "base"},
             tmp_path,
             new_model={},
-            data={"source": "generated", "text": "worlds/diet.py:Diet"},
+            data={"source": "texts", "text": "worlds/diet.py:Diet"},
         )

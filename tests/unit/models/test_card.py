@@ -67,7 +67,7 @@ def test_it_says_what_the_record_says(tmp_path: Path) -> None:
 def test_what_was_not_recorded_is_not_there(tmp_path: Path) -> None:
     recipe = {"algorithm": "sft", "run": {"num_steps": 60, "seed": 0}, "new_model": {"hidden_size": 8}}
     front, text = written(
-        tmp_path, recipe | {"data": {"source": "generated", "text": "worlds/diet.py:Diet"}}, trained_tokens=99
+        tmp_path, recipe | {"data": {"source": "texts", "text": "worlds/diet.py:Diet"}}, trained_tokens=99
     )
     assert "base_model" not in front
     assert "from\nrandom weights." in text

@@ -19,7 +19,7 @@ from groupwise.models.new_model import NewModel, character_tokenizer, new_policy
 from groupwise.models.policy import Policy, load_policy
 from groupwise.randomness import key
 from groupwise.trainers import load_recipe
-from groupwise.trainers.documents import DocumentsData, Example, GeneratedData, cut, document_batches, encoded, replayed
+from groupwise.trainers.documents import DocumentsData, Example, TextData, cut, document_batches, encoded, replayed
 from groupwise.trainers.sft import SftRecipe, sft_gradient
 from groupwise.training.config import RunConfig
 
@@ -148,7 +148,7 @@ def test_a_replay_has_the_mix_that_the_base_model_read_last() -> None:
     mix: Any = replayed(LAST)
     recipe = load_recipe(LAST)
     assert isinstance(recipe, SftRecipe)
-    assert isinstance(recipe.data, GeneratedData)
+    assert isinstance(recipe.data, TextData)
     assert recipe.data.text == mix
     documents = [document(7, place, mix) for place in range(2000)]
     assert [mix.text(7, place) for place in range(50)] == [tuple(one[:2]) for one in documents[:50]]

@@ -37,7 +37,7 @@ def checked(folder: Path, leave_out: list[str], **stages: dict[str, Any]) -> dic
     return {one.name: one for one in found}
 
 
-SFT = {"algorithm": "sft", "run": {"num_steps": 4}, "data": {"source": "generated", "text": "worlds/diet.py:Diet"}}
+SFT = {"algorithm": "sft", "run": {"num_steps": 4}, "data": {"source": "texts", "text": "worlds/diet.py:Diet"}}
 
 
 def test_a_stage_is_checked_as_far_as_its_model_is_there(tmp_path: Path) -> None:

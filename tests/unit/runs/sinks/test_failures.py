@@ -91,7 +91,7 @@ def recipe(directory: Path, sinks: dict[str, Any]) -> SftRecipe:
     shape = {"architecture": "qwen2", "hidden_size": 16, "num_hidden_layers": 1, "intermediate_size": 8}
     tables = {
         "run": {"directory": str(directory), "num_steps": 3}, "new_model": shape,
-        "data": {"source": "generated", "text": "worlds/diet.py:Diet"},
+        "data": {"source": "texts", "text": "worlds/diet.py:Diet"},
         "sft": {"sequences_per_step": 2}, "sinks": sinks, "model": {"device": "cpu"},
     }  # fmt: skip
     return parse(SftRecipe, tables)
