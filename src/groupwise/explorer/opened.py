@@ -59,7 +59,7 @@ def tell_apart(shown: Sequence[Named]) -> None:
 
 @dataclass(slots=True)
 class OpenedRun:
-    """One run of those that the command was given."""
+    """One run of those that the command was given; NotThereError where it, or a part of it, cannot be shown."""
 
     index: int
     path: Path
@@ -88,11 +88,7 @@ class OpenedRun:
 
     @property
     def records(self) -> Records:
-        """The run's records.
-
-        Raises:
-            NotThereError: the run cannot be shown.
-        """
+        """The run's records."""
         if trouble := self.trouble():
             raise NotThereError(trouble)
         assert self._records is not None
@@ -119,11 +115,7 @@ class OpenedRun:
         return steps | {f"e{short_hash(name)}": name for name in records.evaluations()}
 
     def place(self, identifier: str) -> At:
-        """The step or evaluation of an address.
-
-        Raises:
-            NotThereError: nothing was recorded there.
-        """
+        """The step or evaluation of an address."""
         places = self.places()
         if identifier not in places:
             raise NotThereError(f"{self.name} has no completions at {identifier}")
@@ -136,11 +128,7 @@ class OpenedRun:
         return stat.st_size, stat.st_mtime_ns
 
     def problem(self, at: At, identifier: str) -> str:
-        """The problem of an address.
-
-        Raises:
-            NotThereError: it has no group there.
-        """
+        """The problem of an address."""
         for entry in self.records.groups(at):
             if short_hash(entry.problem) == identifier:
                 return entry.problem

@@ -182,9 +182,10 @@ def _budget(path: Path) -> dict[str, Any]:
 
 def _is_point(line: Mapping[str, Any]) -> bool:
     accuracy, numbers = line.get("accuracy"), (line.get("budget"), line.get("policy_tokens"))
-    has_numbers = isinstance(line.get("method"), str) and all(map(is_number, numbers))
+    if not isinstance(line.get("method"), str) or not all(map(is_number, numbers)):
+        return False
     is_estimate = isinstance(accuracy, list) and len(accuracy) == 3
-    return has_numbers and is_estimate and all(number is None or is_number(number) for number in accuracy)
+    return is_estimate and all(number is None or is_number(number) for number in accuracy or ())
 
 
 def _process(path: Path, stage: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from groupwise.explorer.answers import definitions, examples, gained
 from groupwise.explorer.opened import OpenedRun
 from groupwise.explorer.table import NOTHING, Cell, Column, Line, Table, Tile, duration, estimate_cell, head, text_cell
 from groupwise.explorer.wire import short_hash
-from groupwise.runs.records import Records
+from groupwise.runs.records import Evaluation, Records
 
 NUM_EXAMPLES = 3
 MOST_ANSWER = 20_000
@@ -42,16 +42,24 @@ def report_of(path: Path) -> dict[str, Any]:
     pair, patterns = before_after(run), run_patterns(run)
     rows = changes(pair, patterns) if pair else {}
     evaluations = [evaluation for evaluation in run.dev if evaluation.rows]
-    newest = [*([run.test_after] if run.test_after else []), *reversed(evaluations)]
+    test = run.test_after
+    newest = [*([test] if test else []), *reversed(evaluations)]
     shares = [behaviour_shares(evaluation.rows, patterns, CURVES) for evaluation in evaluations]
     seeds = seed_curves(path)
     found = band(list(seeds.values()))
-    tables = [_changes(rows), *_gained(pair), _second(run), training_table(run), _behaviour(run, patterns), _facts(run)]
+    tables = [
+        _changes(rows),
+        *_gained(pair),
+        _second(run),
+        training_table(run),
+        _behaviour(evaluations, patterns),
+        _facts(run),
+    ]
     return {
         "description": description(run),
         "compared": pair_line(run, pair),
         "tiles": [tile._asdict() for tile in tiles(run, rows)],
-        "alarms": [evaluation.step for evaluation in run.dev if (evaluation.line.get("second") or {}).get("alarm")],
+        "alarms": [line["step"] for line in run.metrics("dev") if (line.get("second") or {}).get("alarm")],
         "tables": [table.facts() for table in tables if table.lines],
         "problems": [asked.facts(MOST_ANSWER) for asked in (examples(pair, NUM_EXAMPLES) if pair else [])],
         "behaviour": {
@@ -168,12 +176,12 @@ def _gained(pair: Pair | None) -> list[Table]:
 
 def _second(run: Records) -> Table:
     lines = []
-    for evaluation in run.dev:
-        if not (second := evaluation.line.get("second")):
+    for line in run.metrics("dev"):
+        if not (second := line.get("second")):
             continue
         example = second["example"]
         lines.append(Line(
-            f"after {evaluation.step} steps", "alarm: reward hacking" if second["alarm"] else "",
+            f"after {line['step']} steps", "alarm: reward hacking" if second["alarm"] else "",
             (Cell(second["verifier"]), Cell(f"{second['rejected']} of {second['judged']}"),
              text_cell(str(Estimate(*second["share"]))) if second["share"] else Cell(NOT_MEASURED),
              Cell(f"completion {example['sample']} of {example['problem']}: {example['evidence']}" if example
@@ -188,26 +196,26 @@ def training_table(run: Records) -> Table:
     """Numbers of at most `MOST_STEPS` steps, first and last included, and the dev evaluation before each."""
     names = [name for name in ("reward", "signal", "entropy", "length", "loss", "accuracy", "grad_norm")
              if any(isinstance(line.get(name), int | float) for line in run.metrics())]  # fmt: skip
-    dev = {evaluation.step: Estimate(*evaluation.line["pass_at_1"]) for evaluation in run.dev}
-    last = max(len(run.metrics()) - 1, 0)
-    chosen = sorted({round(last * place / (MOST_STEPS - 1)) for place in range(MOST_STEPS)}) if run.metrics() else []
+    dev = {line["step"]: Estimate(*line["pass_at_1"]) for line in run.metrics("dev")}
+    steps = run.metrics()
+    last = max(len(steps) - 1, 0)
+    chosen = sorted({round(last * place / (MOST_STEPS - 1)) for place in range(MOST_STEPS)}) if steps else []
     lines = []
-    for line in (run.metrics()[place] for place in chosen):
+    for line in (steps[place] for place in chosen):
         cells = [Cell(NOTHING if line.get(name) is None else f"{line[name]:.3f}") for name in names]
         before = [step for step in dev if step <= line["step"]]
         shown = [estimate_cell(dev[max(before)] if before else None, None, "pass_at_1")] if dev else []
         lines.append(Line(f"step {line['step']}", "", (*cells, *shown)))
     columns = (*map(Column, names), *([Column("newest dev pass@1, %")] if dev else []))
-    note = "" if len(chosen) == len(run.metrics()) else f"{len(chosen)} of {len(run.metrics())} steps."
+    note = "" if len(chosen) == len(steps) else f"{len(chosen)} of {len(steps)} steps."
     return Table("Training", note, "", columns, tuple(lines))
 
 
-def _behaviour(run: Records, patterns: Patterns) -> Table:
+def _behaviour(evaluations: Sequence[Evaluation], patterns: Patterns) -> Table:
     lines, of = [], measures(patterns)
-    for evaluation in run.dev:
-        if evaluation.rows:
-            cells = tuple(estimate_cell(estimate(key, evaluation.rows, of[key]), None, key) for key in COLUMNS)
-            lines.append(Line(f"after {evaluation.step} steps", "", cells))
+    for evaluation in evaluations:
+        cells = tuple(estimate_cell(estimate(key, evaluation.rows, of[key]), None, key) for key in COLUMNS)
+        lines.append(Line(f"after {evaluation.step} steps", "", cells))
     note = "Signs in the text, not thoughts; means over the dev split with 95 % intervals over problems."
     return Table("Behaviour", note, "", tuple(head(key) for key in COLUMNS), tuple(lines))
 

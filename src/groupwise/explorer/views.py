@@ -38,7 +38,11 @@ MOST_LISTS = 8
 
 
 class Views:
-    """The pages' facts of the runs that the command was given."""
+    """The pages' facts of the runs that the command was given.
+
+    Every method raises NotThereError where nothing was recorded at an address, or it cannot be shown, and DataError
+    where a file cannot be read.
+    """
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._paths = tuple(paths)
@@ -52,7 +56,6 @@ class Views:
 
     @property
     def directories(self) -> set[Path]:
-        """Directories of all runs and results."""
         return {run.path for run in self._runs} | {result.path for result in self._results}
 
     def start(self) -> str:
@@ -78,27 +81,17 @@ class Views:
         return [result.headline() for result in self._results]
 
     def result(self, number: int) -> dict[str, Any]:
-        """One pipeline or measurement.
-
-        Raises:
-            NotThereError: there is none of this number, or it cannot be shown.
-            DataError: a file of it cannot be read.
-        """
+        """One pipeline or measurement."""
         if not 0 <= number < len(self._results):
             raise NotThereError(f"there is no result {number}; there are {len(self._results)}")
         return self._results[number].facts({run.path.resolve(): run.index for run in self._runs})
 
     @property
     def num_runs(self) -> int:
-        """Runs that are shown."""
         return len(self._runs)
 
     def run(self, index: int) -> dict[str, Any]:
-        """One run: its headline, its figures by step, the places of its completions.
-
-        Raises:
-            NotThereError: there is no such run, or it cannot be shown.
-        """
+        """One run: its headline, its figures by step, the places of its completions."""
         run = self._run(index)
         places = run.places()
         kinds = set(run.records.kinds()) & {str(at) for at in places.values()}  # each costs a look at all lines
@@ -117,19 +110,11 @@ class Views:
         }
 
     def findings(self, index: int) -> dict[str, Any]:
-        """The doctor's findings on a run.
-
-        Raises:
-            NotThereError: there is no such run, or it cannot be shown.
-        """
+        """The doctor's findings on a run."""
         return self._once(self._run(index), "findings", findings_of)
 
     def report(self, index: int) -> dict[str, Any]:
-        """The report of a run: changes, problems gained and lost, behaviour, settings; or why there is none.
-
-        Raises:
-            NotThereError: there is no such run, or it cannot be shown.
-        """
+        """The report of a run: changes, problems gained and lost, behaviour, settings; or why there is none."""
 
         def read(run: OpenedRun) -> dict[str, Any]:
             try:
@@ -154,11 +139,7 @@ class Views:
         return self._reports[key][1]
 
     def place(self, index: int, identifier: str) -> dict[str, Any]:
-        """A step or an evaluation: its groups, and columns with a value per completion.
-
-        Raises:
-            NotThereError: nothing was recorded there.
-        """
+        """A step or an evaluation: its groups, and columns with a value per completion."""
         run = self._run(index)
         at = run.place(identifier)
         key, stamp = (index, identifier), run.stamp(at)
@@ -187,11 +168,7 @@ class Views:
         return {**empty, "columns": columns, "parts": parts_of(listed["reward_parts"])}
 
     def group(self, index: int, identifier: str, problem: str) -> dict[str, Any]:
-        """One group without the figures of its tokens, and the settings with which "what if" begins.
-
-        Raises:
-            NotThereError: it was not recorded.
-        """
+        """One group without the figures of its tokens, and the settings with which "what if" begins."""
         run, at, group = self._group(index, identifier, problem)
         ends = group.prompt_token_ends
         return {
@@ -203,22 +180,14 @@ class Views:
         }  # fmt: skip
 
     def completion(self, index: int, identifier: str, problem: str, sample: int) -> dict[str, Any]:
-        """One completion with every figure of its tokens.
-
-        Raises:
-            NotThereError: it was not recorded.
-        """
+        """One completion with every figure of its tokens."""
         completions = self.completions(index, identifier, problem)
         if sample not in completions:
             raise NotThereError(f"{self._runs[index].name} has no completion {sample} of this problem there")
         return completions[sample]
 
     def completions(self, index: int, identifier: str, problem: str) -> dict[int, dict[str, Any]]:
-        """The facts of all completions of a group, by sample; the group is read once.
-
-        Raises:
-            NotThereError: it was not recorded.
-        """
+        """The facts of all completions of a group, by sample; the group is read once."""
         run, at, group = self._group(index, identifier, problem)
         common = {
             "run": run.name, "place": _place(identifier, at), "problem": group.entry.problem,

@@ -76,12 +76,10 @@ class PipelineData:
 
     @property
     def policies(self) -> tuple[Stage, ...]:
-        """The rows of the stage table."""
         return tuple(stage for stage in self.stages if stage.is_policy)
 
     @property
     def open_ended(self) -> frozenset[str]:
-        """Tasks in which no answer is the right one."""
         return frozenset(task for stage in self.stages for task in stage.open_ended)
 
     def parent(self, stage: Stage) -> Stage | None:

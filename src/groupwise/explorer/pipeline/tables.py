@@ -138,8 +138,8 @@ def _progress(stage: Stage) -> tuple[str, ...]:
     if pairs := held_out(stage):
         accuracies = [show(Estimate(*line["accuracy"]), ACCURACY) for line in pairs]
         return "accuracy on held-out pairs", accuracies[0], accuracies[-1], NOTHING
-    if run and run.dev:
-        dev = {each.step: show(Estimate(*each.line["pass_at_1"]), METRICS["pass_at_1"]) for each in run.dev}
+    if run and run.metrics("dev"):
+        dev = {line["step"]: show(Estimate(*line["pass_at_1"]), METRICS["pass_at_1"]) for line in run.metrics("dev")}
         best = NOTHING if run.best_step is None else f"{dev[run.best_step]} after {run.best_step} steps"
         values = list(dev.values())
         return "pass@1 on dev", values[0], values[-1], best
