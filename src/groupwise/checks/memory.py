@@ -32,7 +32,6 @@ from groupwise.rollout.vllm.config import VllmConfig
 from groupwise.trainers import trainer_of
 from groupwise.trainers.grpo import GrpoRecipe
 from groupwise.trainers.rl_recipe import RlRecipe
-from groupwise.trainers.step_rewards import StepRewardsConfig
 from groupwise.training.gradient import num_micro_batches_at_once
 
 MOMENTS = 2
@@ -99,7 +98,14 @@ def plan(recipe: RlRecipe, prompt_tokens: int = 64) -> MemoryPlan:
     for name, part in recipe.reward_models.items():
         weights[f"reward model {name}"] = of_weight * reward_model_size(part.path)
     if isinstance(recipe, GrpoRecipe) and recipe.step_rewards.path:
-        weights["process reward model"] = of_weight * _step_rewards_size(recipe.step_rewards)
+        judge = recipe.step_rewards  # an implicit one has a reference, too
+        judges = [judge.path, judge.reference]
+        step_rewards = (
+            sum(language_model_size(path).total for path in judges)
+            if judge.reference
+            else reward_model_size(judge.path)
+        )
+        weights["process reward model"] = of_weight * step_rewards
     width = torch.finfo(getattr(torch, recipe.model.compute_dtype)).bits // 8
     device = torch.device(device_of(recipe.model))
     longest = prompt_tokens + recipe.sampling.max_tokens  # one that is larger than a micro-batch stands alone
@@ -117,10 +123,11 @@ def plan(recipe: RlRecipe, prompt_tokens: int = 64) -> MemoryPlan:
     checkpointing = are_dropped(recipe.model.activation_checkpointing, kept, available)
     each = activation_bytes(text, width, tokens, checkpointed=checkpointing, adapted=adapted)
     activations = each * (1 + len(beside)) * at_once
+    head_rows = min(max(1, MAX_LOGITS // int(text.vocab_size)), tokens)  # whose logits exist at one time
     training |= {
         "activations": activations,
         "their gradients": layer_bytes(text, width, tokens, adapted=adapted) * at_once // 2,  # of one layer at a time
-        "head": HEAD_COPIES * FP32 * text.vocab_size * _head_rows(tokens, text) * at_once,
+        "head": HEAD_COPIES * FP32 * text.vocab_size * head_rows * at_once,
     }
     if recipe.model.attention == "flex":
         training["block mask"] = mask_bytes(tokens)
@@ -130,7 +137,8 @@ def plan(recipe: RlRecipe, prompt_tokens: int = 64) -> MemoryPlan:
         weights |= _servers(recipe.engine, size)
         sampling |= {REHEARSAL: of_weight * count} if recipe.engine.rehearse else {}
     if device.type == "cpu" and not checkpointing:
-        held = 0 if by_servers else _held_of(sampling["keys and values"], text)
+        cache = sampling.get("keys and values", 0)  # every layer has a block of keys and one of values
+        held = cache if cache <= 2 * text.num_hidden_layers * LARGEST_HELD else 0
         training["freed, but held"] = int(HELD * activations) + held
     return MemoryPlan(weights, sampling, training, checkpointing)
 
@@ -164,23 +172,6 @@ class _Learns(NamedTuple):
             return cls(size.total, size.body)
         adapters = adapter_weights(recipe.model.path, recipe.lora)
         return cls(adapters, adapters)
-
-
-def _step_rewards_size(config: StepRewardsConfig) -> int:
-    """Parameters of a process reward model; of an implicit one those of its reference too."""
-    if not config.reference:
-        return reward_model_size(config.path)
-    return language_model_size(config.path).total + language_model_size(config.reference).total
-
-
-def _held_of(keys_and_values: int, text: Any) -> int:
-    """Return the part of the cache that stays after sampling; every layer has a block of keys and one of values."""
-    return keys_and_values if keys_and_values <= 2 * text.num_hidden_layers * LARGEST_HELD else 0
-
-
-def _head_rows(tokens: int, text: Any) -> int:
-    """Return the number of a micro-batch's tokens whose logits exist at one time."""
-    return min(max(1, MAX_LOGITS // int(text.vocab_size)), tokens)
 
 
 def _keys_and_values(recipe: RlRecipe, text: Any, prompt_tokens: int, width: int) -> int:
@@ -219,11 +210,14 @@ def plan_of_rank(recipe: RlRecipe, prompt_tokens: int = 64, ranks: int = 1) -> M
     whole = {name: part for name, part in alone.weights.items() if name.startswith(WHOLE)}
     weights = {name: _rows(size, ranks, part) for name, part in alone.weights.items() if name not in whole}
     gradients = {name for name in alone.training if name.endswith("gradients") and name != OF_ACTIVATIONS}
+    largest = FP32 * max(size.outside, size.layer)
+    if recipe.lora:  # every layer has as many adapters
+        largest = alone.training["gradients"] // size.num_layers
     training = {
         name: _rows(size, ranks, part) if name in gradients else part for name, part in alone.training.items()
     } | {
         GATHERED: FP32 * (size.outside + 2 * size.layer),
-        "gradients on their way": 2 * _largest_gradient(recipe, size, alone.training["gradients"]),
+        "gradients on their way": 2 * largest,
     }
     if shares > ranks:
         training["gradients not yet added up"] = alone.training["gradients"]
@@ -233,11 +227,7 @@ def plan_of_rank(recipe: RlRecipe, prompt_tokens: int = 64, ranks: int = 1) -> M
     if not recipe.ranks.offload or device_of(recipe.model) == "cpu":
         return found
     for_servers = {GATHERED, REHEARSAL} if isinstance(recipe.engine, VllmConfig) else set()
-    return _offloaded(found, (set(weights), for_servers, gradients))
-
-
-def _offloaded(found: MemoryPlan, names: tuple[set[str], set[str], set[str]]) -> MemoryPlan:
-    """The same with parts of these names in the processor's memory: of what stays, of sampling, of training."""
+    names = (set(weights), for_servers, gradients)  # of what stays, of sampling, of training
     phases = list(zip((found.weights, found.sampling, found.training), names, strict=True))
     weights, sampling, training = ({n: part for n, part in phase.items() if n not in own} for phase, own in phases)
     moved = {name: part for phase, own in phases for name, part in phase.items() if name in own}
@@ -258,11 +248,6 @@ def _share_of(recipe: RlRecipe, prompt_tokens: int, shares: int) -> RlRecipe:
         "model": recipe.model.model_copy(update={"num_threads": 1}),
     }
     return recipe.model_copy(update=changed)
-
-
-def _largest_gradient(recipe: RlRecipe, size: ModelSize, whole: int) -> int:
-    """Bytes of the largest gradient that is added up at one time; of adapters, every layer has as many."""
-    return whole // size.num_layers if recipe.lora else FP32 * max(size.outside, size.layer)
 
 
 def _rows(size: ModelSize, ranks: int, part: int) -> int:

@@ -43,7 +43,9 @@ def entropy_collapse(run: RunFacts) -> Finding | None:
     there = now <= floor
     if (not there and (falls(lately) >= SURE or arrives > left)) or recent(run.values("sampled_correct")) >= 0.85:
         return None
-    if (not there and not _narrows(run)) or _was_worth_it(run):
+    distinct = [fmean(group.distinct for group in step.groups) for step in run.steps if step.groups]
+    narrows = not distinct or (falls(distinct) < LIKELY and recent(distinct) < start(distinct))
+    if (not there and not narrows) or _was_worth_it(run):
         return None
     first = next((s for s, value in run.series("entropy") if value <= 0.5 * start(series)), run.steps[-1].step)
     return Finding(
@@ -65,12 +67,6 @@ def _was_worth_it(run: RunFacts) -> bool:
     smooth = [fmean(correct[end - WINDOW : end]) for end in ends]
     most = next(i for i, value in enumerate(smooth) if value >= smooth[0] + 0.8 * (max(smooth) - smooth[0]))
     return recent(entropy) > 0.25 * fmean(entropy[most : most + WINDOW])
-
-
-def _narrows(run: RunFacts) -> bool:
-    """Return True if groups give fewer different answers than at the start."""
-    distinct = [fmean(group.distinct for group in step.groups) for step in run.steps if step.groups]
-    return not distinct or (falls(distinct) < LIKELY and recent(distinct) < start(distinct))
 
 
 def _groups(step: StepFacts) -> tuple[Place, ...]:

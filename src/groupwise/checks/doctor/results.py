@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from groupwise.checks import Advice, Finding, Place, Severity
-from groupwise.checks.doctor.facts import SHOWN, DevFacts, RunFacts
+from groupwise.checks.doctor.facts import SHOWN, RunFacts
 from groupwise.checks.doctor.rule import SURE, WINDOW, Rule, falls, graded, recent, rises, sign_test, since, start
 
 
@@ -16,7 +16,8 @@ def overfitting(run: RunFacts) -> Finding | None:
     dev = [one.pass_at_1 for one in run.dev]
     gained = max(dev[-2:]) - dev[0]
     gap = (recent(correct) - start(correct)) - gained
-    value = gap - _unsure(run.dev[-1])
+    _, low, high = run.dev[-1].line.get("pass_at_1", (0.0, 0.0, 0.0))
+    value = gap - float(high - low) / 2 * 1.645 / 1.96  # to the one-sided 95 % bound
     severity = graded(value, 0.1, 0.2)
     follows = rises(dev[-4:]) < 0.1 and gained >= gap / 4
     if severity is None or rises(correct) >= SURE or follows:
@@ -32,12 +33,6 @@ def overfitting(run: RunFacts) -> Finding | None:
         places=(Place(run.dev[-1].step, evaluation=f"dev-step-{run.dev[-1].step:06d}"),),
         wasted=since(run, best.step),
     )  # fmt: skip
-
-
-def _unsure(dev: DevFacts) -> float:
-    """From the estimate to its one-sided 95 % bound."""
-    _, low, high = dev.line.get("pass_at_1", (0.0, 0.0, 0.0))
-    return float(high - low) / 2 * 1.645 / 1.96
 
 
 def forgetting(run: RunFacts) -> Finding | None:

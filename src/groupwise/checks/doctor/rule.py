@@ -38,21 +38,14 @@ class Rule:
 
     def missing(self, run: RunFacts) -> list[str]:
         """Return the names of what the rule needs and the run did not record."""
-        return [name for name in self.needs if not _there(run, name)]
+        there = {"rollouts": any(step.groups for step in run.steps), "dev": bool(run.dev)}
+        return [name for name in self.needs if not (there[name] if name in there else run.series(name))]
 
     def __call__(self, run: RunFacts) -> Finding | None:
         """The finding, if there is one. Fewer steps than a window prove nothing."""
         if len(run.steps) < 2 or self.missing(run):
             return None
         return self.find(run)
-
-
-def _there(run: RunFacts, name: str) -> bool:
-    if name == "rollouts":
-        return any(step.groups for step in run.steps)
-    if name == "dev":
-        return bool(run.dev)
-    return bool(run.series(name))
 
 
 def graded(value: float, warning: float, critical: float) -> Severity | None:

@@ -7,7 +7,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self, TypeVar
 
-from groupwise.checks import Finding, Severity
+from groupwise.checks import Advice, Finding, Severity
 from groupwise.errors import GroupwiseError
 from groupwise.models.policy import Policy, start_policy
 from groupwise.models.size import ModelSize, language_model_size
@@ -130,6 +130,14 @@ class Bench:
             return Sampled(tuple(scored), clock.seconds())
 
         return self._once("sampled", make)
+
+
+def finding(
+    severity: Severity, evidence: str, means: str, advice: Advice | Sequence[Advice], places: Sequence[str] = ()
+) -> Finding:
+    """Return a finding of the check that runs, with at most five places."""
+    advice = (advice,) if isinstance(advice, Advice) else tuple(advice)
+    return Finding(check="", severity=severity, evidence=evidence, means=means, advice=advice, places=tuple(places[:5]))
 
 
 class Checked(NamedTuple):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from groupwise.checks import Advice, Finding, Severity
-from groupwise.checks.preflight.bench import Bench, Check, Checked
+from groupwise.checks.preflight.bench import Bench, Check, Checked, finding
 from groupwise.errors import GroupwiseError
 from groupwise.rollout.sample_and_score import encode_prompt
 from groupwise.types import Problem, Prompt, Split
@@ -48,11 +48,6 @@ def data(bench: Bench) -> Checked:
     return Checked(figures, tuple(found))
 
 
-def _finding(severity: Severity, evidence: str, means: str, change: Advice, places: Sequence[str] = ()) -> Finding:
-    shown = tuple(places[:SHOWN])
-    return Finding(check="", severity=severity, evidence=evidence, means=means, advice=(change,), places=shown)
-
-
 def _splits(bench: Bench) -> tuple[dict[Split, Sequence[Problem]], list[Finding]]:
     """The problems of the splits that the recipe uses; that none are there to test on would show at the end."""
     splits: dict[Split, Sequence[Problem]] = {split: bench.problems(split) for split in ("train", "dev")}
@@ -61,7 +56,7 @@ def _splits(bench: Bench) -> tuple[dict[Split, Sequence[Problem]], list[Finding]
     try:
         return {**splits, "test": bench.problems("test")}, []
     except GroupwiseError as error:
-        without = _finding(
+        without = finding(
             Severity.CRITICAL, f"evaluation.test_problems = {wanted}, but {error}",
             "The run ends with this error after its last step.",
             Advice("evaluation.test_problems", "0, or give the task problems to test on"),
@@ -74,7 +69,7 @@ def _counts(bench: Bench, splits: Mapping[Split, Sequence[Problem]]) -> Iterator
     wanted = {"train": batch.prompts_per_step, "dev": evaluation.num_problems, "test": evaluation.test_problems}
     for split, problems in splits.items():
         if not problems or (split == "train" and len(problems) < wanted[split]):
-            short = _finding(
+            short = finding(
                 Severity.CRITICAL, f"{len(problems)} {split} problems, {wanted[split]} are wanted",
                 "The run ends with an error when it needs them.",
                 Advice(f"{bench.recipe.algorithm}.prompts_per_step" if split == "train" else "task",
@@ -82,7 +77,7 @@ def _counts(bench: Bench, splits: Mapping[Split, Sequence[Problem]]) -> Iterator
             )  # fmt: skip
             yield replace(short, is_error=split != "test")  # of those the run speaks at once
         elif len(problems) < wanted[split]:
-            yield _finding(
+            yield finding(
                 Severity.NOTE, f"{len(problems)} {split} problems, {wanted[split]} are wanted",
                 "All there are will be used; the interval of the result is wider.", Advice("task", "more problems"),
             )  # fmt: skip
@@ -95,7 +90,7 @@ def _overlaps(splits: Mapping[Split, Sequence[Problem]]) -> Iterator[Finding]:
         if not common:
             continue
         trained = first == "train"
-        yield _finding(
+        yield finding(
             Severity.CRITICAL if trained else Severity.WARNING,
             f"{len(common)} of {len(seen[second])} {second} questions are {first} questions too (case, spaces and "
             "width of letters apart)",
@@ -114,7 +109,7 @@ def _repeats(problems: Sequence[Problem]) -> Iterator[Finding]:
     split = [own for own in repeated if len({(same(p.reference), repr(sorted(p.data.items()))) for p in own}) > 1]
     other = [own for own in split if len({same(problem.reference) for problem in own}) > 1]
     if other:
-        yield _finding(
+        yield finding(
             Severity.CRITICAL if len(other) > REPEATED * len(by_question) else Severity.WARNING,
             f"{len(other)} training questions stand there with different reference answers, for example "
             f"{[problem.reference[:60] for problem in other[0]]}",
@@ -123,7 +118,7 @@ def _repeats(problems: Sequence[Problem]) -> Iterator[Finding]:
         )  # fmt: skip
     extra = sum(len(own) - 1 for own in repeated)
     if extra > REPEATED * len(problems):
-        yield _finding(
+        yield finding(
             Severity.WARNING, f"{extra} of {len(problems)} training problems repeat an earlier question",
             "Some problems count several times in every epoch.", Advice("task", "leave the repeats out"),
             [own[1].id for own in repeated],
@@ -133,7 +128,7 @@ def _repeats(problems: Sequence[Problem]) -> Iterator[Finding]:
 def _answers(bench: Bench, splits: Mapping[Split, Sequence[Problem]]) -> Iterator[Finding]:
     empty = [problem.id for problems in splits.values() for problem in problems if not problem.question.strip()]
     if empty:
-        yield _finding(
+        yield finding(
             Severity.CRITICAL, f"{len(empty)} problems have no question", "The model is asked nothing.",
             Advice("task.question_field", "the field that holds the question"), empty,
         )  # fmt: skip
@@ -141,7 +136,7 @@ def _answers(bench: Bench, splits: Mapping[Split, Sequence[Problem]]) -> Iterato
     judged = sum(answers.values())
     common, times = answers.most_common(1)[0] if answers else ("", 0)
     if judged >= 20 and bench.verifier.accepts_references and common and times > 0.9 * judged:
-        yield _finding(
+        yield finding(
             Severity.WARNING, f"{times} of {judged} reference answers are {common[:60]!r}",
             "One answer, learnt once, solves nearly everything.",
             Advice("task.answer_field", "the field that holds the answer, or more varied problems"),
@@ -151,7 +146,7 @@ def _answers(bench: Bench, splits: Mapping[Split, Sequence[Problem]]) -> Iterato
     unreadable = bench.verifier.unreadable([p for problems in splits.values() for p in problems if not p.open_ended])
     if unreadable:
         share = len(unreadable) / sum(map(len, splits.values()))
-        yield _finding(
+        yield finding(
             Severity.CRITICAL if share > REPEATED else Severity.WARNING,
             f"{len(unreadable)} reference answers ({share:.1%}) cannot be read; {unreadable[0][1]}",
             "Nothing that the model writes will be judged correct there.",
@@ -207,7 +202,7 @@ def _fits(bench: Bench, written: Sequence[Prompt]) -> Iterator[Finding]:
     cut = [prompt for prompt in written if len(prompt.token_ids) > room]
     if cut:
         longest = max(len(prompt.token_ids) for prompt in cut)
-        yield _finding(
+        yield finding(
             Severity.CRITICAL,
             f"{len(cut)} of {len(written)} prompts do not fit: the longest has {longest} tokens, and with "
             f"sampling.max_tokens = {bench.recipe.sampling.max_tokens} the context of {bench.policy.context_length} "
@@ -227,7 +222,7 @@ def _bos(bench: Bench, written: Sequence[Prompt]) -> Iterator[Finding]:
         return
     several = [prompt.problem.id for prompt in written if prompt.token_ids.count(bos) > 1]
     if several:
-        yield _finding(
+        yield finding(
             Severity.CRITICAL, f"{len(several)} of {len(written)} prompts hold {tokenizer.bos_token!r} more than once",
             "The model was never trained on such a prompt, and answers it worse.",
             Advice("task.template", "leave the token out: the tokenizer or its chat template writes it"), several,
@@ -235,7 +230,7 @@ def _bos(bench: Bench, written: Sequence[Prompt]) -> Iterator[Finding]:
     writes_one = tokenizer("a")["input_ids"][:1] == [bos]
     without = [prompt.problem.id for prompt in written if prompt.token_ids[0] != bos]
     if writes_one and without:
-        yield _finding(
+        yield finding(
             Severity.WARNING, f"{len(without)} of {len(written)} prompts do not begin with {tokenizer.bos_token!r}, "
             "which the tokenizer writes before other texts",
             "The model may answer worse than it can.", Advice("task.template", "a chat template that writes it"),
@@ -254,13 +249,13 @@ def _ends(bench: Bench) -> Iterator[Finding]:
     after = list(policy.tokenizer(rest, add_special_tokens=False)["input_ids"]) if rest else []
     stops = [policy.tokenizer.convert_ids_to_tokens(i) for i in sorted(policy.stop_ids)]
     if not after:
-        yield _finding(
+        yield finding(
             Severity.WARNING, "the chat template writes nothing after an answer",
             "The model was never shown where an answer ends.", Advice("model.path", "a model with a chat template"),
         )  # fmt: skip
     elif after[0] not in policy.stop_ids:
         token = policy.tokenizer.convert_ids_to_tokens(after[0])
-        yield _finding(
+        yield finding(
             Severity.CRITICAL,
             f"the chat template ends an answer with {token!r}, and completions stop at {', '.join(stops)} alone",
             "Completions run on behind their answer until the token limit, and are judged with all that.",

@@ -11,7 +11,7 @@ from groupwise.checks.audit.attacks import adversarial_cases
 from groupwise.checks.audit.judge import Limits, Miss, Result, differs_for, judge_cases
 from groupwise.checks.audit.verifier import by_verifier
 from groupwise.checks.doctor.rule import wilson
-from groupwise.checks.preflight.bench import Bench, Check, Checked
+from groupwise.checks.preflight.bench import Bench, Check, Checked, finding
 from groupwise.types import Outcome, Verdict
 from groupwise.verifiers import VERIFIERS, Request, extraction_of
 from groupwise.verifiers.python import PythonVerifier
@@ -44,12 +44,6 @@ def judging(bench: Bench) -> Checked:
     return Checked(figures, (*found, *_shortcuts(bench, paid)))
 
 
-def _finding(severity: Severity, evidence: str, means: str, change: Advice, places: Sequence[str] = ()) -> Finding:
-    return Finding(
-        check="", severity=severity, evidence=evidence, means=means, advice=(change,), places=tuple(places[:5])
-    )
-
-
 def _references(bench: Bench, requests: Sequence[Request], verdicts: Sequence[Verdict]) -> Iterator[Finding]:
     refused = [
         (r, v) for r, v in zip(requests, verdicts, strict=True) if v.outcome in (Outcome.WRONG, Outcome.UNPARSABLE)
@@ -61,7 +55,7 @@ def _references(bench: Bench, requests: Sequence[Request], verdicts: Sequence[Ve
         share = len(found) / len(requests)
         must = bench.verifier.accepts_references or what != "are refused"
         request, verdict = found[0]
-        yield _finding(
+        yield finding(
             Severity.CRITICAL if (must and share > REFUSED) or share == 1 else Severity.WARNING,
             f"{len(found)} of {len(requests)} reference answers {what}, written as the template writes them; "
             f"{request.text[-120:]!r} is {verdict.outcome} ({verdict.evidence[:200]})",
@@ -82,7 +76,7 @@ def _repeats(bench: Bench, requests: Sequence[Request], verdicts: Sequence[Verdi
         if (a.outcome, a.reward) != (b.outcome, b.reward) and not (a.outcome.failed or b.outcome.failed)
     ]
     if other:
-        yield _finding(
+        yield finding(
             Severity.CRITICAL, f"{len(other)} of {len(requests)} verdicts differ when the same text is judged again",
             "The reward is partly noise, and no step can be repeated.",
             Advice("verifier", "make it a function of its arguments alone"), other,
@@ -99,7 +93,7 @@ def _time(bench: Bench, requests: Sequence[Request]) -> tuple[dict[str, Any], li
     middle, high = np.quantile(seconds, (0.5, 0.99)).tolist()
     batch = bench.recipe.batch
     a_step = middle * batch.prompts_per_step * batch.group_size
-    slow = _finding(
+    slow = finding(
         Severity.WARNING, f"a verdict takes {middle:.2f} s, the slowest {high:.2f} s",
         f"A step of {batch.prompts_per_step * batch.group_size} completions waits about {a_step:.0f} s for one worker.",
         Advice("verifier.num_workers", "one per free core"),
@@ -137,7 +131,7 @@ def _shortcuts(bench: Bench, results: Sequence[Result]) -> Iterator[Finding]:
         shown = (clear or some)[0]
         kinds = ", ".join(dict.fromkeys(r.case.group for r in some))
         stuck = miss is not Miss.FALSE_POSITIVE
-        yield _finding(
+        yield finding(
             Severity.CRITICAL if clear else Severity.NOTE,
             f"{len(some)} texts that are no right answer ({kinds}): {miss}; {shown.case.text[:120]!r} for "
             f"{shown.case.problem.id} is {shown.verdict.outcome} ({shown.verdict.evidence[:160]})",

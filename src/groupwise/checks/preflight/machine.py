@@ -12,7 +12,7 @@ import torch
 
 from groupwise.checks import Advice, Finding, Severity
 from groupwise.checks.memory import MIB, MemoryPlan, plan
-from groupwise.checks.preflight.bench import Bench, Check, Checked
+from groupwise.checks.preflight.bench import Bench, Check, Checked, finding
 from groupwise.models.activations import available_memory
 from groupwise.models.cores import CoreMeter
 from groupwise.models.loading import SLOW, bfloat16_cost, device_of
@@ -37,10 +37,14 @@ def machine(bench: Bench) -> Checked:
     """Plan memory and disk from the recipe and the model's configuration, without loading it."""
     recipe = bench.recipe
     there = environment()
-    memory = plan(recipe, _prompt_tokens(bench))
+    template = bench.task.template
+    longest = max(len(template.render(problem) + template.prefill) for problem in bench.problems("train"))
+    memory = plan(recipe, max(1, -(-longest // CHARACTERS_PER_TOKEN)))
     free = available_memory(torch.device(device_of(recipe.model)))
     disk, room = _disk(bench), shutil.disk_usage(_existing(Path(recipe.run.directory))).free
-    others, cores = _others()
+    meter = CoreMeter()
+    time.sleep(LOOK_S)
+    others, cores = meter.others(), meter.num_cores or os.cpu_count() or 1
     figures: dict[str, Any] = {
         "processor": there["processor"], "cores": cores, "threads": recipe.model.num_threads or torch.get_num_threads(),
         "gpu": there["gpu"], "torch": there["versions"]["torch"], "cores in use by others": round(others, 1),
@@ -50,17 +54,6 @@ def machine(bench: Bench) -> Checked:
     }  # fmt: skip
     found = [*_memory(recipe, memory, free), *_space(recipe, disk, room), *_speed(recipe, others)]
     return Checked(figures, tuple(found))
-
-
-def _finding(severity: Severity, evidence: str, means: str, change: Advice) -> Finding:
-    return Finding(check="", severity=severity, evidence=evidence, means=means, advice=(change,))
-
-
-def _prompt_tokens(bench: Bench) -> int:
-    """About the tokens of the longest prompt."""
-    template = bench.task.template
-    longest = max(len(template.render(problem) + template.prefill) for problem in bench.problems("train"))
-    return max(1, -(-longest // CHARACTERS_PER_TOKEN))
 
 
 def _existing(path: Path) -> Path:
@@ -101,7 +94,7 @@ def _memory(recipe: RlRecipe, memory: MemoryPlan, free: float) -> Iterator[Findi
         "keys and values": Advice("sampling.max_live_completions", f"{recipe.sampling.max_live_completions // 2}"),
         "activations": Advice("model.activation_checkpointing", "on; or a smaller loss.tokens_per_micro_batch"),
     }.get(largest, Advice("model.path", "a smaller model, or model.weights_dtype = 'bfloat16'"))
-    yield _finding(
+    yield finding(
         level,
         f"a step needs about {memory.peak / MIB:,.0f} MiB, {free / MIB:,.0f} MiB are free; the largest part is "
         f"{largest} with {parts[largest] / MIB:,.0f} MiB",
@@ -114,7 +107,7 @@ def _memory(recipe: RlRecipe, memory: MemoryPlan, free: float) -> Iterator[Findi
 def _space(recipe: RlRecipe, disk: int, room: int) -> Iterator[Finding]:
     if disk <= TIGHT * room:
         return
-    yield _finding(
+    yield finding(
         Severity.CRITICAL if disk > room else Severity.WARNING,
         f"completions and checkpoints take up to {disk / MIB:,.0f} MiB, {room / MIB:,.0f} MiB are free where "
         f"{recipe.run.directory} will be",
@@ -124,23 +117,16 @@ def _space(recipe: RlRecipe, disk: int, room: int) -> Iterator[Finding]:
     )  # fmt: skip
 
 
-def _others() -> tuple[float, int]:
-    """Cores that other programs use at the moment, and cores that this one may use."""
-    meter = CoreMeter()
-    time.sleep(LOOK_S)
-    return meter.others(), meter.num_cores or os.cpu_count() or 1
-
-
 def _speed(recipe: RlRecipe, others: float) -> Iterator[Finding]:
     if others >= BUSY and device_of(recipe.model) == "cpu":
-        yield _finding(
+        yield finding(
             Severity.NOTE, f"other programs use {others:.1f} cores", "Steps take longer than the figures below say of "
             "a machine of one's own.", Advice("", "wait for them, or end them"),
         )  # fmt: skip
     if recipe.model.compute_dtype == "bfloat16" and device_of(recipe.model) == "cpu":
         cost = bfloat16_cost()
         if cost > SLOW:
-            yield _finding(
+            yield finding(
                 Severity.WARNING, f"a product in bfloat16 takes {cost:.1f} times as long as in float32 here",
                 "Every step takes longer than it must.", Advice("model.compute_dtype", "'float32'"),
             )  # fmt: skip

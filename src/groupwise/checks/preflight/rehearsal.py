@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from groupwise.checks import Advice, Finding, Severity
-from groupwise.checks.preflight.bench import Bench, Check, Checked
+from groupwise.checks.preflight.bench import Bench, Check, Checked, finding
 from groupwise.runs.directory import RunDirectory
 from groupwise.runs.records import Records
 from groupwise.trainers import train
@@ -30,8 +30,19 @@ def rehearsal(bench: Bench) -> Checked:
         train(bench.recipe.with_changes(_changes(bench, directory)))
         records = Records.open(directory)
         steps, ledger = records.metrics(), _ledger(directory)
-        again = _resumed(bench, directory)
-    figures: dict[str, Any] = {**_update_figures(steps), "resume": "identical" if again == ledger else "differs"}
+        run = RunDirectory(directory)  # the last step is forgotten and done again
+        run.finished.unlink()
+        shutil.rmtree(run.checkpoint(NUM_STEPS))
+        run.best.unlink(missing_ok=True)
+        train(bench.recipe.with_changes(_changes(bench, directory)))
+        again = _ledger(directory)
+    figures: dict[str, Any] = {
+        "KL(before ‖ after) per step": [f"{value:.2g}" for value in _kls(steps)],
+        "gradient norm": [float(f"{step['grad_norm']:.3g}") for step in steps],
+        "sampler against trainer": max(float(f"{step['logprob_difference']:.2g}") for step in steps),
+        "peak memory MiB": round(max(step["peak_memory_mb"] for step in steps)),
+        "resume": "identical" if again == ledger else "differs",
+    }
     times, slow = _times(bench, steps)
     findings = [*_update(bench, steps), *_resume(ledger, again), *slow]
     return Checked(figures | times, tuple(findings))
@@ -53,33 +64,10 @@ def _ledger(directory: Path) -> bytes:
     return RunDirectory(directory).ledger.path.read_bytes()
 
 
-def _resumed(bench: Bench, directory: Path) -> bytes:
-    """The ledger after the last step was forgotten and done again."""
-    run = RunDirectory(directory)
-    run.finished.unlink()
-    shutil.rmtree(run.checkpoint(NUM_STEPS))
-    run.best.unlink(missing_ok=True)
-    train(bench.recipe.with_changes(_changes(bench, directory)))
-    return _ledger(directory)
-
-
-def _finding(severity: Severity, evidence: str, means: str, *changes: Advice) -> Finding:
-    return Finding(check="", severity=severity, evidence=evidence, means=means, advice=changes)
-
-
 def _kls(steps: Sequence[Mapping[str, Any]]) -> list[float]:
     taught = [step["distributions"] for step in steps if step["signal"] > 0]
     odd = [math.inf for one in taught if "kl_after_updates" in one.get("not_finite", ())]
     return [*(one["kl_after_updates"] for one in taught if one["kl_after_updates"] is not None), *odd]
-
-
-def _update_figures(steps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    return {
-        "KL(before ‖ after) per step": [f"{value:.2g}" for value in _kls(steps)],
-        "gradient norm": [float(f"{step['grad_norm']:.3g}") for step in steps],
-        "sampler against trainer": max(float(f"{step['logprob_difference']:.2g}") for step in steps),
-        "peak memory MiB": round(max(step["peak_memory_mb"] for step in steps)),
-    }
 
 
 def _update(bench: Bench, steps: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
@@ -87,7 +75,7 @@ def _update(bench: Bench, steps: Sequence[Mapping[str, Any]]) -> Iterator[Findin
     values, lr = _kls(steps), bench.recipe.optimizer.lr
     taught = [step for step in steps if step["signal"] > 0]
     if taught and all(step["grad_norm"] == 0 for step in taught):
-        yield _finding(
+        yield finding(
             Severity.CRITICAL, f"the gradient is exactly 0 in {len(taught)} steps whose groups have a signal",
             "Nothing is learnt.", Advice("loss", "see which term cancels the others; frozen weights have none"),
         )  # fmt: skip
@@ -96,14 +84,14 @@ def _update(bench: Bench, steps: Sequence[Mapping[str, Any]]) -> Iterator[Findin
     value = fmean(values)
     said = f"a step at the full learning rate ({lr:g}) moves the policy by {value:.2g} nats per token"
     if value >= LARGE:
-        yield _finding(
+        yield finding(
             Severity.CRITICAL if value >= TOO_LARGE else Severity.WARNING, said,
             "It would leave what it was sampled from in a single step." if value >= TOO_LARGE
             else "Steps are so large that what one learns the next may undo.",
             Advice("optimizer.lr", f"about {lr * (1e-3 / min(value, 1e3)) ** 0.5:.1g}"),
         )  # fmt: skip
     elif value < SMALL:
-        yield _finding(
+        yield finding(
             Severity.CRITICAL if value < TOO_SMALL else Severity.WARNING, said,
             f"In {bench.recipe.run.num_steps} steps next to nothing will change.",
             Advice("optimizer.lr", f"about {lr * (1e-4 / max(value, 1e-12)) ** 0.5:.1g}"),
@@ -114,7 +102,7 @@ def _resume(ledger: bytes, again: bytes) -> Iterator[Finding]:
     if ledger != again:
         lines = [json.loads(a) for a, b in zip(ledger.splitlines(), again.splitlines(), strict=False) if a != b]
         where = f"line of step {lines[0].get('step')}" if lines else "number of lines"
-        yield _finding(
+        yield finding(
             Severity.CRITICAL, f"the last step, done again from its checkpoint, gives another ledger ({where})",
             "A run that is interrupted becomes another run.",
             Advice("model.num_threads", "a fixed number; or find what in task or verifier is not repeatable"),
@@ -149,12 +137,12 @@ def _times(bench: Bench, steps: Sequence[Mapping[str, Any]]) -> tuple[dict[str, 
 def _shares(steps: Sequence[Mapping[str, Any]], measuring: float, total: float) -> Iterator[Finding]:
     verify = fmean(step["verify_s"] / _seconds(step) for step in steps)
     if verify > VERIFY:
-        yield _finding(
+        yield finding(
             Severity.WARNING, f"a step waits for verdicts during {verify:.0%} of its time",
             "Time in which neither sampling nor training goes on.", Advice("verifier.num_workers", "more of them"),
         )  # fmt: skip
     if measuring > EVALUATION * total:
-        yield _finding(
+        yield finding(
             Severity.NOTE, f"evaluations take {measuring / total:.0%} of the run's time",
             "Most of the time goes into measuring.", Advice("evaluation.every", "less often, or fewer problems"),
         )  # fmt: skip

@@ -14,7 +14,7 @@ from groupwise.algorithms.learnability import (
 )
 from groupwise.algorithms.statistics import mean_share, pass_at_k
 from groupwise.checks import Advice, Finding, Severity
-from groupwise.checks.preflight.bench import Bench, Check, Checked
+from groupwise.checks.preflight.bench import Bench, Check, Checked, finding
 from groupwise.trainers.grpo import GrpoRecipe
 from groupwise.types import FinishReason, Outcome, ScoredGroup
 
@@ -33,29 +33,25 @@ def sample(bench: Bench) -> Checked:
     """Sample some training problems as a step would, more often, and count."""
     groups = [group for group in bench.sampled.groups if any(v.outcome.judged for v in group.verdicts)]
     if not groups:
-        nothing = Finding(check="", severity=Severity.CRITICAL, evidence="no completion of the sample was judged",
-                          means="Nothing will be paid, so nothing is learnt.",
-                          advice=(Advice("verifier", "see why it has no verdict"),))  # fmt: skip
+        nothing = finding(
+            Severity.CRITICAL, "no completion of the sample was judged", "Nothing will be paid, so nothing is learnt.",
+            Advice("verifier", "see why it has no verdict"),
+        )  # fmt: skip
         return Checked({}, (nothing,))
     correct, samples = _counts(groups)
     figures = {**_figures(groups, correct, samples), **_flat_figures(bench, groups)}
-    power = smallest_difference(correct, samples, *_size(bench))
-    figures["smallest dev difference"] = f"{100 * power:.1f} points"
-    found = [*_signal(bench, groups), *_parts(groups), *_rewards(groups), *_lengths(bench, groups), *_power(power)]
-    return Checked(figures, tuple(found))
-
-
-def _size(bench: Bench) -> tuple[int, int]:
     evaluation = bench.recipe.evaluation
-    return min(evaluation.num_problems, len(bench.problems("dev")) or 1), evaluation.num_samples
-
-
-def _finding(
-    severity: Severity, evidence: str, means: str, changes: Sequence[Advice], places: Sequence[str] = ()
-) -> Finding:
-    return Finding(
-        check="", severity=severity, evidence=evidence, means=means, advice=tuple(changes), places=tuple(places[:5])
-    )
+    size = min(evaluation.num_problems, len(bench.problems("dev")) or 1)
+    power = smallest_difference(correct, samples, size, evaluation.num_samples)
+    figures["smallest dev difference"] = f"{100 * power:.1f} points"
+    found = [*_signal(bench, groups), *_parts(groups), *_rewards(groups), *_lengths(bench, groups)]
+    if power > COARSE:
+        found.append(finding(
+            Severity.WARNING, f"dev cannot tell a change of pass@1 below {100 * power:.0f} points from chance",
+            "The run's result may be chance, and nobody will know.",
+            Advice("evaluation.num_problems", "four times as many: half the bound"),
+        ))  # fmt: skip
+    return Checked(figures, tuple(found))
 
 
 def _counts(groups: Sequence[ScoredGroup]) -> tuple[list[int], list[int]]:
@@ -117,7 +113,7 @@ def _signal(bench: Bench, groups: Sequence[ScoredGroup]) -> Iterator[Finding]:
     if share >= DEAD:
         yield _nothing(bench, groups, f"{share:.0%} of groups of {size} will earn one reward alone")
     elif share >= FLAT:
-        yield _finding(
+        yield finding(
             Severity.WARNING, f"{share:.0%} of groups of {size} will earn one reward alone ({_why(groups)})",
             f"A step's signal costs {1 / (1 - share):.1f} times as much as it could.", _advice(bench, groups),
         )  # fmt: skip
@@ -125,7 +121,7 @@ def _signal(bench: Bench, groups: Sequence[ScoredGroup]) -> Iterator[Finding]:
 
 def _nothing(bench: Bench, groups: Sequence[ScoredGroup], evidence: str) -> Finding:
     flat = [g.group.prompt.problem.id for g in groups if not g.has_signal]
-    return _finding(
+    return finding(
         Severity.CRITICAL,
         f"{evidence} ({_why(groups)})",
         "Hardly any step will have a gradient.",
@@ -153,30 +149,27 @@ def _advice(bench: Bench, groups: Sequence[ScoredGroup]) -> list[Advice]:
 
 def _parts(groups: Sequence[ScoredGroup]) -> Iterator[Finding]:
     """Parts that never vary within a group teach nothing; one that varies alone is all that is learnt."""
-    variance = _variances(groups)
+    judged = [[v.parts for v in group.verdicts if v.outcome.judged] for group in groups]
+    every = sorted({name for own in judged for parts in own for name in parts})
+    variance = {
+        name: fmean(pvariance([parts.get(name, 0.0) for parts in own]) for own in judged if own) for name in every
+    }
     total = sum(variance.values())
     names = sorted({name for group in groups for v in group.verdicts for name, value in v.parts.items() if value})
     still = [name for name in names if not variance.get(name)]
     if still and total:
-        yield _finding(
+        yield finding(
             Severity.NOTE, f"the reward part{'s' if len(still) > 1 else ''} {', '.join(still)} never differ"
             f"{'s' if len(still) == 1 else ''} within a group", "They are a constant, which teaches nothing.",
             [Advice("verifier.parts", "leave them out, or weight them once they vary")],
         )  # fmt: skip
     largest = max(variance, key=lambda name: variance[name], default="")
     if total and largest not in ("", "accuracy") and "accuracy" in variance and variance[largest] > OWNED * total:
-        yield _finding(
+        yield finding(
             Severity.WARNING, f"the part {largest} makes {variance[largest] / total:.0%} of what differs within groups",
             "The policy learns that part first, and perhaps alone.",
             [Advice(f"verifier.parts.{largest}", "a smaller weight, or gate = 'correct'")],
         )  # fmt: skip
-
-
-def _variances(groups: Sequence[ScoredGroup]) -> dict[str, float]:
-    """Variance of each reward part within a group, mean over groups."""
-    judged = [[v.parts for v in group.verdicts if v.outcome.judged] for group in groups]
-    names = sorted({name for own in judged for parts in own for name in parts})
-    return {name: fmean(pvariance([parts.get(name, 0.0) for parts in own]) for own in judged if own) for name in names}
 
 
 def _rewards(groups: Sequence[ScoredGroup]) -> Iterator[Finding]:
@@ -184,13 +177,13 @@ def _rewards(groups: Sequence[ScoredGroup]) -> Iterator[Finding]:
     verdicts = [verdict for group in groups for verdict in group.verdicts]
     odd = [v for v in verdicts if v.reward is not None and not math.isfinite(v.reward)]
     if odd:
-        yield _finding(
+        yield finding(
             Severity.CRITICAL, f"{len(odd)} of {len(verdicts)} rewards are not finite", "The first update would fail.",
             [Advice("verifier", "a finite number, or None where there is no verdict")],
         )  # fmt: skip
     failed = [v for v in verdicts if v.outcome.failed]
     if failed:
-        yield _finding(
+        yield finding(
             Severity.WARNING, f"the verifier failed on {len(failed)} of {len(verdicts)} completions: "
             f"{failed[0].outcome} ({failed[0].evidence[:160]})",
             "They are left out; beyond verifier.max_failure_share of a step the run ends.",
@@ -199,7 +192,7 @@ def _rewards(groups: Sequence[ScoredGroup]) -> Iterator[Finding]:
     pairs = [(_mean(group, True), _mean(group, False)) for group in groups]
     both = [(right, wrong) for right, wrong in pairs if right is not None and wrong is not None]
     if both and fmean(right - wrong for right, wrong in both) <= 0:
-        yield _finding(
+        yield finding(
             Severity.CRITICAL, f"in {len(both)} groups with both, right answers earn {fmean(r for r, _ in both):.3f} "
             f"and wrong ones {fmean(w for _, w in both):.3f} on average", "The policy is paid for being wrong.",
             [Advice("verifier", "see what each part pays; a penalty may outweigh the answer")],
@@ -217,7 +210,7 @@ def _lengths(bench: Bench, groups: Sequence[ScoredGroup]) -> Iterator[Finding]:
     cut, limit = fmean(c.finish_reason is FinishReason.LENGTH for c in completions), bench.recipe.sampling.max_tokens
     if cut >= CUT:
         never = cut >= ALL_CUT
-        yield _finding(
+        yield finding(
             Severity.CRITICAL if never else Severity.WARNING, f"{cut:.0%} of completions were cut at {limit} tokens",
             "Hardly any stops: the stop token was never learnt, or is another one, or the limit is far too low."
             if never else "What was cut off is judged wrong, and length is what the policy learns to mind.",
@@ -226,19 +219,10 @@ def _lengths(bench: Bench, groups: Sequence[ScoredGroup]) -> Iterator[Finding]:
         )  # fmt: skip
     unreadable = fmean(v.outcome is Outcome.UNPARSABLE for v in verdicts)
     if unreadable >= UNREADABLE and cut < CUT:
-        yield _finding(
+        yield finding(
             Severity.WARNING, f"no answer could be read from {unreadable:.0%} of completions",
             "The form is learnt first; where it never appears by chance, nothing is.",
             [Advice("task.template.prompt", "show the form of an answer, or train on some answers first")],
-        )  # fmt: skip
-
-
-def _power(power: float) -> Iterator[Finding]:
-    if power > COARSE:
-        yield _finding(
-            Severity.WARNING, f"dev cannot tell a change of pass@1 below {100 * power:.0f} points from chance",
-            "The run's result may be one, and nobody will know.",
-            [Advice("evaluation.num_problems", "four times as many: half the bound")],
         )  # fmt: skip
 
 

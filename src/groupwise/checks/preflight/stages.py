@@ -14,6 +14,7 @@ from pydantic import BaseModel
 
 from groupwise.checks import Advice
 from groupwise.checks.preflight import CHECKS, Cost, Finding, Preflight, PreflightOptions, Severity, preflight
+from groupwise.checks.preflight.bench import finding
 from groupwise.config.schema import SHIPPED, located, named, stage_of
 from groupwise.models.config import resolve
 from groupwise.trainers.base import Recipe
@@ -80,28 +81,22 @@ def _checked(
     missing = tuple(_files(config))
     if not isinstance(config, RlRecipe):
         return StageChecked(stage.name, _does(stage), Preflight(findings=(*missing, *_settings(config)), figures={}))
+    makes = {reference.key: reference.makes for reference in named(config)}
     made = {one.key: name for one in named(config) if (name := stage_of(one.value)) is not None}
-    data = [f"{key} is made by the stage {name}" for key, name in made.items() if _makes(config, key) == "data"]
+    data = [f"{key} is made by the stage {name}" for key, name in made.items() if makes[key] == "data"]
     where = config.run.model_copy(update={"directory": str(directory / "stages" / stage.name / "run")})
     recipe = located(config, stand_ins).model_copy(update={"run": where})
     if data:
         found = Preflight(findings=missing, figures={}, not_done=dict.fromkeys(CHECKS, data[0]))
         return StageChecked(stage.name, _does(stage), found)
     found = preflight(recipe, options, leave_out, ALWAYS if made else EVERYTHING)
-    later = {name: f"{key} is made by the stage {maker}" for key, maker in list(made.items())[:1] for name in _heavy()}
+    heavy = [name for name, check in CHECKS.items() if check.cost not in ALWAYS]
+    later = {name: f"{key} is made by the stage {maker}" for key, maker in list(made.items())[:1] for name in heavy}
     whole = Preflight(
         findings=tuple(sorted((*missing, *found.findings), key=lambda one: -one.severity.rank)), figures=found.figures,
         not_done={**later, **found.not_done}, seconds=found.seconds,
     )  # fmt: skip
     return StageChecked(stage.name, _does(stage), whole)
-
-
-def _heavy() -> list[str]:
-    return [name for name, check in CHECKS.items() if check.cost not in ALWAYS]
-
-
-def _makes(config: BaseModel, key: str) -> str:
-    return next(reference.makes for reference in named(config) if reference.key == key)
 
 
 def _does(stage: Staged) -> str:
@@ -115,7 +110,7 @@ def _files(config: BaseModel) -> Iterator[Finding]:
             continue
         is_local = makes == "data" or value.startswith((".", "/", "~")) or value.count("/") != 1
         if is_local and not Path(resolve(value)).exists():
-            yield _finding(
+            yield finding(
                 Severity.CRITICAL, f"{key} = {value!r} is not there", "The stage ends with an error when it begins.",
                 Advice(key, "a path that is there, or `{name}` of a stage that makes it"),
             )  # fmt: skip
@@ -126,16 +121,12 @@ def _settings(config: BaseModel) -> Iterator[Finding]:
         return
     rate, steps = getattr(config, "optimizer", None), config.run.num_steps
     if rate is not None and rate.lr == 0:
-        yield _finding(
+        yield finding(
             Severity.CRITICAL, "optimizer.lr = 0", "No weight will change.", Advice("optimizer.lr", "above 0")
         )
     if rate is not None and rate.warmup_steps >= steps > 1:
-        yield _finding(
+        yield finding(
             Severity.WARNING, f"optimizer.warmup_steps = {rate.warmup_steps} of run.num_steps = {steps}",
             f"The learning rate never reaches optimizer.lr = {rate.lr:g}.",
             Advice("optimizer.warmup_steps", f"about {max(1, steps // 20)}"),
         )  # fmt: skip
-
-
-def _finding(severity: Severity, evidence: str, means: str, change: Advice) -> Finding:
-    return Finding(check="", severity=severity, evidence=evidence, means=means, advice=(change,))
