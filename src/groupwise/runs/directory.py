@@ -140,7 +140,12 @@ def begin_run(path: Path, config_toml: str, sources: Sequence[Path] = ()) -> Run
     """
     run = RunDirectory(path)
     _refuse_foreign(run)
-    _clear(path)
+    # its recipe last, but for its lock, which the process that deletes holds
+    for entry in sorted(path.iterdir() if path.exists() else (), key=lambda entry: (entry == run.config, entry.name)):
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry, ignore_errors=True)
+        elif entry.name != LOCK:
+            entry.unlink()
     surroundings = json.dumps(environment(), indent=1).encode()
     with translated_disk_errors(path):
         path.mkdir(parents=True, exist_ok=True)
@@ -160,16 +165,6 @@ def hold_run(path: Path) -> Hold:
     """
     _refuse_foreign(RunDirectory(path))
     return Hold(path, "run.directory")
-
-
-def _clear(path: Path) -> None:
-    """Delete what is in a run directory, its recipe last, but for its lock, which the process that deletes holds."""
-    entries = path.iterdir() if path.exists() else ()
-    for entry in sorted(entries, key=lambda entry: (entry == RunDirectory(path).config, entry.name)):
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry, ignore_errors=True)
-        elif entry.name != LOCK:
-            entry.unlink()
 
 
 def _refuse_foreign(run: RunDirectory) -> None:
@@ -222,7 +217,7 @@ def open_run(
 PLACES = (
     "run.directory", "engine.addresses", "engine.launch", "engine.directory", "engine.environment", "ranks.offload",
 )  # fmt: skip
-"""Keys that say where something is, and change nothing of what a run finds: a run, and its servers, may be moved."""
+"""Keys of places, which change nothing of what a run computes: a run, and its servers, may be moved."""
 
 
 def _refuse_other_recipe(run: RunDirectory, config_toml: str, resolved: Callable[[Tables], Tables]) -> None:
@@ -246,7 +241,7 @@ def _refuse_other_recipe(run: RunDirectory, config_toml: str, resolved: Callable
 
 
 def flattened(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The values of nested tables by their dotted keys."""
+    """Return the values of nested tables by their dotted keys."""
     flat: dict[str, Any] = {}
     for name, value in table.items():
         flat |= flattened(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
@@ -254,7 +249,7 @@ def flattened(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def without_places(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested tables without what says where something is."""
+    """Return nested tables without `PLACES`."""
     return {
         name: without_places(value, f"{prefix}{name}.") if isinstance(value, Mapping) else value
         for name, value in table.items()
@@ -263,7 +258,7 @@ def without_places(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]
 
 
 def find_run(path: Path) -> RunDirectory:
-    """An existing run directory. Raises ConfigError: there is none at this path."""
+    """Return an existing run directory. Raises ConfigError: there is none at this path."""
     run = RunDirectory(path)
     if not run.config.exists():
         raise ConfigError(f"{path} is not a run directory: it has no config.toml; `groupwise runs` lists the runs")

@@ -104,7 +104,7 @@ class GroupEntry:
 
     @classmethod
     def read(cls, facts: Mapping[str, Any]) -> Self:
-        """From a line of the index. Raises ValueError: it has other keys, or a value of another type."""
+        """Read a line of the index. Raises ValueError: it has other keys, or a value of another type."""
         names = {field.name for field in fields(cls)}
         if facts.keys() != names:
             raise ValueError(f"an entry has the keys {', '.join(sorted(facts))}")
@@ -119,7 +119,7 @@ class GroupEntry:
 
 
 def _finite(reward: float | None) -> float | None:
-    """A reward that is no number, which only a damaged file has, is none."""
+    """Return None for a reward that is no number, which only a damaged file has."""
     return reward if reward is not None and isfinite(reward) else None
 
 
@@ -130,7 +130,7 @@ LIGHT = (
 
 
 def entries(rows: Iterable[Mapping[str, Any]], row_groups: Sequence[int]) -> list[GroupEntry]:
-    """The entries of a file.
+    """Return the entries of a file.
 
     Args:
         rows: of the whole file, in its order, with `LIGHT` columns; the rows of a group follow each other.
@@ -153,10 +153,10 @@ _NUMBERED = re.compile(r"(?:dev-)?step-(\d+)")
 
 
 class Index:
-    """The index of a run that is at work: what comes after its checkpoint is forgotten, for it is done again."""
+    """The index of a working run: lines of steps after its checkpoint are forgotten, for they are done again."""
 
     def __init__(self, run: RunDirectory, done: int, keep_files: bool = False) -> None:
-        """Begin, or go on after `done` steps: what an interrupted run wrote of later ones is deleted.
+        """Open it after `done` steps: files that an interrupted run wrote of later ones are deleted.
 
         With `keep_files` their files stay until they are written again, for they hold the results of tools.
         """
@@ -175,7 +175,7 @@ class Index:
         return number is not None and int(number[1]) < done + name.startswith("dev-")
 
     def add(self, name: str, groups: Sequence[GroupEntry]) -> None:
-        """Say what a file that was just written holds."""
+        """Add a file that was just written."""
         if name in self._names:
             others = [line for _, line in Lines(self._run.index.path).read()[0] if line.get("name") != name]
             self._write(others)

@@ -50,7 +50,7 @@ class LineFile:
             os.fsync(file.fileno())
 
     def lines(self) -> Iterator[dict[str, Any]]:
-        """All complete lines; a torn last line (killed while writing) is left out."""
+        """Read all complete lines; a torn last line (killed while writing) is left out."""
         if not self.path.exists():
             return
         with self.path.open("rb") as file:
@@ -127,35 +127,30 @@ class Lines:
     _damage: list[Damage] = field(default_factory=list)
 
     def read(self) -> tuple[list[tuple[int, dict[str, Any]]], list[Damage]]:
-        """The objects with their line numbers, and the lines that are none. Both empty where there is no file."""
+        """Return the objects with their line numbers, and the lines that are none; both empty without a file."""
         try:
             stat = self.path.stat()
             stamp = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
-            if stamp != self._stamp:
-                self._lines, self._damage = _parse(self.path)
-                self._stamp = stamp
+            if stamp == self._stamp:
+                return self._lines, self._damage
+            self._stamp, self._lines, self._damage = None, [], []
+            with self.path.open("rb") as file:
+                for number, line in enumerate(file, 1):
+                    if not line.endswith(b"\n"):
+                        self._damage.append(Damage(self.path.name, TORN, number))
+                        break
+                    try:
+                        value = json.loads(line, parse_constant=lambda name: None)  # NaN is no number
+                    except (ValueError, RecursionError) as error:
+                        self._damage.append(Damage(self.path.name, f"it is not JSON: {error}", number))
+                        continue
+                    if isinstance(value, dict):
+                        self._lines.append((number, value))
+                    else:
+                        self._damage.append(Damage(self.path.name, "it is not an object", number))
+            self._stamp = stamp
         except FileNotFoundError:
             self._stamp, self._lines, self._damage = None, [], []
         except OSError as error:
             return [], [Damage(self.path.name, f"it cannot be read: {error.strerror}")]
         return self._lines, self._damage
-
-
-def _parse(path: Path) -> tuple[list[tuple[int, dict[str, Any]]], list[Damage]]:
-    lines: list[tuple[int, dict[str, Any]]] = []
-    damage: list[Damage] = []
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if not line.endswith(b"\n"):
-                damage.append(Damage(path.name, TORN, number))
-                break
-            try:
-                value = json.loads(line, parse_constant=lambda name: None)  # NaN is no number
-            except (ValueError, RecursionError) as error:
-                damage.append(Damage(path.name, f"it is not JSON: {error}", number))
-                continue
-            if isinstance(value, dict):
-                lines.append((number, value))
-            else:
-                damage.append(Damage(path.name, "it is not an object", number))
-    return lines, damage

@@ -49,7 +49,7 @@ class Hold:
 
 
 def _lock(directory: Path, key: str) -> tuple[int, int]:
-    """Hold the lock file; its device and number on it."""
+    """Hold the lock file; returns its device and number."""
     path = directory / LOCK
     if path.exists() and (identity := _identity(path.stat())) in _open:
         return identity
@@ -94,9 +94,8 @@ class Neighbours:
         if self._own is None or now == self._seen:
             return []
         self._seen = now
-        live = {
-            file: said for file in self._own.parent.glob("run-*") if file != self._own and (said := _announced(file))
-        }
+        others = (file for file in self._own.parent.glob("run-*") if file != self._own)
+        live = {file: directory for file in others if (directory := _announced(file))}
         fresh, self._known = live.keys() - self._known, set(live)
         return sorted(live[file] for file in fresh)
 
@@ -105,7 +104,10 @@ class Neighbours:
 def announced(run: Path) -> Iterator[Neighbours]:
     """Announce this run to others while it lasts. Where that is impossible, nothing fails: it has no neighbours."""
     try:
-        folder = _folder()
+        folder = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()) / f"groupwise-{os.getuid()}"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if folder.stat().st_uid != os.getuid():
+            raise PermissionError(f"{folder} belongs to another user")
         descriptor, name = tempfile.mkstemp(prefix="new-", dir=folder)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         os.write(descriptor, str(run.resolve()).encode())
@@ -121,16 +123,8 @@ def announced(run: Path) -> Iterator[Neighbours]:
         os.close(descriptor)
 
 
-def _folder() -> Path:
-    folder = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()) / f"groupwise-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.stat().st_uid != os.getuid():
-        raise PermissionError(f"{folder} belongs to another user")
-    return folder
-
-
 def _announced(file: Path) -> str:
-    """The content of a live run's file; empty if its process is gone, and then the file is deleted."""
+    """Return the content of a live run's file; empty if its process is gone, and then the file is deleted."""
     with suppress(FileNotFoundError), file.open("rb") as held:
         try:
             fcntl.flock(held, fcntl.LOCK_SH | fcntl.LOCK_NB)

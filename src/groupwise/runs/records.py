@@ -73,12 +73,12 @@ class Records:
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
-        """The records of a run. Raises ConfigError: there is no run at this path."""
+        """Return the records of a run. Raises ConfigError: there is no run at this path."""
         return cls.of(find_run(Path(path)))
 
     @classmethod
     def of(cls, run: RunDirectory) -> Self:
-        """The records of a run whose directory is known."""
+        """Return the records of a run whose directory is known."""
         return cls(run, Lines(run.index.path), Lines(run.metrics.path), Lines(run.ledger.path))
 
     @property
@@ -129,7 +129,7 @@ class Records:
     # ------------------------------------------------------------------------------------------------- scalars
 
     def metrics(self, kind: str = "step") -> list[Line]:
-        """Lines of metrics.jsonl of a kind (`step`, `dev`, `test-before`, ...), by step.
+        """Return lines of metrics.jsonl of a kind (`step`, `dev`, `test-before`, ...), by step.
 
         A step that was done again after a resume counts once, as it was done last. A line without a step is damage.
         """
@@ -160,11 +160,11 @@ class Records:
         return self
 
     def kinds(self) -> list[str]:
-        """The kinds of lines in metrics.jsonl, in the order in which they first occur."""
+        """Return the kinds of lines in metrics.jsonl, in the order in which they first occur."""
         return list(dict.fromkeys(str(line.get("kind", "step")) for _, line in self._metrics.read()[0]))
 
     def ledger(self) -> list[Line]:
-        """The facts of the ledger, in order; `RunDirectory.ledger.check` follows its chain of hashes."""
+        """Return the facts of the ledger, in order; `RunDirectory.ledger.check` follows its chain of hashes."""
         return [line for _, line in self._ledger.read()[0]]
 
     # ----------------------------------------------------------------------------------------------- evaluations
@@ -201,15 +201,15 @@ class Records:
     # ----------------------------------------------------------------------------------------------- completions
 
     def steps(self) -> list[int]:
-        """Training steps with recorded completions."""
+        """Return the training steps with recorded completions."""
         return sorted(int(match[1]) for name in self._names() if (match := _STEP.fullmatch(name)))
 
     def evaluations(self) -> list[str]:
-        """Names of the evaluations with recorded completions."""
+        """Return the names of the evaluations with recorded completions."""
         return sorted(name for name in self._names() if not _STEP.fullmatch(name))
 
     def groups(self, at: At) -> list[GroupEntry]:
-        """The groups recorded there, discarded ones included, in the order in which they stand in the file.
+        """Return the groups recorded there, discarded ones included, in the order in which they stand in the file.
 
         Empty, and named in `damage`, where the file cannot be read.
 
@@ -249,7 +249,7 @@ class Records:
         return rows
 
     def group(self, at: At, problem: str, tokens: bool = True) -> GroupRecord:
-        """One group with its completions: one row group is read.
+        """Return one group with its completions: one row group is read.
 
         Args:
             at: step or evaluation.
@@ -276,7 +276,7 @@ class Records:
         return GroupRecord(entry=entry, completions=tuple(rows), **common)
 
     def completion(self, at: At, problem: str, sample: int) -> Row:
-        """One completion with all that was recorded of it.
+        """Return one completion with all that was recorded of it.
 
         Raises:
             ConfigError: it was not recorded; says what is.
@@ -290,7 +290,7 @@ class Records:
         raise ConfigError(f"{self.path} has no sample {sample} of problem {problem!r} there; there are {there}")
 
     def table(self, at: At, columns: Sequence[str]) -> pa.Table:
-        """Chosen columns of all completions there, for lists, searches and statistics; null where not recorded.
+        """Return chosen columns of all completions there, for lists, searches and statistics; null where not recorded.
 
         Raises:
             ConfigError: nothing was recorded there, or a column does not exist; says what is.

@@ -87,16 +87,16 @@ class Table:
 
     def _repr_html_(self) -> str:
         """The first rows, for a notebook; whatever a model wrote is text there, never markup."""
+
+        def cell(value: Any) -> str:
+            text = f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value)
+            return escape(text if len(text) <= 80 else f"{text[:79]}…")
+
         head = "".join(f"<th>{escape(name)}</th>" for name in self.columns)
         rows = self.arrow.slice(0, SHOWN_ROWS).to_pylist()
-        body = "".join(f"<tr>{''.join(f'<td>{_cell(value)}</td>' for value in row.values())}</tr>" for row in rows)
+        body = "".join(f"<tr>{''.join(f'<td>{cell(value)}</td>' for value in row.values())}</tr>" for row in rows)
         more = f"<p>{len(self) - len(rows)} more rows</p>" if len(self) > len(rows) else ""
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
-
-
-def _cell(value: Any) -> str:
-    text = f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value)
-    return escape(text if len(text) <= 80 else f"{text[:79]}…")
 
 
 Line = Mapping[str, Any]
@@ -114,7 +114,7 @@ class Run:
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
-        """The run in a directory.
+        """Open the run in a directory.
 
         Raises:
             ConfigError: there is no run at this path.
@@ -238,7 +238,18 @@ class Run:
             DataError: a file cannot be read.
         """
         rows = self.completions(at).arrow.select(list(dict.fromkeys([*_OF_A_GROUP, *LIGHT]))).to_pylist()
-        return Table.of([_group(list(group)) for _, group in groupby(rows, lambda row: (row["step"], row["problem"]))])
+        table = []
+        for _, same in groupby(rows, lambda row: (row["step"], row["problem"])):
+            group = list(same)
+            entry = GroupEntry.of(group, 0, 0)
+            table.append({
+                **{name: group[0][name] for name in _OF_A_GROUP}, "num_completions": entry.num_completions,
+                "num_judged": entry.num_judged,
+                "correct": entry.num_correct / entry.num_judged if entry.num_judged else None, "reward": entry.reward,
+                "reward_std": entry.reward_std, "length": entry.length, "signal": entry.flat is None,
+                "discarded": entry.discarded,
+            })  # fmt: skip
+        return Table.of(table)
 
     def __repr__(self) -> str:
         return f"Run({self.path}: {self._state()})"
@@ -265,18 +276,3 @@ def _flat(table: Line, prefix: str = "") -> dict[str, Any]:
         else:
             flat[f"{prefix}{name}"] = value
     return flat
-
-
-def _group(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    group = GroupEntry.of(rows, 0, 0)
-    return {
-        **{name: rows[0][name] for name in _OF_A_GROUP},
-        "num_completions": group.num_completions,
-        "num_judged": group.num_judged,
-        "correct": group.num_correct / group.num_judged if group.num_judged else None,
-        "reward": group.reward,
-        "reward_std": group.reward_std,
-        "length": group.length,
-        "signal": group.flat is None,
-        "discarded": group.discarded,
-    }
