@@ -327,7 +327,6 @@ class LocalSandbox(Sandbox):
         return results
 
     def close(self) -> None:
-        """End every fork server; later runs start new ones."""
         for slot in [self._slots.get() for _ in range(self.config.num_workers)]:
             slot.discard(_SOLVER)
             slot.discard(_TESTER)

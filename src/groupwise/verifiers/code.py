@@ -119,7 +119,6 @@ class PythonTests(Tests):
         return len(self.tests)
 
     def faults(self, source: str, sandbox: Sandbox, *, stop_early: bool) -> list[str]:
-        """Run tester and solver, connected. A tester that does not end was kept busy by an answer."""
         tester, solver = sandbox.run_pairs(
             [Pair(tester_program(self.setup, self.names, self.tests), solver_program(source))]
         )[0]
@@ -197,11 +196,6 @@ class CodeVerifier(Verifier):
         self._sandbox = sandbox
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
-        """One verdict per request; equal programs for one problem run once.
-
-        Raises:
-            SandboxError: no sandbox is available here.
-        """
         programs = [extract_program(request.text) for request in requests]
         jobs = {
             (request.problem.id, program.answer): request.problem

@@ -9,9 +9,8 @@ from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 
-from groupwise.types import Outcome, Problem, Verdict
-from groupwise.verifiers.base import ExtractingConfig, Finding, Request, Verifier, verdict
-from groupwise.verifiers.extraction import explained, extract
+from groupwise.types import Outcome, Problem
+from groupwise.verifiers.logic import ExactVerifier, Measured, UnreadableError
 
 MAX_LENGTH = 1000
 MAX_NESTING = 50
@@ -20,41 +19,16 @@ _SPELLINGS = [("\\left", ""), ("\\right", ""), ("\\times", "*"), ("\\cdot", "*")
 _TOKEN = re.compile(r"\s*([0-9]{1,12}(?![0-9])|[-+*/()])")
 
 
-class _UnreadableError(Exception):
-    """The text is not an expression of this language."""
-
-
-class CountdownVerifier(Verifier):
+class CountdownVerifier(ExactVerifier):
     """Needs `problem.data["numbers"]` (integers) and `problem.data["target"]` (an integer)."""
 
-    Config = ExtractingConfig
-    one_right = True
-    by_text_alone = True
-    config: ExtractingConfig
-
-    def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
-        return [self._judge(request.problem, request.readable(self.config.extraction)) for request in requests]
-
-    def explain(self, problem: Problem, text: str, verdict: Verdict) -> list[str]:
-        return [*explained(text, self.config.extraction), verdict.evidence]
-
-    def _judge(self, problem: Problem, text: str) -> Verdict:
-        extraction = extract(text, self.config.extraction)
-        finding = Finding(Outcome.UNPARSABLE, extraction.reason)
-        if extraction.answer is not None:
-            finding = self._find(problem, extraction.answer)
-        return verdict(finding, self.config, tags_right=extraction.tags_right)
-
-    def _find(self, problem: Problem, answer: str) -> Finding:
+    def find(self, problem: Problem, answer: str) -> Measured:
         try:
             numbers, target = [int(number) for number in problem.data["numbers"]], int(problem.data["target"])
         except (KeyError, TypeError, ValueError) as error:
-            return Finding(Outcome.CRASHED, f"problem {problem.id} has no usable numbers and target: {error!r}")
-        try:
-            tokens, tail = read(answer)
-            value, terms = evaluate(tokens)
-        except _UnreadableError as error:
-            return Finding(Outcome.UNPARSABLE, str(error))
+            return Measured(Outcome.CRASHED, f"problem {problem.id} has no usable numbers and target: {error!r}")
+        tokens, tail = read(answer)
+        value, terms = evaluate(tokens)
         fault = ""
         if Counter(terms) != Counter(numbers):
             fault = f"it uses {sorted(terms)}, but each of {sorted(numbers)} must be used exactly once"
@@ -64,18 +38,18 @@ class CountdownVerifier(Verifier):
             fault = f"it equals {value}, not {target}"
         elif tail not in (None, target):
             fault = f"it claims to equal {tail}, not {target}"
-        return Finding(Outcome.WRONG if fault else Outcome.CORRECT, fault or f"it equals {target}", "".join(tokens))
+        return Measured(Outcome.WRONG if fault else Outcome.CORRECT, fault or f"it equals {target}", "".join(tokens))
 
 
 def read(answer: str) -> tuple[list[str], int | None]:
-    """Tokens of the expression, and the value claimed after an equals sign if there is one."""
+    """Read the tokens of the expression, and the value claimed after an equals sign if there is one."""
     if len(answer) > MAX_LENGTH:
-        raise _UnreadableError(f"the answer has {len(answer)} characters, at most {MAX_LENGTH} are read")
+        raise UnreadableError(f"the answer has {len(answer)} characters, at most {MAX_LENGTH} are read")
     for spelling, symbol in _SPELLINGS:
         answer = answer.replace(spelling, symbol)
     expression, equals, tail = answer.partition("=")
     if equals and not re.fullmatch(r"\s*-?[0-9]{1,30}\s*", tail):
-        raise _UnreadableError(f"after '=' comes {tail.strip()[:40]!r}; only a number is allowed there")
+        raise UnreadableError(f"after '=' comes {tail.strip()[:40]!r}; only a number is allowed there")
     return _tokens(expression.rstrip()), int(tail) if equals else None
 
 
@@ -84,7 +58,7 @@ def _tokens(text: str) -> list[str]:
     while position < len(text):
         match = _TOKEN.match(text, position)
         if match is None:
-            raise _UnreadableError(f"{text[position:].strip()[:20]!r} is not a number, + - * / or a parenthesis")
+            raise UnreadableError(f"{text[position:].strip()[:20]!r} is not a number, + - * / or a parenthesis")
         tokens.append(match[1])
         position = match.end()
     return tokens
@@ -95,7 +69,7 @@ def evaluate(tokens: Sequence[str]) -> tuple[Fraction | None, list[int]]:
     parser = _Parser(tokens)
     value = parser.total(0)
     if parser.peek():
-        raise _UnreadableError(f"{parser.peek()!r} where an operator or the end was expected")
+        raise UnreadableError(f"{parser.peek()!r} where an operator or the end was expected")
     return value, parser.numbers
 
 
@@ -132,10 +106,10 @@ class _Parser:
             self.numbers.append(int(token))
             return Fraction(int(token))
         if token != "(" or depth >= MAX_NESTING:
-            raise _UnreadableError(f"{token or 'the end'!r} where a number or '(' was expected")
+            raise UnreadableError(f"{token or 'the end'!r} where a number or '(' was expected")
         value = self.total(depth + 1)
         if self._take() != ")":
-            raise _UnreadableError("a parenthesis is not closed")
+            raise UnreadableError("a parenthesis is not closed")
         return value
 
 

@@ -60,11 +60,6 @@ class ProgramVerifier(Verifier):
         self._judge.check(problems, template)
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
-        """One verdict per request, in the same order.
-
-        Raises:
-            SandboxError: no sandbox is available here.
-        """
         programs = [extract_program(request.text) for request in requests]
         sources = list(dict.fromkeys(program.answer for program in programs if program.answer is not None))
         ends = dict(zip(sources, self._run(sources), strict=True))

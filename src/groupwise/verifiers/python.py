@@ -95,17 +95,10 @@ class PythonVerifier(Verifier):
         return written_in(cls.place.file)
 
     def check(self, problems: Sequence[Problem], template: Asks) -> None:
-        """Load the function and refuse arguments that a problem has no field for.
-
-        Raises:
-            ConfigError: it cannot be loaded, or needs an unknown argument; names the argument and the known fields.
-        """
         self._template = template
-        needs = [
-            name
-            for name, is_required in self._read_signature()["needs"].items()
-            if is_required and name not in self._lists
-        ]
+        arguments = self._read_signature()["needs"]
+        lists = ("completions", "prompts") if self._takes_lists else ()
+        needs = [name for name, is_required in arguments.items() if is_required and name not in lists]
         fields = [*OWN, *sorted(set.intersection(*(set(problem.data) for problem in problems)))] if problems else OWN
         for name in needs:
             example = next((problem for problem in problems if name not in (*OWN, *problem.data)), None)
@@ -117,20 +110,16 @@ class PythonVerifier(Verifier):
                     f"every problem has {', '.join(fields)}"
                 )
         for problem in problems:
-            self._check_data(problem)
-
-    def _check_data(self, problem: Problem) -> None:
-        for name, value in self._arguments(self._fields(Request(problem, ""))).items():
-            try:
-                json.dumps(value)
-            except (TypeError, ValueError):
-                raise ConfigError(
-                    f"{self.place} cannot be given the field {name!r} of problem {problem.id}: it is a "
-                    f"{type(value).__name__}; only what JSON can hold is allowed"
-                ) from None
+            for name, value in self._arguments(self._fields(Request(problem, ""))).items():
+                try:
+                    json.dumps(value)
+                except (TypeError, ValueError):
+                    raise ConfigError(
+                        f"{self.place} cannot be given the field {name!r} of problem {problem.id}: it is a "
+                        f"{type(value).__name__}; only what JSON can hold is allowed"
+                    ) from None
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
-        """Return one verdict per request; an exception is CRASHED, a killed process TIMEOUT or CRASHED."""
         try:
             self._read_signature()
         except ConfigError as error:
@@ -182,10 +171,6 @@ class PythonVerifier(Verifier):
     @property
     def _takes_lists(self) -> bool:
         return "completions" in self._signature["needs"]
-
-    @property
-    def _lists(self) -> tuple[str, ...]:
-        return ("completions", "prompts") if self._takes_lists else ()
 
     def _read_signature(self) -> Mapping[str, Any]:
         if not self._signature:

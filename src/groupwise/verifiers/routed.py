@@ -73,11 +73,6 @@ class RoutedVerifier(Verifier):
         return max((verifier.verdict_s for verifier in self._verifiers.values()), default=super().verdict_s)
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
-        """One verdict per request, in the same order; every verifier gets its requests at once.
-
-        Raises:
-            ConfigError: a problem names no verifier, or one that does not exist.
-        """
         groups: dict[str, list[int]] = {}
         for index, request in enumerate(requests):
             groups.setdefault(request.problem.verifier, []).append(index)

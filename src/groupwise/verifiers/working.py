@@ -64,11 +64,6 @@ class Working:
         """Index of the first step with a mistake, as ProcessBench (arXiv:2412.06559) labels it; None without one."""
         return next((index for index, step in enumerate(self.steps) if not step.kind.correct), None)
 
-    @property
-    def right_answer_wrong_working(self) -> bool:
-        """True when the answer is right although a step is not."""
-        return self.answered_right and self.first_error is not None
-
 
 class _Equation(NamedTuple):
     end: int

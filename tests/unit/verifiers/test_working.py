@@ -60,10 +60,8 @@ def test_a_right_answer_may_have_a_wrong_working() -> None:
     right = Verdict(Outcome.CORRECT, {}, "", "4042")
     lucky = judge_working(PRODUCT, "47×80=3750. 47×6=292. 3750+292=4042.", right)
     honest = judge_working(PRODUCT, "47×80=3760. 47×6=282. 3760+282=4042.", right)
-    assert lucky.right_answer_wrong_working
     assert lucky.first_error == 0
     assert lucky.steps[0].evidence == "47×80=3750 is false: 3760"
-    assert not honest.right_answer_wrong_working
     assert honest.first_error is None
 
 

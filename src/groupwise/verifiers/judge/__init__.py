@@ -42,11 +42,6 @@ class JudgeVerifier(Verifier):
         self._endpoint = Endpoint(self.config.judge)
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
-        """One verdict per request, in the same order; equal prompts are sent once.
-
-        Raises:
-            VerifierError: the budget is spent, or the cache cannot be used.
-        """
         prompts = [self._prompt(request) for request in requests]
         unique_prompts = list(dict.fromkeys(prompt for prompt in prompts if isinstance(prompt, str)))
         with ThreadPoolExecutor(self.config.judge.max_concurrency) as threads:

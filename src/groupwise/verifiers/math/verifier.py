@@ -61,7 +61,6 @@ class ComparingVerifier(Verifier):
     config: ComparingConfig
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
-        """Return one verdict per request; equal pairs of reference and answer are compared once."""
         answers = [extract(request.readable(self.config.extraction), self.config.extraction) for request in requests]
         decimals = self.config.decimals
         steps = [
@@ -124,7 +123,6 @@ class MathVerifier(ComparingVerifier):
         return findings
 
     def check(self, problems: Sequence[Problem], template: Asks) -> None:
-        """Warn about reference answers that cannot be read: faults of the data, found before training starts."""
         faults = self.unreadable(problems)
         if faults:
             cases = "; ".join(f"{problem.id}: {problem.reference[:80]!r} ({reason})" for problem, reason in faults[:3])
@@ -160,7 +158,6 @@ class NumberVerifier(ComparingVerifier):
     """
 
     def compare(self, pairs: Sequence[Pair]) -> dict[Pair, Finding]:
-        """Find what only a parser could compare wrong: it is not a number."""
         return {
             pair: Finding(Outcome.WRONG, f"{pair.answer[:200]!r} is not a plain number", compact(pair.answer))
             for pair in pairs

@@ -10,7 +10,6 @@ from groupwise.config import ReadIf, Section
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers.base import ExtractingConfig, Finding, Request, Verifier, verdict
 from groupwise.verifiers.extraction import extract
-from groupwise.verifiers.proofs.natural_deduction import RuleError, UnreadableError
 
 MAX_LENGTH = 20_000
 """Most characters of a proof that are read."""
@@ -74,41 +73,15 @@ class ProofVerifier(Verifier):
         ]
 
 
-class KernelVerifier(ProofVerifier):
-    """Judges in this process with a kernel of this package: exact, and in time that the proof's size bounds."""
-
-    @abstractmethod
-    def find(self, problem: Problem, proof: str) -> Finding:
-        """Judge a proof.
-
-        Raises:
-            UnreadableError: names the line of the proof.
-            RuleError: names the line at which the proof goes wrong.
-        """
-
-    def find_many(self, proofs: Sequence[tuple[Problem, str]]) -> list[Finding]:
-        return [self._attempt(problem, proof) for problem, proof in proofs]
-
-    def _attempt(self, problem: Problem, proof: str) -> Finding:
-        try:
-            return self.find(problem, proof)
-        except UnreadableError as error:
-            return Finding(Outcome.UNPARSABLE, str(error))
-        except RuleError as error:
-            return Finding(Outcome.WRONG, str(error), " ".join(proof.split()))
-        except Exception as error:  # a fault of ours or of the problem's data is never a wrong answer
-            return Finding(Outcome.CRASHED, f"problem {problem.id}: {type(error).__name__}: {error}"[:300])
-
-
 def as_written(text: str, answer: str) -> str:
-    """The answer with the indentation of its first line, which matters in Lean and was stripped with other space."""
+    """Return the answer with the indentation of its first line, which was stripped and matters in Lean."""
     start = text.rindex(answer)
     margin = text[text.rfind("\n", 0, start) + 1 : start]
     return margin + answer if margin.isspace() else answer
 
 
 def unfenced(answer: str) -> str:
-    """The answer without a code fence around all of it."""
+    """Return the answer without a code fence around all of it."""
     text = answer.strip()
     if len(text) < 6 or not (text.startswith("```") and text.endswith("```")):
         return answer

@@ -79,11 +79,6 @@ class CoqVerifier(ProofVerifier):
         self._good_statements: set[tuple[str, str]] = set()
 
     def find_many(self, proofs: Sequence[tuple[Problem, str]]) -> list[Finding]:
-        """One finding per problem and proof; equal ones are checked once.
-
-        Raises:
-            SandboxError: no sandbox is available here.
-        """
         jobs = [_job(problem, script) for problem, script in proofs]
         distinct_jobs = list(dict.fromkeys(job for job in jobs if isinstance(job, _Job)))
         findings = dict(zip(distinct_jobs, self._judge(distinct_jobs), strict=True))

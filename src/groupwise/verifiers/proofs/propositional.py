@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from groupwise.types import Outcome, Problem
 from groupwise.verifiers.base import Finding
-from groupwise.verifiers.proofs.base import KernelVerifier
+from groupwise.verifiers.proofs.base import ProofVerifier
 from groupwise.verifiers.proofs.natural_deduction import (
     FORMULAS,
     Expression,
@@ -44,10 +44,26 @@ class Line(NamedTuple):
         return f"{self.number}. {FORMULAS.write(self.formula)} by {reason}"
 
 
-class PropositionalVerifier(KernelVerifier):
-    """Needs `problem.data["premises"]` (a list of formulas) and `problem.data["goal"]` (a formula)."""
+class PropositionalVerifier(ProofVerifier):
+    """Needs `problem.data["premises"]` (a list of formulas) and `problem.data["goal"]` (a formula).
 
-    def find(self, problem: Problem, proof: str) -> Finding:
+    Judges in this process: exactly, and in time that the proof's size bounds.
+    """
+
+    def find_many(self, proofs: Sequence[tuple[Problem, str]]) -> list[Finding]:
+        return [self._attempt(problem, proof) for problem, proof in proofs]
+
+    def _attempt(self, problem: Problem, proof: str) -> Finding:
+        try:
+            return self._find(problem, proof)
+        except UnreadableError as error:
+            return Finding(Outcome.UNPARSABLE, str(error))
+        except RuleError as error:
+            return Finding(Outcome.WRONG, str(error), " ".join(proof.split()))
+        except Exception as error:  # a fault of ours or of the problem's data is never a wrong answer
+            return Finding(Outcome.CRASHED, f"problem {problem.id}: {type(error).__name__}: {error}"[:300])
+
+    def _find(self, problem: Problem, proof: str) -> Finding:
         try:
             premises = frozenset(parse_stated(FORMULAS, text) for text in problem.data["premises"])
             goal = parse_stated(FORMULAS, problem.data["goal"])

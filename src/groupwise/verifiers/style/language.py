@@ -70,11 +70,6 @@ class LanguagePart(StylePart):
     """
 
     def measure(self, request: Request, verdict: Verdict) -> float:
-        """The share among the completion's words, prefill left out.
-
-        Raises:
-            ConfigError: the language cannot be told here.
-        """
         sentences = _sentences(request.text[len(request.prefill) :])
         total = sum(map(len, sentences))
         num_matching = _words_in(request.problem.language, sentences)
