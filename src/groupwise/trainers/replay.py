@@ -50,7 +50,8 @@ class Replay:
 
     @property
     def same_tokens(self) -> bool:
-        return np.array_equal(self.token_ids, self.recorded.token_ids)
+        recorded = self.recorded.token_ids
+        return recorded is not None and np.array_equal(self.token_ids, recorded)
 
 
 def replay(
@@ -97,7 +98,7 @@ def _replay(run: RunDirectory, recipe: RlRecipe, recorded: Row, on_step: Callabl
     group = next(scored_group.group for scored_group in scored if scored_group.group.prompt.problem.id == problem_id)
     completion = group.completions[sample]
     difference = float("inf")
-    if np.array_equal(completion.token_ids, recorded.token_ids):
+    if recorded.token_ids is not None and np.array_equal(completion.token_ids, recorded.token_ids):
         logprobs = measured(completion, completion.sampling_logprobs)  # tokens of a tool's result have none
         difference = float(np.nanmax(np.abs(logprobs - recorded.sampling_logprobs), initial=0.0))
     tokens = completion.token_ids.tolist()
