@@ -1,4 +1,4 @@
-"""Every fault before every preflight: `python tests/preflight/matrix.py --write docs/preflight.md`."""
+"""Every fault before every preflight: `python tests/unit/checks/preflight/matrix.py --write docs/preflight.md`."""
 
 import argparse
 import re
@@ -32,7 +32,8 @@ refuses to begin after a NO-GO unless it is told `--anyway`.
 settings and files of all, problems, memory, disk and verifier of those of reinforcement learning, and prompts, sample
 and rehearsal of those that start from a model that is there. What waits for an earlier stage is named as not done.
 
-This page is made by `python tests/preflight/matrix.py --write docs/preflight.md`, which flies the cases of the second
+This page is made by `python tests/unit/checks/preflight/matrix.py --write docs/preflight.md`, which flies the cases of
+the second
 table.
 
 ## Checks
