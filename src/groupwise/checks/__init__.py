@@ -85,7 +85,7 @@ class Finding:
     def facts(self) -> dict[str, Any]:
         """Return the finding as JSON."""
         places = [place if isinstance(place, str) else place._asdict() for place in self.places]
-        return {**asdict(self), "places": places, "advice": [one._asdict() for one in self.advice]}
+        return {**asdict(self), "places": places, "advice": [item._asdict() for item in self.advice]}
 
     def text(self, says: str = "") -> Text:
         """Return a few lines for the terminal: text, never markup, whatever a model or a file wrote.

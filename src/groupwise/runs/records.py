@@ -123,7 +123,7 @@ class Records:
     @property
     def damage(self) -> list[Damage]:
         """Unreadable files and lines: of the line files as they are now, and of the files of completions asked for."""
-        lines = [one for file in (self._metrics, self._ledger, self._index) for one in file.read()[1]]
+        lines = [fault for file in (self._metrics, self._ledger, self._index) for fault in file.read()[1]]
         return [*lines, *self._found.values()]
 
     # ------------------------------------------------------------------------------------------------- scalars
@@ -155,7 +155,7 @@ class Records:
         """
         lines, damage = self._metrics.read()
         stepless = [Damage("", f"its step is {line.get('step')!r}", n) for n, line in lines if not _has_step(line)]
-        if broken := [one for one in (*damage, *stepless) if one.what != TORN]:
+        if broken := [fault for fault in (*damage, *stepless) if fault.what != TORN]:
             raise DataError(f"{self._metrics.path} cannot be read: line {broken[0].line}: {broken[0].what}")
         return self
 

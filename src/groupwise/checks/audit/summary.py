@@ -220,7 +220,7 @@ def agreement_line(summary: Summary) -> str:
     return f"agrees with {agreed} of {told} verdicts that it can check" if told else ""
 
 
-def others(one: Tally) -> str:
+def others(counts: Tally) -> str:
     """Return other events among a group's cases, in words."""
-    found = [f"{count} × {miss}" for miss, count in one.other.items()]
-    return ", ".join([*found, *([f"{one.stopped} stopped by the deadline"] if one.stopped else [])])
+    found = [f"{count} × {miss}" for miss, count in counts.other.items()]
+    return ", ".join([*found, *([f"{counts.stopped} stopped by the deadline"] if counts.stopped else [])])

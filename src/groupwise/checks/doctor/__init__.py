@@ -44,8 +44,8 @@ class Diagnosis(NamedTuple):
 def diagnose(run: RunFacts, ignore: Sequence[str] = ()) -> Diagnosis:
     """Apply every rule to a run, or to as much as there is of it."""
     rules = [rule for rule in RULES.values() if rule.name not in ignore]
-    found = [replace(one, advice=one.advice or rule.advice) for rule in rules if (one := rule(run))]
-    found.sort(key=lambda one: (-one.severity.rank, one.since_step))
+    found = [replace(finding, advice=finding.advice or rule.advice) for rule in rules if (finding := rule(run))]
+    found.sort(key=lambda finding: (-finding.severity.rank, finding.since_step))
     missing = {rule.name: names for rule in rules if (names := rule.missing(run))}
     return Diagnosis(tuple(found), missing, len(run.steps))
 
@@ -94,9 +94,11 @@ class Watch:
         self._read()
         facts = RunFacts(config=self.config, steps=tuple(self.steps), dev=tuple(self.dev))
         news = [
-            one for one in diagnose(facts, self.ignore).findings if one.severity.rank > self.known.get(one.check, -1)
+            finding
+            for finding in diagnose(facts, self.ignore).findings
+            if finding.severity.rank > self.known.get(finding.check, -1)
         ]
-        self.known |= {one.check: one.severity.rank for one in news}
+        self.known |= {finding.check: finding.severity.rank for finding in news}
         return news
 
     def _read(self) -> None:
@@ -107,7 +109,7 @@ class Watch:
         self.steps += [read_step(self.records, line, recorded, weights) for line in lines]
         self.dev += [read_dev(self.records, line) for line in self.records.metrics("dev")[len(self.dev) :]]
         past = self.steps[FIRST:-LAST]
-        self.steps[FIRST:-LAST] = [StepFacts(one.step, one.line, (), one.weights) for one in past]
+        self.steps[FIRST:-LAST] = [StepFacts(step.step, step.line, (), step.weights) for step in past]
 
 
 def check_rules(names: Sequence[str]) -> None:

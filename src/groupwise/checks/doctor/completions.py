@@ -136,12 +136,12 @@ def length_runaway(run: RunFacts) -> Finding | None:
         return None
     severity = Severity.CRITICAL if worsens(run) or follows >= 0.6 else Severity.WARNING
     first = next(s for s, value in run.series("length") if value >= 1.25 * start(lengths))
-    longest = sorted(run.steps[-1].completions, key=lambda one: one.num_tokens or 0, reverse=True)[:5]
+    longest = sorted(run.steps[-1].completions, key=lambda row: row.num_tokens or 0, reverse=True)[:5]
     return Finding(
         check="length_runaway", severity=severity, since_step=first, statistic=growth, threshold=0.5,
         unit="growth of the length", evidence=f"completions grew from {start(lengths):.0f} to {recent(lengths):.0f} "
         f"tokens (rank correlation with the reward {follows:+.2f}), and correctness did not",
-        places=tuple(Place(run.steps[-1].step, one.problem, one.sample) for one in longest),
+        places=tuple(Place(run.steps[-1].step, row.problem, row.sample) for row in longest),
         wasted=since(run, first),
     )  # fmt: skip
 
@@ -153,7 +153,7 @@ def length_collapse(run: RunFacts) -> Finding | None:
         return None
     shrunk = 1 - recent(lengths) / start(lengths)
     lost = start(correct) - recent(correct)
-    dev = [one.pass_at_1 for one in run.dev]
+    dev = [result.pass_at_1 for result in run.dev]
     surely = shrunk >= 0.25 and falls(lengths) < SURE and loses(run) < SURE  # also where it regains some of it
     harmed = not improves(run) and (lost > 0.02 or (len(dev) > 1 and dev[-1] < dev[0] - 0.02))
     if not surely and (shrunk < 0.5 or not harmed):
@@ -165,7 +165,7 @@ def length_collapse(run: RunFacts) -> Finding | None:
         statistic=shrunk, threshold=bound, unit="loss of length",
         evidence=f"completions shrank from {start(lengths):.0f} to {recent(lengths):.0f} tokens, and the pass rate "
         f"from {start(correct):.3f} to {recent(correct):.3f}",
-        places=shown(run.steps[-1:], lambda one: (one.num_tokens or 0) <= recent(lengths)), wasted=since(run, first),
+        places=shown(run.steps[-1:], lambda row: (row.num_tokens or 0) <= recent(lengths)), wasted=since(run, first),
     )  # fmt: skip
 
 

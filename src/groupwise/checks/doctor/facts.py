@@ -117,8 +117,8 @@ class RunFacts:
         """The run as it was after this step."""
         return replace(
             self,
-            steps=tuple(one for one in self.steps if one.step <= step),
-            dev=tuple(one for one in self.dev if one.step <= step + 1),
+            steps=tuple(item for item in self.steps if item.step <= step),
+            dev=tuple(item for item in self.dev if item.step <= step + 1),
         )
 
     @property
@@ -199,7 +199,7 @@ def read_dev(records: Records, line: Mapping[str, Any]) -> DevFacts:
 
 def damage_of(records: Records, steps: Sequence[int]) -> tuple[str, ...]:
     """Return what the record of a run lacks or contradicts, a sentence each."""
-    found = [f"{one.file}{f', line {one.line}' if one.line else ''}: {one.what}" for one in records.damage]
+    found = [f"{fault.file}{f', line {fault.line}' if fault.line else ''}: {fault.what}" for fault in records.damage]
     try:
         records.directory.ledger.check()
     except (CheckpointError, DataError) as error:

@@ -13,7 +13,7 @@ def overfitting(run: RunFacts) -> Finding | None:
     correct = run.values("sampled_correct")
     if len(run.dev) < 3 or len(correct) < 2 * WINDOW:
         return None
-    dev = [one.pass_at_1 for one in run.dev]
+    dev = [result.pass_at_1 for result in run.dev]
     gained = max(dev[-2:]) - dev[0]
     gap = (recent(correct) - start(correct)) - gained
     _, low, high = run.dev[-1].line.get("pass_at_1", (0.0, 0.0, 0.0))
@@ -24,7 +24,7 @@ def overfitting(run: RunFacts) -> Finding | None:
         return None
     if severity is Severity.CRITICAL and dev[-1] >= dev[0]:
         severity = Severity.WARNING
-    best = max(run.dev, key=lambda one: one.pass_at_1)
+    best = max(run.dev, key=lambda result: result.pass_at_1)
     return Finding(
         check="overfitting", severity=severity, since_step=best.step, statistic=value,
         threshold=0.2 if severity is Severity.CRITICAL else 0.1, unit="gain in training - gain on dev, lower bound",
@@ -37,7 +37,7 @@ def overfitting(run: RunFacts) -> Finding | None:
 
 def forgetting(run: RunFacts) -> Finding | None:
     """Problems that were solved are not any more."""
-    known = [one for one in run.dev if one.solved]
+    known = [result for result in run.dev if result.solved]
     if len(known) < 2:
         return None
     first, last = known[0], known[-1]
@@ -62,7 +62,7 @@ def plateau(run: RunFacts) -> Finding | None:
     size = int(0.35 * len(correct))
     if size < 4 * WINDOW or len(run.dev) < 4 or rises(correct[-size:]) < SURE:
         return None
-    best = max(run.dev, key=lambda one: (one.pass_at_1, -one.step))
+    best = max(run.dev, key=lambda result: (result.pass_at_1, -result.step))
     behind = 1 - best.step / run.dev[-1].step if run.dev[-1].step else 0.0
     if behind < 0.3:
         return None

@@ -81,7 +81,7 @@ def never_correct(run: RunFacts) -> Finding | None:
         unit="upper 95 % bound of the pass rate",
         evidence=f"{right} of the last {trials} judged completions are correct: at most {high:.1%} with 95 % "
         "confidence, and that does not rise. The verifier, the template or the difficulty is wrong",
-        places=shown(lately[-1:], lambda one: one.outcome.judged), wasted=len(run.steps),
+        places=shown(lately[-1:], lambda row: row.outcome.judged), wasted=len(run.steps),
     )  # fmt: skip
 
 
@@ -99,16 +99,20 @@ def verifier_fails(run: RunFacts) -> Finding | None:
         threshold=limit if severity is Severity.CRITICAL else 0.01, unit="share of completions",
         evidence=f"the verifier failed on {len(failed)} of {len(rows)} completions; they are left out of their "
         "groups, which shifts what is learnt where failing goes with being right or wrong",
-        places=shown(run.steps, lambda one: one.outcome.failed),
+        places=shown(run.steps, lambda row: row.outcome.failed),
     )  # fmt: skip
 
 
 def second_opinion(run: RunFacts) -> Finding | None:
     """A second verifier rejects what training pays."""
-    checked = [(one, one.line["second"]) for one in run.dev if one.line.get("second") and one.line["second"]["share"]]
+    checked = [
+        (result, result.line["second"])
+        for result in run.dev
+        if result.line.get("second") and result.line["second"]["share"]
+    ]
     if not checked:
         return None
-    one, second = checked[-1]
+    result, second = checked[-1]
     low = float(second["share"][1])
     severity = graded(low, 0.02, 0.05)
     if severity is None:
@@ -120,7 +124,7 @@ def second_opinion(run: RunFacts) -> Finding | None:
         threshold=0.05 if severity is Severity.CRITICAL else 0.02, unit="lower 95 % bound of the share rejected",
         evidence=f"{second['verifier']} rejects {second['rejected']} of {second['judged']} completions that "
         "training pays as correct",
-        places=(Place(one.step, example.get("problem"), example.get("sample"), f"dev-step-{one.step:06d}"),)
+        places=(Place(result.step, example.get("problem"), example.get("sample"), f"dev-step-{result.step:06d}"),)
         if example else (), wasted=since(run, first),
     )  # fmt: skip
 
@@ -128,13 +132,13 @@ def second_opinion(run: RunFacts) -> Finding | None:
 def reward_without_result(run: RunFacts) -> Finding | None:
     """The reward rises, and what it stands for does not."""
     rewards = run.values("reward")
-    dev = [one.pass_at_1 for one in run.dev]
+    dev = [result.pass_at_1 for result in run.dev]
     if len(rewards) < 2 * WINDOW or (len(dev) > 1 and dev[-1] - dev[0] > 0.02 and not worsens(run)):
         return None
     # a reward that has risen and stays up has been gamed no less than one that still rises
     lately = max(2 * WINDOW, len(rewards) // 2)
-    found = [one for size in dict.fromkeys((len(rewards), lately)) if (one := _unexplained(run, size))]
-    return max(found, key=lambda one: one.severity.rank, default=None)
+    found = [finding for size in dict.fromkeys((len(rewards), lately)) if (finding := _unexplained(run, size))]
+    return max(found, key=lambda finding: finding.severity.rank, default=None)
 
 
 def _unexplained(run: RunFacts, size: int) -> Finding | None:
@@ -233,7 +237,7 @@ def _lead(completions: Sequence[Row]) -> float | None:
 
 def _sides(completions: Sequence[Row]) -> tuple[list[float], list[float]]:
     """Rewards of the correct ones, and of the others; what has none is left out."""
-    paid_out = [(one.outcome is Outcome.CORRECT, one.reward) for one in completions if one.reward is not None]
+    paid_out = [(row.outcome is Outcome.CORRECT, row.reward) for row in completions if row.reward is not None]
     return [reward for is_right, reward in paid_out if is_right], [r for is_right, r in paid_out if not is_right]
 
 

@@ -71,7 +71,7 @@ def improves(run: RunFacts) -> bool:
     The best of a few evaluations says that dev rises; of many, one is the best by chance, and a run that has them has
     steps enough for a sure rise.
     """
-    dev, correct = [one.pass_at_1 for one in run.dev], run.values("sampled_correct")
+    dev, correct = [result.pass_at_1 for result in run.dev], run.values("sampled_correct")
     lately = correct[-max(2 * WINDOW, len(correct) // 3) :]
     if len(dev) >= 2 * WINDOW:
         return min(rises(lately), rises(dev[-max(WINDOW, len(dev) // 3) :])) < SURE
@@ -80,7 +80,7 @@ def improves(run: RunFacts) -> bool:
 
 def worsens(run: RunFacts) -> bool:
     """Return True if the pass rate in training falls, or dev fell clearly below its best."""
-    dev, correct = [one.pass_at_1 for one in run.dev], run.values("sampled_correct")
+    dev, correct = [result.pass_at_1 for result in run.dev], run.values("sampled_correct")
     lately = correct[-max(2 * WINDOW, len(correct) // 3) :]
     return falls(lately) < LIKELY or (len(dev) > 1 and dev[-1] < max(dev) - 0.1)
 
@@ -90,7 +90,7 @@ def has_gained(run: RunFacts) -> bool:
 
     For what is bad from the first step on: a rise of the last steps alone comes by chance in one of twenty runs.
     """
-    dev = [one.pass_at_1 for one in run.dev]
+    dev = [result.pass_at_1 for result in run.dev]
     return rises(run.values("sampled_correct")) < SURE or (len(dev) > 1 and dev[-1] - dev[0] > 0.02)
 
 
@@ -135,7 +135,7 @@ def persists(run: RunFacts, bad: Callable[[StepFacts], bool]) -> int:
 def shown(steps: Sequence[StepFacts], wanted: Callable[[Row], bool]) -> tuple[Place, ...]:
     """Newest completions of which something holds."""
     found = [
-        Place(step.step, one.problem, one.sample) for step in reversed(steps) for one in step.completions if wanted(one)
+        Place(step.step, row.problem, row.sample) for step in reversed(steps) for row in step.completions if wanted(row)
     ]
     return tuple(found[:SHOWN])
 
@@ -144,9 +144,9 @@ def paid(run: RunFacts) -> tuple[Place, ...]:
     """The best paid completions of the last step."""
     step = run.steps[-1]
     ranked = sorted(
-        (one for one in step.completions if one.reward is not None), key=lambda one: one.reward or 0.0, reverse=True
+        (row for row in step.completions if row.reward is not None), key=lambda row: row.reward or 0.0, reverse=True
     )
-    return tuple(Place(step.step, one.problem, one.sample) for one in ranked[:SHOWN])
+    return tuple(Place(step.step, row.problem, row.sample) for row in ranked[:SHOWN])
 
 
 def since(run: RunFacts, first: int) -> int:

@@ -47,7 +47,7 @@ def update_too_large(run: RunFacts) -> Finding | None:
     severity = graded(value, 0.015, 0.03)
     if severity is None or (len(series) < WINDOW and value < 0.3) or improves(run):
         return None
-    dev = [one.pass_at_1 for one in run.dev]
+    dev = [result.pass_at_1 for result in run.dev]
     led_somewhere = gains(run) < SURE or (len(dev) > 1 and dev[-1] - dev[0] > 0.05)
     if severity is Severity.WARNING and led_somewhere:
         return None

@@ -65,18 +65,18 @@ def preflight(
             checked = _done(check, bench)
             seconds[check.name] = time.perf_counter() - began
             known = {finding.evidence for finding in findings}
-            findings += [replace(one, check=check.name) for one in checked.findings if one.evidence not in known]
+            findings += [replace(found, check=check.name) for found in checked.findings if found.evidence not in known]
             figures[check.name] = checked.figures
-    findings.sort(key=lambda one: -one.severity.rank)
+    findings.sort(key=lambda finding: -finding.severity.rank)
     return Preflight(findings=tuple(findings), figures=figures, not_done=not_done, seconds=seconds)
 
 
 def _hopeless(check: Check, findings: Collection[Finding]) -> str:
     """Return why a check cannot be done after what others found; empty where it can."""
     heavy = check.cost in NEEDS_MEMORY
-    if heavy and any(one.check == MACHINE.name and one.severity is Severity.CRITICAL for one in findings):
+    if heavy and any(finding.check == MACHINE.name and finding.severity is Severity.CRITICAL for finding in findings):
         return "the machine would not bear it"
-    dead = any(one.check == SAMPLE.name and one.severity is Severity.CRITICAL for one in findings)
+    dead = any(finding.check == SAMPLE.name and finding.severity is Severity.CRITICAL for finding in findings)
     return "there is nothing to learn" if check.cost == "step" and dead else ""
 
 

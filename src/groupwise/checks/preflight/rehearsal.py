@@ -66,8 +66,8 @@ def _ledger(directory: Path) -> bytes:
 
 def _kls(steps: Sequence[Mapping[str, Any]]) -> list[float]:
     taught = [step["distributions"] for step in steps if step["signal"] > 0]
-    odd = [math.inf for one in taught if "kl_after_updates" in one.get("not_finite", ())]
-    return [*(one["kl_after_updates"] for one in taught if one["kl_after_updates"] is not None), *odd]
+    odd = [math.inf for spread in taught if "kl_after_updates" in spread.get("not_finite", ())]
+    return [*(spread["kl_after_updates"] for spread in taught if spread["kl_after_updates"] is not None), *odd]
 
 
 def _update(bench: Bench, steps: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:

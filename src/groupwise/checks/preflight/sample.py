@@ -63,7 +63,7 @@ def _counts(groups: Sequence[ScoredGroup]) -> tuple[list[int], list[int]]:
 
 def _figures(groups: Sequence[ScoredGroup], correct: Sequence[int], samples: Sequence[int]) -> dict[str, Any]:
     verdicts = [verdict for group in groups for verdict in group.verdicts]
-    completions = [one for group in groups for one in group.group.completions]
+    completions = [completion for group in groups for completion in group.group.completions]
     k = min(samples)
     solved = [pass_at_k(n, c, k) for c, n in zip(correct, samples, strict=True)]
     return {
@@ -205,7 +205,7 @@ def _mean(group: ScoredGroup, right: bool) -> float | None:
 
 
 def _lengths(bench: Bench, groups: Sequence[ScoredGroup]) -> Iterator[Finding]:
-    completions = [one for group in groups for one in group.group.completions]
+    completions = [completion for group in groups for completion in group.group.completions]
     verdicts = [verdict for group in groups for verdict in group.verdicts]
     cut, limit = fmean(c.finish_reason is FinishReason.LENGTH for c in completions), bench.recipe.sampling.max_tokens
     if cut >= CUT:

@@ -70,8 +70,8 @@ def preflight_stages(
 def verdict(found: Iterable[StageChecked]) -> str:
     """Return the verdict of the worst stage."""
     order = ("NO-GO", "GO WITH WARNINGS", "GO")
-    said = {one.found.verdict for one in found}
-    return next((one for one in order if one in said), "GO")
+    said = {stage.found.verdict for stage in found}
+    return next((level for level in order if level in said), "GO")
 
 
 def _checked(
@@ -82,7 +82,7 @@ def _checked(
     if not isinstance(config, RlRecipe):
         return StageChecked(stage.name, _does(stage), Preflight(findings=(*missing, *_settings(config)), figures={}))
     makes = {reference.key: reference.makes for reference in named(config)}
-    made = {one.key: name for one in named(config) if (name := stage_of(one.value)) is not None}
+    made = {reference.key: name for reference in named(config) if (name := stage_of(reference.value)) is not None}
     data = [f"{key} is made by the stage {name}" for key, name in made.items() if makes[key] == "data"]
     where = config.run.model_copy(update={"directory": str(directory / "stages" / stage.name / "run")})
     recipe = located(config, stand_ins).model_copy(update={"run": where})
@@ -92,8 +92,9 @@ def _checked(
     found = preflight(recipe, options, leave_out, ALWAYS if made else EVERYTHING)
     heavy = [name for name, check in CHECKS.items() if check.cost not in ALWAYS]
     later = {name: f"{key} is made by the stage {maker}" for key, maker in list(made.items())[:1] for name in heavy}
+    ranked = sorted((*missing, *found.findings), key=lambda finding: -finding.severity.rank)
     whole = Preflight(
-        findings=tuple(sorted((*missing, *found.findings), key=lambda one: -one.severity.rank)), figures=found.figures,
+        findings=tuple(ranked), figures=found.figures,
         not_done={**later, **found.not_done}, seconds=found.seconds,
     )  # fmt: skip
     return StageChecked(stage.name, _does(stage), whole)

@@ -102,7 +102,7 @@ def _answer(trace: Trace, info: Mapping[str, Any], episode: Mapping[str, Any]) -
     if not parts:
         return None
     messages = [_table(node.get("message")) for node in _list(trace.get("nodes"))]
-    first = next((place for place, one in enumerate(messages) if one.get("role") == "assistant"), len(messages))
+    first = next((place for place, message in enumerate(messages) if message.get("role") == "assistant"), len(messages))
     measures = {
         str(name): value for name, raw in _table(trace.get("metrics")).items() if (value := finite(raw)) is not None
     }

@@ -66,7 +66,7 @@ def _rows(path: Path, damage: list[str]) -> Iterator[Mapping[str, Any]]:
                 yield {**named, STEP: named.get(STEP, steps)}
     else:
         lines, broken = Lines(path).read()
-        damage += [f"{one.file}, line {one.line}: {one.what}" for one in broken[:20]]
+        damage += [f"{fault.file}, line {fault.line}: {fault.what}" for fault in broken[:20]]
         yield from (line for _, line in lines)
 
 
