@@ -89,7 +89,7 @@ def error_page() -> str:
         "[report it](do/cards.md#a-bug-report).\n\n"
         f"```text\n{inspect.cleandoc(tree)}\n```\n\n"
         "| exit status | means |\n|---|---|\n"
-        "| 0 | done; an interrupted run says that it stopped, and the same command goes on |\n"
+        "| 0 | done; an interrupted run says that it stopped, and the same command continues |\n"
         "| 1 | a judgement is negative: `verify`, `audit` and `replay` found what they look for |\n"
         "| 2 | one of the errors below, a NO-GO of `preflight`, or an option that does not exist |\n"
         "| 3 | `doctor --fail-on` found something as bad as that |\n\n" + "\n".join(rows)

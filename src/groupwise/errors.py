@@ -42,7 +42,7 @@ class CheckpointError(GroupwiseError):
 
 
 class SandboxError(GroupwiseError):
-    """No sandbox can be had here, or it failed its self-test; code nobody trusts is then not run at all."""
+    """No sandbox is available here, or it failed its self-test; untrusted code is then not run at all."""
 
 
 class EngineError(GroupwiseError):
@@ -62,4 +62,4 @@ class InvariantError(GroupwiseError):
 
 
 class WaitingError(GroupwiseError):
-    """A person has to do something first; what was done before is kept, and the same call goes on from there."""
+    """A person has to do something first; what was done before is kept, and the same call continues from there."""

@@ -129,7 +129,7 @@ class Completion:
     """Decoded view for people and verifiers; never encoded again."""
     sampled: NDArray[np.bool_] = None  # type: ignore[assignment]
     """(T,) which tokens the policy drew; all of them unless said otherwise. The others (a tool's result, a phrase) were
-    put in: they are read, and never trained or counted."""
+    inserted: they are read, and never trained or counted."""
     calls: tuple[ToolCall, ...] = ()
     """The calls of tools, in order, those included that were not run."""
     own: str | None = None
@@ -154,7 +154,7 @@ class Completion:
 
     @property
     def num_read(self) -> int:
-        """All tokens T, those that were put in included: what a forward has to compute."""
+        """All tokens T, inserted ones included: the cost of a forward."""
         return len(self.token_ids)
 
     @property
@@ -164,11 +164,11 @@ class Completion:
 
     @property
     def insertions(self) -> list[NDArray[np.int64]]:
-        """The tokens that were put in, one array for each place."""
+        """The inserted tokens, one array for each place."""
         return put_in(self.token_ids, self.sampled)
 
     def spread(self, values: NDArray[Any]) -> NDArray[Any]:
-        """(T,) from one value per sampled token; 0 at the tokens that were put in."""
+        """(T,) from one value per sampled token; 0 at inserted tokens."""
         if len(values) == len(self.sampled):
             return values
         result = np.zeros(len(self.sampled), values.dtype)
@@ -177,7 +177,7 @@ class Completion:
 
 
 def put_in(token_ids: NDArray[np.int64], sampled: NDArray[np.bool_]) -> list[NDArray[np.int64]]:
-    """Return the pieces of a completion that were put in, in order; both arguments (T,).
+    """Return the inserted pieces of a completion, in order; both arguments (T,).
 
     >>> [piece.tolist() for piece in put_in(np.array([5, 6, 7, 8]), np.array([True, False, False, True]))]
     [[6, 7]]
@@ -209,7 +209,7 @@ class Outcome(StrEnum):
     CRASHED = "crashed"
     """The verifier (not the program under test) failed."""
     NONE = "none"
-    """No verdict: nobody was asked, or the reward function abstained. Counted apart; no failure, and never a zero."""
+    """No verdict: no verifier was asked, or the reward function abstained. Counted apart, never a failure or a zero."""
 
     @property
     def judged(self) -> bool:
@@ -277,7 +277,7 @@ class ScoredGroup:
 
 
 TokenValues = NDArray[np.floating[Any]]
-"""(T,) one number per token of a completion, 0 at the tokens that were put in."""
+"""(T,) one number per token of a completion, 0 at inserted tokens."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,7 +103,7 @@ def figures(result: dict[str, Any]) -> Table:
         table.add_column(name, justify="right", overflow="fold")
     summaries = list(result["checkpoints"].values())
     keys = dict.fromkeys(key for summary in summaries for key in summary)
-    # the second verifier has a line of its own
+    # the second verifier has its own line
     for key in [key for key in keys if key not in ("by_difficulty", "calls_by_difficulty", "second")]:
         name = key.replace("_", " ") if key in ("verdict_errors", "no_verdict") else metric(key).name
         table.add_row(name, *(_cell(key, summary.get(key)) for summary in summaries))
