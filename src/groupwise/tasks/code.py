@@ -169,8 +169,8 @@ def assertions(source: str, function: str) -> list[ast.stmt]:
     stated = list[ast.stmt]()
     for node in checker.body:
         content = node.test if isinstance(node, ast.Assert) else getattr(node, "value", None)
-        is_constant = isinstance(node, ast.Assert | ast.Expr) and isinstance(content, ast.Constant)
-        if not (is_constant and content.value):
+        states_nothing = isinstance(content, ast.Constant) and bool(content.value)
+        if not (states_nothing and isinstance(node, ast.Assert | ast.Expr)):
             stated.append(node)
     return stated
 
