@@ -12,7 +12,6 @@ from groupwise.config import ReadIf
 from groupwise.config.schema import ModelRef, RewardModelRef, label
 from groupwise.errors import ConfigError
 from groupwise.evaluation.test_time.budget import RewardModels, Subject, measure
-from groupwise.evaluation.test_time.result import BudgetResult
 from groupwise.evaluation.test_time.settings import BudgetConfig
 from groupwise.pipeline.base import ComputeConfig, Made, Stage, Workplace
 from groupwise.pipeline.directory import write_rows
@@ -73,16 +72,11 @@ class BudgetStage(Stage[BudgetStageConfig]):
         models = {"checkpoint": self.config.path, "prm": self.config.prm, "orm": self.config.orm}
         labels = {name: label(reference) or None for name, reference in models.items()}
         digest = write_rows(work.directory.data, [{**first, **labels}, *facts])
-        return Made(work.directory.data, digest, statistics=_statistics(result))
-
-
-def _statistics(result: BudgetResult) -> dict[str, object]:
-    methods: dict[str, dict[str, float]] = {}
-    for point in result.points:
-        methods.setdefault(point.method, {})[f"of {point.budget}"] = round(point.accuracy.value, 6)
-    gains: dict[str, dict[str, float]] = {}
-    entries = [(f"chosen by {best.difficulty}", best.budget, best.gain) for best in result.optimal]
-    entries += [(f"{equal.method} at equal tokens", equal.budget, equal.difference) for equal in result.equal_tokens]
-    for name, budget, gain in entries:
-        gains.setdefault(name, {})[f"gain of {budget}"] = round(gain.value, 6)
-    return {"problems": len(result.problems), "left out": len(result.left_out), **methods, **gains}
+        entries = [(point.method, f"of {point.budget}", point.accuracy) for point in result.points]
+        entries += [(f"chosen by {best.difficulty}", f"gain of {best.budget}", best.gain) for best in result.optimal]
+        entries += [(f"{e.method} at equal tokens", f"gain of {e.budget}", e.difference) for e in result.equal_tokens]
+        figures: dict[str, dict[str, float]] = {}
+        for name, key, estimate in entries:
+            figures.setdefault(name, {})[key] = round(estimate.value, 6)
+        statistics = {"problems": len(result.problems), "left out": len(result.left_out), **figures}
+        return Made(work.directory.data, digest, statistics=statistics)

@@ -111,7 +111,14 @@ def _action(
         return Action.SKIP, "finished with the same settings, inputs and code"
     if begun and begun["fingerprint"] == mark:
         return Action.RESUME, "interrupted"
-    return (Action.RUN, _difference(begun, stage, inputs)) if begun else (Action.RUN, "not run yet")
+    if not begun:
+        return Action.RUN, "not run yet"
+    before, now = (flattened(without_places(settings)) for settings in (begun["settings"], stage.settings))
+    if changed := [key for key in sorted(before.keys() | now.keys()) if before.get(key) != now.get(key)]:
+        more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+        return Action.RUN, f"{changed[0]} was {before.get(changed[0])!r} and is {now.get(changed[0])!r}{more}"
+    others = [name for name, digest in inputs.items() if begun.get("inputs", {}).get(name) != digest]
+    return Action.RUN, f"{others[0]} changed" if others and begun["code"] == stage.code else "the code changed"
 
 
 def other_input(stage_dir: StageDirectory, stage: Stage[Any], directory: PipelineDirectory) -> str | None:
@@ -122,16 +129,6 @@ def other_input(stage_dir: StageDirectory, stage: Stage[Any], directory: Pipelin
     read = (stage_dir.begun or {}).get("read", {})
     now = {name: directory.stage(name).output_hash for name in stage.inputs}
     return next((name for name, digest in now.items() if digest is not None and read.get(name) != digest), None)
-
-
-def _difference(begun: Mapping[str, Any], stage: Stage[Any], inputs: Mapping[str, str]) -> str:
-    before, now = (flattened(without_places(settings)) for settings in (begun["settings"], stage.settings))
-    changed = [key for key in sorted(before.keys() | now.keys()) if before.get(key) != now.get(key)]
-    if changed:
-        more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
-        return f"{changed[0]} was {before.get(changed[0])!r} and is {now.get(changed[0])!r}{more}"
-    others = [name for name, mark in inputs.items() if begun.get("inputs", {}).get(name) != mark]
-    return f"{others[0]} changed" if others and begun["code"] == stage.code else "the code changed"
 
 
 def _hashes(paths: Iterable[str], hashed: Callable[[Path], str] = content_hash) -> dict[str, str]:

@@ -120,13 +120,7 @@ def majority(pool: Pool, k: int) -> float:
 
 
 def measure_pools(pools: Pools, budgets: Sequence[int], methods: Sequence[str]) -> Iterator[Measured]:
-    """Measure every method that needs nothing but a pool, at every budget.
-
-    Args:
-        pools: the samples and their scores.
-        budgets: numbers of samples, none larger than a pool.
-        methods: of `majority`, `best_of_n` and `weighted`; the controls come with them.
-    """
+    """Measure every method that needs nothing but a pool, at every budget."""
     truth = [[float(right) for right in pool.right] for pool in pools.pools]
     constant = [[0.5] * len(pool.samples) for pool in pools.pools]
     chance = [

@@ -84,12 +84,7 @@ class Difficulty:
 
 
 def difficulties(labels: Sequence[str], pools: Pools | None) -> list[Difficulty]:
-    """Return every estimate of difficulty.
-
-    Args:
-        labels: the task's label of each problem.
-        pools: pools that no other figure uses, so that luck in them raises nothing; None: only labels.
-    """
+    """Return every estimate of difficulty."""
     names = sorted(set(labels))
     free = Cost(*(np.zeros(len(labels)) for _ in Cost._fields))
     ways = [Difficulty("label", np.array([names.index(label) for label in labels], np.int64), free)]
@@ -192,14 +187,7 @@ _CHOICES: Mapping[str, tuple[str, Chooser]] = {"best": ("best_of_n", best), "wei
 def at_equal_tokens(
     measured: Sequence[Measured], pools: Pools, aggregate: str, difficulties: Sequence[Difficulty]
 ) -> list[EqualTokens]:
-    """Compare every search whose tokens pay for at least 1 sample and for no more than the pool has.
-
-    Args:
-        measured: searches, among other methods.
-        pools: pools scored by the process reward model that the searches used.
-        aggregate: how the searches joined the scores of steps.
-        difficulties: how the problems are divided.
-    """
+    """Compare every search whose tokens pay for at least 1 sample and for no more than the pool has."""
     if "prm" not in pools.scored:
         return []
     scores = [scored.joined(aggregate) for scored in pools.scored["prm"]]
