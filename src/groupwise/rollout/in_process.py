@@ -71,38 +71,30 @@ def generate(
                 f"{request.begun + room} "
                 f"(sampling.max_tokens) do not fit in the model's context of {policy.context_length} tokens"
             )
+    if not requests:
+        return []
     with policy.whole():
-        return _generate(policy, requests, config, on_finished) if requests else []
-
-
-def _generate(
-    policy: Policy, requests: Sequence[Request], config: SamplingConfig, on_finished: OnFinished | None
-) -> list[list[Sampled]]:
-    watch = ToolWatch.of(policy, config.tools) if config.tools else None
-    rooms = [_room(request, policy, config, watch) for request in requests]
-    decoder_of_cache = _decoder(policy, _largest(requests, config, rooms), config)
-    with Sharing() as cores, torch.inference_mode(), policy.precision(), decoder_of_cache as decoder:
-        batch = _LiveBatch(policy, requests, config, decoder, rooms, watch)
-        batch.tell(on_finished)
-        while batch.busy:
-            cores.look()
-            batch.admit()
-            batch.decode()
+        watch = ToolWatch.of(policy, config.tools) if config.tools else None
+        put_in, context = watch.room if watch else 0, policy.context_length
+        rooms = [min(request.room(config) + put_in, context - len(request.token_ids)) for request in requests]
+        sizes = [len(request.keys) for request in requests]
+        rows = min(config.max_live_completions, sum(sizes))
+        longest = max(len(request.token_ids) for request in requests)
+        largest = Shape(rows, min(rows, len(requests)), min(rows, max(sizes)), longest, max(rooms))
+        with (
+            Sharing() as cores,
+            torch.inference_mode(),
+            policy.precision(),
+            _decoder(policy, largest, config) as decoder,
+        ):
+            batch = _LiveBatch(policy, requests, config, decoder, rooms, watch)
             batch.tell(on_finished)
+            while batch.busy:
+                cores.look()
+                batch.admit()
+                batch.decode()
+                batch.tell(on_finished)
     return [batch.group(request) for request in range(len(requests))]
-
-
-def _room(request: Request, policy: Policy, config: SamplingConfig, watch: ToolWatch | None) -> int:
-    """Most tokens of a request's completions: what is sampled, and what tools put in as far as the context goes."""
-    put_in = watch.room if watch else 0
-    return min(request.room(config) + put_in, policy.context_length - len(request.token_ids))
-
-
-def _largest(requests: Sequence[Request], config: SamplingConfig, rooms: Sequence[int]) -> Shape:
-    sizes = [len(request.keys) for request in requests]
-    rows = min(config.max_live_completions, sum(sizes))
-    longest = max((len(request.token_ids) for request in requests), default=0)
-    return Shape(rows, min(rows, len(requests)), min(rows, max(sizes, default=0)), longest, max(rooms, default=0))
 
 
 def _decoder(policy: Policy, largest: Shape, config: SamplingConfig) -> AbstractContextManager[Decoder]:

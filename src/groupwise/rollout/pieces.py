@@ -5,7 +5,7 @@ call that it belongs to.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -51,25 +51,17 @@ def beginning(pieces: Pieces, end: int) -> list[Sampled]:
     """The pieces of the first `end` tokens, with the calls whose results they have; none of them is empty."""
     result, before = list[Sampled](), 0
     for piece in pieces:
-        if end > 0:
-            result.append(_beginning(piece, end, before))
+        if end <= 0:
+            break
+        if end < len(piece.token_ids):
+            ids, drawn = piece.token_ids[:end], piece.drawn[:end]
+            entropy = None if piece.entropy is None else piece.entropy[:end]
+            calls = piece.calls[: before + (len(put_in(ids, drawn)) if drawn.any() else 0)]
+            result.append(Sampled(ids, piece.logprobs[:end], entropy, FinishReason.LENGTH, drawn, calls))
+            break
+        result.append(piece)
         end, before = end - len(piece.token_ids), len(piece.calls)
     return result
-
-
-def _beginning(piece: Sampled, end: int, calls_before: int) -> Sampled:
-    if end >= len(piece.token_ids):
-        return piece
-    drawn = piece.drawn[:end]
-    results = len(put_in(piece.token_ids[:end], drawn)) if drawn.any() else 0
-    return Sampled(
-        piece.token_ids[:end],
-        piece.logprobs[:end],
-        None if piece.entropy is None else piece.entropy[:end],
-        FinishReason.LENGTH,
-        drawn,
-        piece.calls[: calls_before + results],
-    )
 
 
 def go_on(
@@ -125,9 +117,10 @@ def own_text(policy: Policy, pieces: Pieces, tools: ToolSections) -> str | None:
     """The text without what tools said that may not answer; None where nothing is left out."""
     if not tools or not any(piece.num_put_in for piece in pieces):
         return None
-    written, is_whole = [list[int]()], True
-    for before, piece in _with_calls(pieces):
-        for ids, may_answer in _runs(piece, before, tools):
+    written, is_whole, before = [list[int]()], True, 0
+    for piece in pieces:
+        runs, before = _runs(piece, before, tools), len(piece.calls)
+        for ids, may_answer in runs:
             if may_answer is None:  # what the policy wrote goes on from piece to piece
                 written[-1] += ids.tolist()
             else:
@@ -136,13 +129,6 @@ def own_text(policy: Policy, pieces: Pieces, tools: ToolSections) -> str | None:
     if is_whole:
         return None
     return " ".join(policy.tokenizer.batch_decode([visible(policy, run) for run in written if run]))
-
-
-def _with_calls(pieces: Pieces) -> Iterator[tuple[int, Sampled]]:
-    before = 0
-    for piece in pieces:
-        yield before, piece
-        before = len(piece.calls)
 
 
 def _runs(piece: Sampled, calls_before: int, tools: ToolSections) -> list[tuple[NDArray[np.int64], bool | None]]:

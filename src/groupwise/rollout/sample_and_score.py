@@ -354,7 +354,11 @@ def _sample(
     """A group for every problem; `on_group` is called with each one as soon as it is complete."""
     policy = actors.policy
     prompts = [encode_prompt(policy, actors.template, problem) for problem in problems]
-    requests = [_request(actors, prompt, group_size, draws) for prompt in prompts]
+    requests = []
+    for prompt in prompts:
+        recorded = actors.recorded.get(prompt.problem.id, ())
+        keys = draws.keys(prompt.problem.id, group_size)
+        requests.append(Request(prompt.token_ids, keys, recorded=recorded if len(recorded) == group_size else ()))
     groups: dict[int, Group] = {}
 
     def finished(index: int, sampled: Sequence[Sampled]) -> None:
@@ -372,12 +376,6 @@ def _sample(
         for group in ordered:
             on_group(group)
     return ordered
-
-
-def _request(actors: Actors, prompt: Prompt, group_size: int, draws: Draws) -> Request:
-    recorded = actors.recorded.get(prompt.problem.id, ())
-    keys = draws.keys(prompt.problem.id, group_size)
-    return Request(prompt.token_ids, keys, recorded=recorded if len(recorded) == group_size else ())
 
 
 def _group(

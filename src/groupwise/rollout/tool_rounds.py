@@ -22,7 +22,7 @@ from groupwise.errors import ConfigError
 from groupwise.models.policy import Policy
 from groupwise.randomness import key
 from groupwise.ranks.group import RANKS
-from groupwise.rollout.engine import Engine, OnFinished, Pause, Request, Sampled
+from groupwise.rollout.engine import Engine, OnFinished, Request, Sampled
 from groupwise.rollout.pieces import beginning, joined, phrase
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.tool_rows import earlier_calls, recorded_result
@@ -196,7 +196,7 @@ class _Rounds:
 
     def _continued(self, draft: _Draft) -> Request:
         request, own = self._requests[draft.request], draft.token_ids.tolist()
-        token_ids = (*request.token_ids, *own)
+        token_ids, pause = (*request.token_ids, *own), request.pause
         left = request.room(self._sampling) - draft.num_drawn
         own_key = request.keys[draft.sample]
         return Request(
@@ -204,7 +204,7 @@ class _Rounds:
             (own_key if self._knows_tools else key("after a call", own_key, len(own)),),
             begun=request.begun + len(own),
             max_tokens=min(left, self._context - len(token_ids)),
-            pause=request.pause and _behind(own, request.pause),
+            pause=(lambda ids: pause([*own, *ids])) if pause else None,
             calls=tuple(draft.calls),
             recorded=(request.recorded[draft.sample],) if request.recorded else (),
         )
@@ -228,10 +228,6 @@ class _Rounds:
             assert isinstance(found, Seen), found  # a fault is refused
             return replace(start, finish_reason=FinishReason.TOOL_CALL, calls=tuple(draft.calls), waits_for=found)
         return replace(one, calls=tuple(draft.calls))
-
-
-def _behind(own: Sequence[int], pause: Pause) -> Pause:
-    return lambda ids: pause([*own, *ids])
 
 
 class _Running:

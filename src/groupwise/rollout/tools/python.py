@@ -108,14 +108,21 @@ class PythonTool(Tool):
             return ToolResult("ValueError: a program cannot hold null bytes", CallOutcome.ERROR, repeatable=False)
         again = earlier if self.config.persistent else ()
         mark = f"{secrets.token_hex(16)}\n" if again else ""
-        result = self._opened().run(Program(source=_after(again, call, mark) if again else call))
+        source = _UNHEARD.format(programs=list(again), program=call, mark=mark.encode()) if again else call
+        result = self._opened().run(Program(source=source))
         outcome = CallOutcome.DONE if result.exit_code == 0 else _OUTCOMES.get(result.status, CallOutcome.ERROR)
-        said = ToolResult(
-            _said(_heard(result, mark), self.config), outcome, result.seconds, result.evidence, _ended_itself(result)
-        )
-        if again and not _reached(result, mark) and outcome is not CallOutcome.FAILED:
-            return _not_reached(said)
-        return said
+        was_run, ended_itself = mark.encode() in result.stdout, result.status is Status.EXITED
+        if again:  # the output of the earlier programs stands before the mark
+            _, _, stdout = result.stdout.partition(mark.encode())
+            result = replace(result, stdout=stdout, stderr=result.stderr.rpartition(mark.encode())[2])
+        text = _said(result, self.config)
+        if was_run or outcome is CallOutcome.FAILED:
+            return ToolResult(text, outcome, result.seconds, result.evidence, ended_itself)
+        # an earlier program ended the process, or took all the time, when it ran again
+        outcome = CallOutcome.TIMEOUT if outcome is CallOutcome.TIMEOUT else CallOutcome.ERROR
+        why = text or "the process ended"
+        text = f"RuntimeError: the earlier programs could not be run again, so this one was not run ({why})"
+        return ToolResult(text, outcome, result.seconds, result.evidence, repeatable=False)
 
     def _opened(self) -> Sandbox:
         with self._opening:
@@ -186,31 +193,3 @@ _run(_program, _space)
 """
 """Programs that nobody hears, and one that is heard behind the mark. What they define is a module of its own, and what
 runs them is held where they cannot reach it."""
-
-
-def _after(earlier: Sequence[str], program: str, mark: str) -> str:
-    """A program behind those before it; one that raised or ended early left what it had defined by then."""
-    return _UNHEARD.format(programs=list(earlier), program=program, mark=mark.encode())
-
-
-def _reached(result: RunResult, mark: str) -> bool:
-    return mark.encode() in result.stdout
-
-
-def _heard(result: RunResult, mark: str) -> RunResult:
-    if not mark:
-        return result
-    found = mark.encode()
-    return replace(result, stdout=result.stdout.partition(found)[2], stderr=result.stderr.rpartition(found)[2])
-
-
-def _not_reached(said: ToolResult) -> ToolResult:
-    """The answer where an earlier program ended the process, or took all the time, when it ran again."""
-    outcome = CallOutcome.TIMEOUT if said.outcome is CallOutcome.TIMEOUT else CallOutcome.ERROR
-    why = said.text if said.text else "the process ended"
-    text = f"RuntimeError: the earlier programs could not be run again, so this one was not run ({why})"
-    return replace(said, text=text, outcome=outcome, repeatable=False)
-
-
-def _ended_itself(result: RunResult) -> bool:
-    return result.status is Status.EXITED

@@ -169,7 +169,11 @@ class VllmEngine:
                 at after every token.
             EngineError: no server is left, or an answer cannot be trusted.
         """
-        _refuse_searches(requests)
+        if any(request.pause for request in requests):
+            raise ConfigError(
+                "engine.kind = 'vllm' samples completions to their end: searches, which look at them after every "
+                "token, need engine.kind = 'in_process'"
+            )
         crew = self.crew
         self._check_lengths(requests, sampling)
         deadlines = Deadlines(self.config.request_s, self.config.patience_s)
@@ -266,11 +270,3 @@ class VllmEngine:
     def close(self) -> None:
         """Delete the weights that were written for the servers; those that it started end with the process."""
         self.folder.close()
-
-
-def _refuse_searches(requests: Sequence[Request]) -> None:
-    if any(request.pause for request in requests):
-        raise ConfigError(
-            "engine.kind = 'vllm' samples completions to their end: searches, which look at them after every token, "
-            "need engine.kind = 'in_process'"
-        )
