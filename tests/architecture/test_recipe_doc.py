@@ -48,10 +48,10 @@ def test_every_section_of_a_recipe_is_in_it(found: Reference) -> None:
 
 def test_a_section_and_one_of_its_kinds(found: Reference) -> None:
     [generated] = choose(found, "data", "generated")
-    assert "- **`text`** (section): " in markdown(found, [generated])
-    [pairs] = [heading for heading in choose(found, "data", None) if "noise" in heading.model.model_fields]
     noise = "- **`noise`** (number ≥ 0 and < 0.5; default `0.1`): Probability of a wrong label."
-    assert noise in markdown(found, [pairs])
+    assert noise in markdown(found, [generated])
+    [texts] = choose(found, "data", "texts")
+    assert "- **`text`** (section): " in markdown(found, [texts])
     assert len(choose(found, "data", None)) > 3
     assert [one.path for one in choose(found, "teacher", None)] == ["model"]  # documented where it stands first
 
