@@ -27,12 +27,10 @@ _END_S = 2.0
 
 
 class Report(NamedTuple):
-    """End of a run."""
+    """Wait status of a run that ended, and True when it left nothing behind."""
 
     status: int
-    """Wait status, as `os.waitpid` returns it."""
     is_clean: bool
-    """True when the run left nothing behind."""
 
 
 class ForkServer:

@@ -26,7 +26,6 @@ class Response(NamedTuple):
 
     status: int
     retry_after: str
-    """The header of that name; empty without one."""
     body: bytes
 
 

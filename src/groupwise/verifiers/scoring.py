@@ -3,13 +3,12 @@
 import queue
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import fmean, pstdev
-from types import TracebackType
-from typing import Self
 
 from groupwise.errors import InvariantError, VerifierError
 from groupwise.randomness import permutation
+from groupwise.sandbox.base import Closing
 from groupwise.types import Completion, FinishReason, Group, Outcome, ScoredGroup, ToolCall, Verdict
 from groupwise.verifiers.base import Request, Verifier
 
@@ -100,18 +99,15 @@ def part_statistics(scored: Sequence[ScoredGroup]) -> dict[str, float]:
     verifier NAME disagreed with the task's.
     """
     verdicts = [verdict for verdict in _verdicts(scored) if verdict.outcome.judged]
-    parts, measures = (_by_name(rows) for rows in ([v.parts for v in verdicts], [v.measures for v in verdicts]))
+    parts, measures = (
+        {name: [float(row[name]) for row in rows if name in row] for name in sorted({n for row in rows for n in row})}
+        for rows in ([v.parts for v in verdicts], [v.measures for v in verdicts])
+    )
     statistics = {f"part/{name}/mean": fmean(values) for name, values in parts.items()}
     statistics |= {f"part/{name}/std": pstdev(values) for name, values in parts.items()}
     counts = {name: values for name, values in measures.items() if name.startswith("disagreement/")}
     statistics |= {f"measure/{name}/mean": fmean(values) for name, values in measures.items() if name not in counts}
     return statistics | {name: sum(values) for name, values in counts.items()}
-
-
-def _by_name(rows: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
-    return {
-        name: [float(row[name]) for row in rows if name in row] for name in sorted({n for row in rows for n in row})
-    }
 
 
 def check_failures(scored: Sequence[ScoredGroup], max_share: float) -> None:
@@ -140,7 +136,7 @@ CLOSE_S = 1.0
 """Seconds that closing waits for the verdicts in progress; the thread then ends when it can, or with the process."""
 
 
-class OverlappedScoring:
+class OverlappedScoring(Closing):
     """Scores the groups of one step in a background thread.
 
         with OverlappedScoring(verifier, max_tokens) as scoring:
@@ -161,7 +157,6 @@ class OverlappedScoring:
         self._thread.start()
 
     def submit(self, group: Group) -> None:
-        """Hand over a finished group; returns at once."""
         self._arrived.put(group)
 
     def result(self, groups: Sequence[Group]) -> list[ScoredGroup]:
@@ -184,14 +179,6 @@ class OverlappedScoring:
         self._is_closed = True
         self._arrived.put(None)
         self._thread.join(CLOSE_S)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _work(self) -> None:
         try:

@@ -45,11 +45,7 @@ class Reply:
 
 
 class Worker:
-    """One process. After any failure it is killed and must not be used again.
-
-    Raises:
-        SandboxError: the server has ended.
-    """
+    """One process. After any failure it is killed and must not be used again."""
 
     def __init__(self, server: ForkServer) -> None:
         self._server = server

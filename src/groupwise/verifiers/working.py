@@ -46,10 +46,8 @@ class StepJudgement(NamedTuple):
     """The truth about one step."""
 
     end: int
-    """End in the text, in characters."""
     kind: StepKind
     evidence: str
-    """Reason in words that a person can check; empty where it is sound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +67,7 @@ class _Equation(NamedTuple):
     end: int
     text: str
     reads: frozenset[Fraction]
-    """Numbers of the side that it starts from."""
     makes: frozenset[Fraction]
-    """Numbers that it says follow from them."""
     kind: StepKind
     evidence: str
 

@@ -18,6 +18,8 @@ from groupwise.config import Section
 from groupwise.types import Problem
 
 Mode = Literal["correctness", "rubric"]
+MAX_CHARS = 20_000
+"""Characters of an answer that are shown; a longer one loses its middle, and the judge reads how much."""
 ACCEPTED_SHARE = {"correctness": 1.0, "rubric": 0.5}
 """Lowest share of the best opinion whose outcome is `correct`; a rubric's reward is the share either way."""
 
@@ -62,12 +64,6 @@ class JudgeConfig(Section):
     prompt: str = PROMPT
     """The question. `{question}`, `{reference}` and `{answer}` become fenced blocks; that they are data, and how the
     verdict must be written, is said around it. With `rubric`, say here what earns points."""
-    max_chars: int = Field(default=20_000, ge=2)
-    """Characters of an answer that are shown; a longer one loses its middle, and the judge reads how much."""
-    temperature: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """Sampling temperature of the judge; 0: greedy."""
-    seed: int = 0
-    """Seed sent with every request, for endpoints that use it."""
     max_tokens: int = Field(default=1024, ge=1)
     """Most tokens of a reply; one that is cut off there gives no verdict."""
     reasoning_model: bool = False
@@ -80,8 +76,6 @@ class JudgeConfig(Section):
     """Seconds the judgement of one completion may take, retries and waiting included; then the outcome is `timeout`."""
     max_attempts: int = Field(default=5, ge=1)
     """Most requests for one judgement. Only timeouts, lost connections, HTTP 429 and 5xx are tried again."""
-    backoff_s: float = Field(default=1.0, gt=0, allow_inf_nan=False)
-    """Seconds before the second attempt; doubles with every further one, times 0.5 to 1.5 by a hash of the request."""
     max_requests: int = Field(default=100_000, ge=1)
     """Requests that may be sent in total, retries included; then the run stops. A resumed run counts from 0 again."""
     max_total_tokens: int = Field(default=100_000_000, ge=1)
@@ -152,7 +146,7 @@ def render(config: JudgeConfig, problem: Problem, answer: str) -> str:
     texts = {"question": problem.question, "reference": problem.reference, "answer": answer}
     texts = {name: neutralise(text) for name, text in texts.items()}
     fence = choose_fence(texts.values())
-    texts["answer"] = shorten(texts["answer"], config.max_chars, fence)
+    texts["answer"] = shorten(texts["answer"], MAX_CHARS, fence)
     # one pass, so that a placeholder inside a text stays text
     question = _PLACEHOLDER.sub(
         lambda match: f"BEGIN {match[1].upper()} {fence}\n{texts[match[1]]}\nEND {match[1].upper()} {fence}",

@@ -25,6 +25,9 @@ from groupwise.types import Outcome
 from groupwise.verifiers.judge.config import JudgeConfig
 from groupwise.verifiers.post import MAX_BYTES, OversizedError, Response, post
 
+FIRST_BACKOFF_S = 1.0
+"""Seconds before the second attempt."""
+
 
 class Opinion(NamedTuple):
     """A reply of the model, whether or not there is a verdict in it."""
@@ -67,11 +70,11 @@ class Endpoint:
             VerifierError: the budget is spent, or the cache cannot be used.
         """
         config = self._config
-        limits: dict[str, object] = {"max_tokens": config.max_tokens, "temperature": config.temperature}
+        limits: dict[str, object] = {"max_tokens": config.max_tokens, "temperature": 0.0}
         if config.reasoning_model:
             limits = {"max_completion_tokens": config.max_tokens}
         messages = [{"role": "user", "content": prompt}]  # one message: some chat templates know no system role
-        request = {"model": config.model, "messages": messages, "seed": config.seed, "stream": False, **limits}
+        request = {"model": config.model, "messages": messages, "seed": 0, "stream": False, **limits}
         body = json.dumps(request, sort_keys=True).encode()
         digest = hashlib.sha256(self._url.encode() + b"\n" + body).hexdigest()
         opinion = self._cache.get(digest)
@@ -94,7 +97,7 @@ class Endpoint:
             attempt += 1
             if attempt == self._config.max_attempts:
                 return Failure(result.outcome, f"{result.evidence} (attempt {attempt}, the last)")
-            wait_s = max(result.again_after_s, backoff_s(self._config.backoff_s, digest, attempt))
+            wait_s = max(result.again_after_s, backoff_s(FIRST_BACKOFF_S, digest, attempt))
             if time.monotonic() + wait_s >= deadline:
                 return Failure(Outcome.TIMEOUT, f"{result.evidence}; no time is left to try again in {wait_s:.3g} s")
             time.sleep(wait_s)

@@ -32,19 +32,14 @@ class UnreadableError(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Grammar:
-    """A language of expressions."""
+    """A language: leaves, binding powers of operators (left, right; a higher one binds tighter), other spellings."""
 
     leaf: re.Pattern[str]
-    """A leaf, as a whole token."""
     infix: Mapping[str, tuple[int, int]]
-    """Binding power to the left and to the right; a higher one binds tighter."""
     prefix: Mapping[str, int]
-    """Binding power to the right."""
     spellings: Mapping[str, str]
-    """Other ways to write the symbols, longest first."""
 
     def normalise(self, text: str) -> str:
-        """Return the text with every symbol in its one spelling."""
         for spelling, symbol in self.spellings.items():
             text = text.replace(spelling, symbol)
         return text
@@ -158,13 +153,11 @@ class Theorem:
 
 
 class Rule(NamedTuple):
-    """A way to make a theorem."""
+    """A way to make a theorem: `apply` returns the hypotheses, or None where the rule does not give the formula."""
 
     schema: str
-    """The cited lines, in this order, and the conclusion."""
     num_cited: int
     apply: Callable[..., Hypotheses | None]
-    """From the stated formula and the cited theorems the hypotheses, or None where the rule does not give it."""
 
 
 def infer(name: str, formula: Expression, theorems: Sequence[Theorem]) -> Theorem:

@@ -101,15 +101,9 @@ class CallsPart(StylePart):
 
 
 def check_price(parts: Parts, correct_reward: float, max_calls: int | None) -> None:
-    """Refuse a price of calls that no right answer with calls can pay.
+    """Refuse, by ValueError, a price of calls that no right answer with `max_calls` calls (None: no tools) can pay.
 
-    Args:
-        parts: of the verifier.
-        correct_reward: what a right answer earns more than a wrong one.
-        max_calls: most calls in a completion; None: there are no tools.
-
-    Raises:
-        ValueError: names the parts, their price together and what is allowed.
+    `correct_reward` is the lead of a right answer over a wrong one.
     """
     prices = {name: part for name, part in parts.items() if isinstance(part, CallsPart)}
     if prices and max_calls is None:

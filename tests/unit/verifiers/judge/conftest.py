@@ -115,11 +115,12 @@ def endpoint(start_endpoint: Callable[[], Endpoint]) -> Endpoint:
 
 
 @pytest.fixture
-def make_judge(endpoint: Endpoint) -> Callable[..., JudgeVerifier]:
-    """make_judge(judge settings) -> a verifier that asks the endpoint."""
+def make_judge(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> Callable[..., JudgeVerifier]:
+    """make_judge(judge settings) -> a verifier that asks the endpoint, and soon again."""
+    monkeypatch.setattr("groupwise.verifiers.judge.endpoint.FIRST_BACKOFF_S", 0.01)
 
     def make(**settings: Any) -> JudgeVerifier:
-        judge = {"url": endpoint.url, "model": "examiner", "backoff_s": 0.01} | settings
+        judge = {"url": endpoint.url, "model": "examiner"} | settings
         return JudgeVerifier(JudgeVerifier.Config.model_validate({"kind": "judge", "judge": judge}))
 
     return make

@@ -309,7 +309,7 @@ def test_an_equal_request_is_not_sent_again_even_after_a_restart(
 
 
 @pytest.mark.parametrize(
-    "change", [{"model": "b"}, {"seed": 1}, {"temperature": 0.5}, {"max_tokens": 7}, {"see": "completion"},
+    "change", [{"model": "b"}, {"max_tokens": 7}, {"see": "completion"},
                {"prompt": "{reference} {answer}"}, {"mode": "rubric"}, {"reasoning_model": True}]
 )  # fmt: skip
 def test_what_matters_is_part_of_the_key(

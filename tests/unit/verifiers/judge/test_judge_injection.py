@@ -123,8 +123,9 @@ def test_no_character_is_shown_twice_or_lost(text: str, limit: int) -> None:
     assert (cut == 0) == (len(text) <= limit)
 
 
-def test_only_the_answer_is_cut(problem: Problem) -> None:
+def test_only_the_answer_is_cut(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prompt_module, "MAX_CHARS", 10)
     long = Problem("p", "q" * 50, "r" * 50)
-    found = blocks(render(JudgeConfig(max_chars=10), long, "a" * 50))
+    found = blocks(render(JudgeConfig(), long, "a" * 50))
     assert (found["QUESTION"], found["REFERENCE"]) == (long.question, long.reference)
     assert re.fullmatch(r"a{5}\n\[[0-9a-f]{16}: 40 characters cut here\]\na{5}", found["ANSWER"])

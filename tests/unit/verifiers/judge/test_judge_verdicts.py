@@ -156,10 +156,10 @@ def test_no_reference_is_the_verifiers_failure(endpoint: Any, make_judge: Any) -
 
 
 def test_what_is_asked(endpoint: Any, make_judge: Any, problem: Problem) -> None:
-    make_judge(seed=7, max_tokens=99).verify(problem, "Paris")
+    make_judge(max_tokens=99).verify(problem, "Paris")
     make_judge(reasoning_model=True, max_tokens=99).verify(problem, "Paris")
     plain, reasoning = [{k: v for k, v in body.items() if k != "messages"} for body in endpoint.bodies]
-    assert plain == {"model": "examiner", "temperature": 0.0, "seed": 7, "max_tokens": 99, "stream": False}
+    assert plain == {"model": "examiner", "temperature": 0.0, "seed": 0, "max_tokens": 99, "stream": False}
     assert reasoning == {"model": "examiner", "seed": 0, "max_completion_tokens": 99, "stream": False}
     assert endpoint.prompts[0] == endpoint.prompts[1]
     assert all(text in endpoint.prompts[0] for text in (problem.question, "Paris", "VERDICT: CANNOT JUDGE"))
