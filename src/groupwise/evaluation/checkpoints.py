@@ -89,7 +89,7 @@ def context_of(checkpoint: str, task: str | None, sampling: dict[str, Any], chan
         )
     same_task = task is None or run.get("task", {}).get("kind") == task
     verifier = run.get("verifier", {})
-    if not same_task:  # the verifier of another task reads where answers stand and what is paid
+    if not same_task:  # another verifier keeps the settings that all share: extraction and reward
         shared = {key: value for key, value in verifier.items() if key != "kind"}
         verifier = with_shared(TASKS.find(str(task)).verifier, shared, None)
         verifier = {key: value for key, value in verifier.items() if key != "kind"}

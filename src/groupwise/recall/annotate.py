@@ -56,7 +56,7 @@ class Oracle(Annotator):
         return given
 
 
-class Nobody(Annotator):
+class NoAnnotator(Annotator):
     """No annotation: the seed never grows."""
 
     kind: str = "none"
@@ -144,7 +144,7 @@ def _ask(path: Path, new: Sequence[Asked], round_number: int) -> None:
 
 ANNOTATORS = Kinds(
     "annotator",
-    {"oracle": f"{__name__}:Oracle", "file": f"{__name__}:File", "none": f"{__name__}:Nobody"},
+    {"oracle": f"{__name__}:Oracle", "file": f"{__name__}:File", "none": f"{__name__}:NoAnnotator"},
     default="oracle",
     base=Annotator,
 )

@@ -8,7 +8,7 @@ removed.jsonl       paragraphs that a benchmark holds too
 corpus.jsonl        the corpus: url, text, page (its number in pages.jsonl, from 0)
 recall.json         figures, in the order of the work
 
-Killed at any moment, the same call goes on and ends with the same bytes.
+After a kill at any moment, the same call resumes and ends with the same bytes.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Results: points with intervals, the best method by difficulty, comparisons at equal tokens; and their files.
 
-Facts are the same on every repeat; the time, which is not, has a file of its own.
+Facts are the same on every repeat; the time, which is not, has a separate file.
 """
 
 import json
