@@ -142,7 +142,7 @@ class Searcher:
     def _grown(
         self, slots: Sequence[Slot], prompts: Sequence[Prompt], spent: Sequence[Spent], steps: int | None
     ) -> list[Slot]:
-        """Give every unfinished slot this many more steps (None: to the end); slots with the same text share prefill."""
+        """Extend every unfinished slot by `steps` (None: to the end); slots with the same text share their prefill."""
         alike: dict[tuple[Any, ...], list[int]] = {}
         for place, slot in enumerate(slots):
             if slot.finish_reason is None:
