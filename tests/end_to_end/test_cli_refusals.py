@@ -43,6 +43,7 @@ from groupwise.config import recipe_names
 def test_a_recipe_that_cannot_be_used_is_explained(tmp_path: Path, change: str, words: list[str]) -> None:
     sentence = refuse("train", write_recipe(tmp_path, tmp_path / "run"), "--set", change)
     assert all(word in sentence for word in words), sentence
+    assert "{" not in sentence or "template" in change  # no table is printed
     assert not (tmp_path / "run").exists()
 
 
@@ -84,15 +85,6 @@ def test_a_directory_without_config_is_no_model(spoilt: Path) -> None:
     assert "has no config.json, so it is not a Hugging Face model directory" in refuse_model(spoilt)
 
 
-def test_a_truncated_weights_file_is_named(spoilt: Path) -> None:
-    weights = spoilt / "model.safetensors"
-    os.truncate(weights, weights.stat().st_size // 2)
-    sentence = refuse_model(spoilt)
-    assert str(spoilt) in sentence
-    assert "cannot be loaded" in sentence
-    assert sentence.count("\n") == 1
-
-
 def test_missing_weights_are_named(spoilt: Path) -> None:
     from safetensors.torch import load_file, save_file
 
@@ -109,10 +101,11 @@ def test_a_tokenizer_without_an_end_token_is_refused(spoilt: Path) -> None:
     assert "the tokenizer has no end-of-sequence token (eos_token)" in refuse_model(spoilt)
 
 
-@pytest.mark.parametrize("name", ["tokenizer.json", "config.json"])
-def test_a_torn_json_file_is_a_model_that_cannot_be_loaded(spoilt: Path, name: str) -> None:
-    os.truncate(spoilt / name, 40)
+@pytest.mark.parametrize("name", ["tokenizer.json", "config.json", "model.safetensors"])
+def test_a_torn_file_is_a_model_that_cannot_be_loaded(spoilt: Path, name: str) -> None:
+    os.truncate(spoilt / name, (spoilt / name).stat().st_size // 2 if name.endswith("safetensors") else 40)
     sentence = refuse_model(spoilt)
+    assert str(spoilt) in sentence
     assert "cannot be loaded" in sentence
     assert sentence.count("\n") == 1
 
@@ -186,11 +179,6 @@ def test_a_mistake_found_while_loading_does_not_block_the_run_directory(without_
 def test_a_run_directory_that_is_a_file_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "notes").write_text("precious")
     assert "not a run directory" in refuse("train", write_recipe(tmp_path, tmp_path / "notes"))
-
-
-@pytest.mark.parametrize("change", ["loss.mini_batches=5", "sampling.top_k=20", "loss.aggregation=mean"])
-def test_contradictory_keys_are_one_short_sentence(tmp_path: Path, change: str) -> None:
-    assert "{" not in refuse("train", write_recipe(tmp_path, tmp_path / "run"), "--set", change)
 
 
 def test_a_template_that_asks_nothing_is_refused(tmp_path: Path) -> None:
