@@ -149,11 +149,7 @@ def _kill(process: "subprocess.Popen[bytes]", first: int | None) -> None:
 
 
 def find_bubblewrap() -> str:
-    """Return the path of the program.
-
-    Raises:
-        SandboxError: it is not installed; says how to install it.
-    """
+    """Return the path of the program (SandboxError: it is not installed; says how to install it)."""
     path = shutil.which("bwrap")
     if path is None:
         raise SandboxError(

@@ -37,17 +37,8 @@ class ForkServer:
     """One server process, started by a command; its standard input is the socket on which it takes orders.
 
     It either runs programs, one at a time (`begin`, `report`), or forks workers, by order of many threads (`fork`,
-    `end_worker`). After `end` it must not be used again.
-
-    Args:
-        command: the process that serves.
-        environment: all of its variables.
-        start_s: seconds that it may take to begin serving.
-        pass_fds: descriptors that the command reads.
-        groups: control groups to remove in the end.
-
-    Raises:
-        SandboxError: it does not start in time, or runs another interpreter than this one.
+    `end_worker`). After `end` it must not be used again. SandboxError: it does not serve within `start_s` seconds, or
+    runs another interpreter than this one.
     """
 
     def __init__(
@@ -103,11 +94,7 @@ class ForkServer:
             return None
 
     def fork(self, channel: int, output: int) -> int:
-        """Start a worker; return its process id.
-
-        Raises:
-            SandboxError: the server has ended.
-        """
+        """Start a worker; return its process id (SandboxError: the server has ended)."""
         pid = self._order(FORK, 0, channel, output)
         if pid <= 0:  # a signal to it would go to a whole group of processes
             raise SandboxError(f"the fork server says that its worker is process {pid}")

@@ -43,11 +43,7 @@ def _load(name, text):
 
 
 def machine() -> str:
-    """Return the name of this machine's architecture.
-
-    Raises:
-        SandboxError: its system calls are not in the tables.
-    """
+    """Return the name of this machine's architecture (SandboxError: its system calls are not in the tables)."""
     name = platform.machine()
     if name not in MACHINES:
         raise SandboxError(f"no system call filter for {name}; there are filters for {', '.join(MACHINES)}")

@@ -252,11 +252,7 @@ class LocalSandbox(Sandbox):
         """Return the command of a fork server; bubblewrap reads the filter for the sandbox from that descriptor."""
 
     def start_server(self) -> ForkServer:
-        """Start a fork server.
-
-        Raises:
-            SandboxError: this host does not let it start.
-        """
+        """Start a fork server (SandboxError: this host does not let it start)."""
         config = self.config
         with memory_file(sandbox_filter(machine())) as filter_fd:
             command = self.server_command(filter_fd)

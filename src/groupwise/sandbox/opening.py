@@ -99,11 +99,7 @@ refused(call("ptrace", 16, os.getppid(), 0, 0), call("unshare", 0x10000000), cal
 
 
 def check(sandbox: Sandbox) -> None:
-    """Run every program of the self-test.
-
-    Raises:
-        SandboxError: names what was not refused, with the program's own words.
-    """
+    """Run every program of the self-test (SandboxError: names what was not refused, with the program's own words)."""
     config = sandbox.config
     limits = f"max_processes={MAX_PROCESSES}, files_mb={config.files_mb}, memory_mb={config.memory_mb}"
     with tempfile.NamedTemporaryFile(prefix="groupwise-secret-") as secret:

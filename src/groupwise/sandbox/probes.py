@@ -36,11 +36,7 @@ class ProbeResult(NamedTuple):
 
 
 def read_probes(path: Path) -> list[dict[str, str]]:
-    """The probes of a file, one JSON object a line.
-
-    Raises:
-        DataError: a line is no probe; names it.
-    """
+    """The probes of a file, one JSON object a line (DataError: a line is no probe; names it)."""
     probes = []
     for record in read_jsonl(path):
         try:

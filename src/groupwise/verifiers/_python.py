@@ -102,11 +102,7 @@ def drop_output() -> None:
 
 
 def _as_json(value: Any) -> dict[str, Any]:
-    """A returned value as JSON.
-
-    Raises:
-        ValueError: it is not an allowed value; says what it is.
-    """
+    """A returned value as JSON (ValueError: it is not an allowed value; says what it is)."""
     if value is None:
         return {}
     if isinstance(value, Verdict):

@@ -160,11 +160,7 @@ class VerifierConfig(KindSection):
 
 
 def refuse_settings(config: VerifierConfig, names: Iterable[str], section: str, reason: str) -> None:
-    """Refuse settings that are read from another section than this one.
-
-    Raises:
-        ValueError: names the setting.
-    """
+    """Refuse settings that are read from another section than this one (ValueError: names the setting)."""
     for name, field in type(config).model_fields.items():
         if name in names and getattr(config, name) != field.get_default(call_default_factory=True):
             raise ValueError(f"{section}.{name} = {getattr(config, name)!r} has no effect here: {reason}")
@@ -257,11 +253,7 @@ class Verifier(Closing, ABC):
         return self.verify_many([Request(problem, completion)])[0]
 
     def check(self, problems: Sequence[Problem], template: Asks) -> None:
-        """Refuse, before any model is loaded, problems that it could not judge.
-
-        Raises:
-            ConfigError: says what is missing.
-        """
+        """Refuse, before any model is loaded, problems that it could not judge (ConfigError: says what is missing)."""
         return  # most verifiers need only what their tasks give them
 
     def explain(self, problem: Problem, text: str, verdict: Verdict) -> list[str]:

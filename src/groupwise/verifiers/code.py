@@ -133,11 +133,7 @@ def _require_run(result: RunResult) -> RunResult:
 
 
 def read_tests(data: Mapping[str, Any]) -> Tests:
-    """The tests of a problem.
-
-    Raises:
-        ValueError: there are none, or they cannot be read.
-    """
+    """The tests of a problem (ValueError: there are none, or they cannot be read)."""
     try:
         tests: Tests
         match data["form"]:

@@ -36,12 +36,8 @@ class OversizedError(Exception):
 def post(url: str, body: bytes, headers: Mapping[str, str], timeout_s: float) -> Response:
     """Send and receive within `timeout_s` seconds; connecting and the TLS handshake may each take that long again.
 
-    Looking up the host's address has the system's own limit.
-
-    Raises:
-        TimeoutError: the deadline passed.
-        OSError, HTTPException, ValueError: the connection failed, or what came is not HTTP.
-        OversizedError: the server sends more than anyone would read.
+    Raises TimeoutError at the deadline, OversizedError where the server sends more than anyone would read, and OSError,
+    HTTPException or ValueError where the connection fails or what comes is not HTTP.
     """
     parts = urlsplit(url)
     deadline = time.monotonic() + timeout_s

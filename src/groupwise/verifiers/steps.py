@@ -38,11 +38,7 @@ ANSWER = "</think>"
 
 
 def check_step(step: str) -> str:
-    """A setting of steps, checked.
-
-    Raises:
-        ValueError: it is no regular expression, or one that matches the empty text.
-    """
+    """A setting of steps, checked (ValueError: it is no regular expression, or one that matches the empty text)."""
     try:
         _boundary(step)
     except ConfigError as error:

@@ -19,7 +19,7 @@ import weakref
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 from groupwise.errors import SandboxError, VerifierError
 from groupwise.sandbox.fork_server import ForkServer, last_words
@@ -51,7 +51,10 @@ class Worker:
         self._server = server
         self._channel, child_end = socket.socketpair()
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the worker)
-        self._finalizer = weakref.finalize(self, _close, self._channel, self._output)  # at its channel's end it ends
+        resources = contextlib.ExitStack()
+        resources.push(self._channel)
+        resources.push(self._output)
+        self._finalizer = weakref.finalize(self, resources.close)  # at its channel's end it ends
         with child_end:
             try:
                 self._pid = server.fork(child_end.fileno(), self._output.fileno())
@@ -100,11 +103,6 @@ class Worker:
         with contextlib.suppress(SandboxError):  # the server is gone, and its workers with it
             self._server.end_worker(self._pid)
         self._finalizer()
-
-
-def _close(channel: socket.socket, output: IO[bytes]) -> None:
-    channel.close()
-    output.close()
 
 
 class WorkerPool:

@@ -89,21 +89,14 @@ class _Knowledge:
 
 
 def judge_working(problem: Problem, text: str, verdict: Verdict, step: str = "equation") -> Working:
-    """The truth about every step of a completion.
+    """Judge every step of a text (prefill and completion) that answers a problem with a plan, cut by `step`.
+
+    Raises ValueError where there is no plan, or the completion was not judged.
 
     >>> problem = Problem("p", "What is 23 × 17?", "391", data={"steps": [("×", 23, 17, 391)]})
     >>> right = Verdict(Outcome.CORRECT, {}, "", "391")
     >>> [str(step.kind) for step in judge_working(problem, "23×10=230. 23×7=151. 230+151=391.", right).steps]
     ['sound', 'wrong', 'inherits', 'sound']
-
-    Args:
-        problem: of an embedded task, with its plan.
-        text: the judged text, prefill and completion.
-        verdict: the verifier's, on the answer.
-        step: how the text is cut (`verifiers.steps`).
-
-    Raises:
-        ValueError: the problem has no plan, or the completion was not judged.
     """
     if any(key not in problem.data for key in PLANNED):
         raise ValueError(f"problem {problem.id} has no plan (data {sorted(problem.data)}): exact labels need one")

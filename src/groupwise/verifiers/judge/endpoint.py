@@ -41,18 +41,13 @@ class Failure:
     """Reason for having no opinion; it says nothing about the answer."""
 
     outcome: Outcome
-    """TIMEOUT or CRASHED."""
     evidence: str
     again_after_s: float | None = None
     """Seconds to wait before trying again may help; None: it would not help."""
 
 
 class Endpoint:
-    """One model behind one address; safe to use from many threads.
-
-    Raises:
-        ConfigError: no address or model is named, or the API key is not where it should be.
-    """
+    """One model behind one address; safe to use from many threads."""
 
     def __init__(self, config: JudgeConfig) -> None:
         for name in ("url", "model"):
@@ -261,11 +256,7 @@ class Budget:
         self._lock = threading.Lock()
 
     def take_request(self) -> None:
-        """Count one request.
-
-        Raises:
-            VerifierError: a budget is spent; names it.
-        """
+        """Count one request (VerifierError: a budget is spent; names it)."""
         with self._lock:
             for name, limit in self._limits.items():
                 if self._spent[name] >= limit:

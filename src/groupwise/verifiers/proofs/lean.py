@@ -58,11 +58,7 @@ class LeanBackend(Protocol):
 
 
 def read_message(fields: Mapping[str, Any]) -> Message:
-    """A message of Lean's JSON form.
-
-    Raises:
-        ValueError, KeyError, TypeError: it is not of that form.
-    """
+    """A message of Lean's JSON form (ValueError, KeyError, TypeError: it is not of that form)."""
     severity, text = fields["severity"], fields["data"]
     if severity not in _SEVERITIES or not isinstance(text, str):
         raise ValueError(f"a message of severity {severity!r:.40}")
@@ -70,11 +66,7 @@ def read_message(fields: Mapping[str, Any]) -> Message:
 
 
 class LeanProgram:
-    """Compiles each file in a separate run; the sandbox opens when first needed.
-
-    Raises:
-        ConfigError: `lean` is not installed where the sandbox could run it.
-    """
+    """Compiles each file in a separate run; the sandbox opens when first needed."""
 
     def __init__(self, config: LeanConfig, confinement: SandboxConfig, sandbox: Sandbox | None = None) -> None:
         if shutil.which("lean", path=SEARCHED) is None:
@@ -85,11 +77,7 @@ class LeanProgram:
         self._config, self._confinement, self._sandbox = config, confinement, sandbox
 
     def compile_many(self, sources: Sequence[str]) -> list[Reply]:
-        """One reply per file, in the same order.
-
-        Raises:
-            SandboxError: no sandbox is available here.
-        """
+        """One reply per file, in the same order (SandboxError: no sandbox is available here)."""
         self._sandbox = self._sandbox or open_sandbox(self._confinement)
         return list(map(_read_run, self._sandbox.run_many([self._program(source) for source in sources])))
 
@@ -208,9 +196,7 @@ class LeanVerifierConfig(ExtractingConfig):
 class LeanVerifier(ProofVerifier):
     """Needs `problem.data["statement"]` (`theorem name ... := by`) and, where it needs imports, `["header"]`.
 
-    Raises:
-        ConfigError: there is neither an address of a server nor the program `lean`.
-        VerifierError: the backend fails, or misjudges one of two theorems whose truth we know.
+    A backend that misjudges one of two theorems whose truth is known is refused at the start (VerifierError).
     """
 
     Config = LeanVerifierConfig
@@ -305,11 +291,7 @@ def complete(header: str, statement: str, proof: str) -> str:
 
 
 def without_comments(text: str) -> str:
-    """The text without its comments, its lines kept.
-
-    Raises:
-        RuleError: a comment is not closed.
-    """
+    """The text without its comments, its lines kept (RuleError: a comment is not closed)."""
     pieces, depth, position = [], 0, 0
     while (mark := (_INSIDE if depth else _OUTSIDE).search(text, position)) is not None:
         if depth == 0:

@@ -45,11 +45,7 @@ class Grammar:
         return text
 
     def parse(self, text: str) -> Expression:
-        """Read a normalised text.
-
-        Raises:
-            UnreadableError: names the symbol that is where something else was expected.
-        """
+        """Read a normalised text (UnreadableError: names the symbol that is where something else was expected)."""
         parser = _Parser(self, _TOKEN.findall(text))
         expression = parser.expression(0)
         if parser.peek():
@@ -161,11 +157,7 @@ class Rule(NamedTuple):
 
 
 def infer(name: str, formula: Expression, theorems: Sequence[Theorem]) -> Theorem:
-    """The theorem that a rule makes.
-
-    Raises:
-        RuleError: there is no such rule, or it does not give the stated formula.
-    """
+    """The theorem that a rule makes (RuleError: there is no such rule, or it does not give the stated formula)."""
     if name not in RULES:
         raise RuleError(f"there is no rule {name[:20]!r}; the rules are {', '.join(RULES)}")
     rule = RULES[name]

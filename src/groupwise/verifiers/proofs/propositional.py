@@ -117,11 +117,7 @@ def _read_line(position: int, text: str) -> Line:
 
 
 def prove(lines: Sequence[Line], premises: frozenset[Expression]) -> Theorem:
-    """The theorem of the last line.
-
-    Raises:
-        RuleError: names the line that does not follow.
-    """
+    """The theorem of the last line (RuleError: names the line that does not follow)."""
     theorems: dict[int, Theorem] = {}
     for line in lines:
         rule = "assume" if line.rule == "premise" else line.rule
