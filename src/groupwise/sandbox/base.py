@@ -68,16 +68,11 @@ class SandboxConfig(Section):
 class Status(StrEnum):
     """End of a program."""
 
-    EXITED = "exited"
-    """It ended without a signal; its status is `exit_code`."""
-    SIGNALLED = "signalled"
-    """A signal ended it (a limit, a crash)."""
-    TIMEOUT = "timeout"
-    """The deadline passed and it was killed."""
-    FLOODED = "flooded"
-    """It wrote more than `output_kb` and was killed."""
-    FAILED = "failed"
-    """The sandbox (not the program) failed: nothing is known about the program."""
+    EXITED = "exited"  # it ended without a signal; its status is `exit_code`
+    SIGNALLED = "signalled"  # a signal ended it (a limit, a crash)
+    TIMEOUT = "timeout"  # the deadline passed and it was killed
+    FLOODED = "flooded"  # it wrote more than `output_kb` and was killed
+    FAILED = "failed"  # the sandbox (not the program) failed: nothing is known about the program
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +86,9 @@ class Program:
     stdin: bytes = b""
     files: Mapping[str, bytes] = field(default_factory=dict)
     """Files by plain name, readable in the working directory when it starts."""
-    wall_s: float | None = None
-    """Deadline in seconds; None: the configuration's."""
-    cpu_s: int | None = None
-    """Processor time in seconds; None: the configuration's."""
-    memory_mb: int | None = None
-    """Memory in MiB (a source: at most the configuration's); None: the configuration's."""
+    wall_s: float | None = None  # deadline in seconds; None: the configuration's
+    cpu_s: int | None = None  # processor time in seconds; None: the configuration's
+    memory_mb: int | None = None  # memory in MiB (a source: at most the configuration's); None: the configuration's
 
     def __post_init__(self) -> None:
         for name in self.files:
@@ -109,20 +101,17 @@ class RunResult:
     """Result of a program. Its output comes from an attacker: never evaluate or trust it."""
 
     status: Status
-    exit_code: int | None
-    """Exit status, or minus the signal's number; None when the parent killed it or it never ran."""
+    exit_code: int | None  # exit status, or minus the signal's number; None when the parent killed it or it never ran
     stdout: bytes
     stderr: bytes
     seconds: float
-    evidence: str = ""
-    """Explanation for a person where the status alone does not suffice."""
+    evidence: str = ""  # explanation for a person where the status alone does not suffice
 
 
 class Pair(NamedTuple):
     """Two programs that talk: each one's standard output is the other's standard input."""
 
-    tester: Program
-    """Trusted: it holds what the solver must not see, and reports its findings on standard error."""
+    tester: Program  # trusted: it holds what the solver must not see, and reports its findings on standard error
     solver: Program
 
 
@@ -143,5 +132,4 @@ class Sandbox(Closing, ABC):
         return self.run_many([program])[0]
 
     @abstractmethod
-    def close(self) -> None:
-        """End every process the sandbox started."""
+    def close(self) -> None: ...

@@ -33,8 +33,7 @@ from groupwise.sandbox.seccomp import run_filter, sandbox_filter
 
 _PYTHON_HOME = "/opt/python"
 _PATH = "/usr/local/bin:/usr/bin"
-_SHELL_SIGNAL = 128
-"""bubblewrap reports a signal as this plus its number."""
+_SHELL_SIGNAL = 128  # bubblewrap reports a signal as this plus its number
 _END_S = 2.0
 
 
@@ -128,7 +127,6 @@ def _ends(process: "subprocess.Popen[bytes]", seconds: float) -> bool:
 
 
 def _read_report(descriptor: int) -> dict[str, int]:
-    """Read the report of bubblewrap so far: JSON objects, one a line."""
     os.set_blocking(descriptor, False)
     report: dict[str, Any] = {}
     with contextlib.suppress(BlockingIOError):
@@ -200,7 +198,6 @@ def _base(config: SandboxConfig, filter_fd: int) -> list[str]:
 
 
 def _libraries(readable: Sequence[str]) -> list[str]:
-    """Bind the host's libraries: /lib is a link into /usr, or a separate directory on older systems."""
     binds = [part for path in readable for part in ("--ro-bind-try", path, path)]
     for path in ("/lib", "/lib64"):
         if os.path.islink(path):

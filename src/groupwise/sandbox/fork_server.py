@@ -77,11 +77,9 @@ class ForkServer:
         self._control.settimeout(_ANSWER_S)
 
     def fileno(self) -> int:
-        """Return the descriptor that becomes readable when a run has ended."""
         return self._control.fileno()
 
     def begin(self, request: int, stdin: int, stdout: int, stderr: int) -> None:
-        """Hand over a program by its descriptors; it has none of the parent's but these."""
         self.num_runs += 1
         with contextlib.suppress(OSError):  # a server that is gone has no report either
             socket.send_fds(self._control, [ORDER.pack(RUN, 0)], [request, stdin, stdout, stderr])
@@ -94,7 +92,6 @@ class ForkServer:
             return None
 
     def fork(self, channel: int, output: int) -> int:
-        """Start a worker; return its process id (SandboxError: the server has ended)."""
         pid = self._order(FORK, 0, channel, output)
         if pid <= 0:  # a signal to it would go to a whole group of processes
             raise SandboxError(f"the fork server says that its worker is process {pid}")
@@ -120,7 +117,6 @@ class ForkServer:
                 raise
 
     def end(self) -> None:
-        """End the server and with it every process that it forked."""
         self._finalizer()
 
 

@@ -64,7 +64,6 @@ def reachable_interpreter() -> tuple[Path, Path]:
 
 
 def _is_private(prefix: Path) -> bool:
-    """True when we are the superuser and others cannot reach the interpreter."""
     modes = [path.stat().st_mode for path in (prefix, *prefix.parents)]
     return os.geteuid() == 0 and not all(mode & stat.S_IXOTH for mode in modes)
 

@@ -33,11 +33,9 @@ from groupwise.sandbox.seccomp import run_filter, sandbox_filter
 from groupwise.sandbox.zygote import landlock_version
 
 RUNS_PER_SERVER = 500
-_SERVER_MB = 64
-"""Memory of a fork server itself."""
+_SERVER_MB = 64  # memory of a fork server itself
 _CHUNK = 1 << 16
-_GRACE_S = 0.5
-"""Seconds that a solver may take to end after its tester."""
+_GRACE_S = 0.5  # seconds that a solver may take to end after its tester
 _SOLVER, _TESTER = 0, 1
 _READABLE = ("/usr/lib", "/usr/lib64", "/lib", "/lib64", "/etc/ld.so.cache", "/dev/zero", "/dev/urandom")
 _Item = TypeVar("_Item")
@@ -53,11 +51,9 @@ class Outputs:
         self._buffers: dict[int, bytearray] = {}
 
     def open_stdout(self, ours: ExitStack, theirs: ExitStack) -> int:
-        """Open a pipe for standard output and return its write end; both ends are closed with their stacks."""
         return self._open(self._stdout, ours, theirs)
 
     def open_stderr(self, ours: ExitStack, theirs: ExitStack) -> int:
-        """Open a pipe for standard error in the same way."""
         return self._open(self._stderr, ours, theirs)
 
     def _open(self, buffer: bytearray, ours: ExitStack, theirs: ExitStack) -> int:
@@ -68,7 +64,6 @@ class Outputs:
 
     @property
     def readers(self) -> Mapping[int, Callable[[int], bool]]:
-        """The argument of `watch`."""
         return dict.fromkeys(self._buffers, self._read)
 
     def _read(self, descriptor: int) -> bool:
@@ -132,7 +127,6 @@ def memory_file(content: bytes) -> Iterator[int]:
 class _Outcome(NamedTuple):
     result: RunResult
     is_reusable: bool
-    """True when the server that ran the program may run another."""
 
 
 class _Run:
@@ -147,7 +141,6 @@ class _Run:
         self._report: Report | None = None
 
     def begin(self, ours: ExitStack, stdin: int | None = None, stdout: int | None = None) -> None:
-        """Hand the program to its server, connected to these descriptors or, by default, to its input and to us."""
         program, config = self._program, self._config
         limits = {
             "cpu_s": program.cpu_s or config.cpu_s,
@@ -167,7 +160,6 @@ class _Run:
 
     @property
     def readers(self) -> Mapping[int, Callable[[int], bool]]:
-        """The argument of `watch`: the outputs and the server's report."""
         return {**self.outputs.readers, self._server.fileno(): self._read_report}
 
     def _read_report(self, _: int) -> bool:
@@ -175,7 +167,6 @@ class _Run:
         return False
 
     def outcome(self) -> _Outcome:
-        """Return the result, once the program is no longer watched."""
         status, exit_code, evidence = self._describe_end()
         seconds = (self.end or time.monotonic()) - self.start
         result = RunResult(status, exit_code, self.outputs.stdout, self.outputs.stderr, seconds, evidence)
@@ -211,7 +202,6 @@ class _Slot:
         self._servers: dict[int, ForkServer] = {}
 
     def server(self, role: int) -> ForkServer:
-        """Return the server of a role, started or replaced where that is due."""
         if role in self._servers and self._servers[role].num_runs >= RUNS_PER_SERVER:
             self.discard(role)
         if role not in self._servers:
@@ -224,7 +214,6 @@ class _Slot:
             server.end()
 
     def run(self, roles: Sequence[int], run: Callable[[Sequence[ForkServer]], Sequence[_Outcome]]) -> list[RunResult]:
-        """Run with the servers of these roles; those that must not be used again are ended."""
         outcomes: Sequence[_Outcome] = ()
         try:
             outcomes = run([self.server(role) for role in roles])
@@ -238,8 +227,7 @@ class _Slot:
 class LocalSandbox(Sandbox):
     """Fork servers on this machine. Subclasses say how one is started."""
 
-    advice: ClassVar[str]
-    """The end of the message where no server starts: what to do."""
+    advice: ClassVar[str]  # the end of the message where no server starts: what to do
 
     def __init__(self, config: SandboxConfig) -> None:
         self.config = config
@@ -252,7 +240,6 @@ class LocalSandbox(Sandbox):
         """Return the command of a fork server; bubblewrap reads the filter for the sandbox from that descriptor."""
 
     def start_server(self) -> ForkServer:
-        """Start a fork server (SandboxError: this host does not let it start)."""
         config = self.config
         with memory_file(sandbox_filter(machine())) as filter_fd:
             command = self.server_command(filter_fd)
@@ -264,7 +251,6 @@ class LocalSandbox(Sandbox):
                 raise SandboxError(f"{config.tier} does not start here ({error}): {self.advice}") from None
 
     def run_command(self, program: Program) -> RunResult:
-        """Run a program of the host; tiers that can do it override this."""
         raise SandboxError(f"tier {self.config.tier} runs Python sources only, not {program.command[0]}")
 
     def run_many(self, programs: Sequence[Program]) -> list[RunResult]:
@@ -312,7 +298,6 @@ class LocalSandbox(Sandbox):
     def _attempt(
         self, roles: Sequence[int], run: Callable[[Sequence[ForkServer]], Sequence[_Outcome]]
     ) -> list[RunResult]:
-        """Run with the servers of one slot; if one of them fails, once more with new ones."""
         slot = self._slots.get()
         try:
             results = slot.run(roles, run)

@@ -12,10 +12,8 @@ from typing import Any
 
 MAX_DEPTH = 64
 MAX_VALUES = 50_000
-MAX_HASHED = 4096
-"""Entries of a set or dictionary: keys chosen to collide cost their number squared."""
-MAX_INTEGER_BITS = 14_000
-"""Largest integer that Python turns into decimal digits."""
+MAX_HASHED = 4096  # entries of a set or dictionary: keys chosen to collide cost their number squared
+MAX_INTEGER_BITS = 14_000  # largest integer that Python turns into decimal digits
 
 _DICTS = (dict, collections.Counter, collections.OrderedDict, collections.defaultdict)
 _TYPES = {kind.__name__: kind for kind in (bool, bytes, complex, dict, float, frozenset, int, list, set, str, tuple)}

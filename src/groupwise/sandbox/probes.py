@@ -20,11 +20,9 @@ from groupwise.sandbox.functions import read_answers, solver_program
 
 _UNKNOWN_VALUE = ("a value that no probe computes", 7919)
 _HONEST = "stdout "
-_ATTACK_S = 2.0
-"""Seconds an attack has, where the sandbox gives no fewer."""
+_ATTACK_S = 2.0  # seconds an attack has, where the sandbox gives no fewer
 _CLAIM = re.compile(r"([A-Z]{1,20})(?:\s+(.*))?")
-_MIN_SECRET = 6
-"""Shorter texts of the host could occur in any output."""
+_MIN_SECRET = 6  # shorter texts of the host could occur in any output
 
 
 class ProbeResult(NamedTuple):
@@ -78,7 +76,6 @@ def _run_probe(sandbox: Sandbox, probe: Mapping[str, str], secrets: Sequence[str
 
 
 def _output_fault(result: RunResult, probe: Mapping[str, str], config: SandboxConfig, secrets: Sequence[str]) -> str:
-    """Describe what got through; empty when nothing did."""
     text, expected = result.stdout.decode("utf-8", errors="replace"), probe["expected"]
     if expected.startswith(_HONEST):
         return "" if text.strip() == expected.removeprefix(_HONEST) else f"an honest program printed {text[:80]!r}"

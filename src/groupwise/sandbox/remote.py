@@ -16,8 +16,7 @@ from typing import Any
 
 from groupwise.sandbox.base import MAX_PROCESSES, Pair, Program, RunResult, Sandbox, SandboxConfig, Status
 
-_SPARE_S = 30.0
-"""Seconds a request may take beside the deadlines of its programs."""
+_SPARE_S = 30.0  # seconds a request may take beside the deadlines of its programs
 _MAX_REPLY = 1 << 28
 
 

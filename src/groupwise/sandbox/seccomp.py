@@ -13,15 +13,12 @@ from groupwise.sandbox.zygote import OWN_PID
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 _NUMBER, _ARCHITECTURE = 0, 4
-_ARGUMENT = (16, 24)
-"""Offsets of the low halves of the first two arguments (both machines are little-endian)."""
+_ARGUMENT = (16, 24)  # offsets of the low halves of the first two arguments (both machines are little-endian)
 
 _LAST_NUMBER = 450
 _CLONE_THREAD = 0x10000
-_CLONE_NAMESPACES = 0x7E020000 | 0x80
-"""Mount, cgroup, uts, ipc, user, pid, net and time namespaces."""
-_FORBIDDEN_IOCTLS = (0x5412, 0x541C)
-"""TIOCSTI and TIOCLINUX: typing into a terminal."""
+_CLONE_NAMESPACES = 0x7E020000 | 0x80  # mount, cgroup, uts, ipc, user, pid, net and time namespaces
+_FORBIDDEN_IOCTLS = (0x5412, 0x541C)  # TIOCSTI and TIOCLINUX: typing into a terminal
 
 _SHARED = {
     "pidfd_getfd": 438, "process_madvise": 440, "process_mrelease": 448, "io_uring_setup": 425, "io_uring_enter": 426,
@@ -116,13 +113,11 @@ def run_filter(machine: str, *, threads: bool = True) -> bytes:
 
 
 def _program(architecture: int, *blocks: bytes) -> bytes:
-    """Return a whole filter: it kills other architectures, shows each block the call's number, allows the rest."""
     known = _instruction(_LOAD, _ARCHITECTURE) + _instruction(_EQUAL, architecture, 1, 0) + _instruction(_RETURN, _KILL)
     return known + _instruction(_LOAD, _NUMBER) + b"".join(blocks) + _allow()
 
 
 def _on(number: int, argument: int, *checks: bytes) -> bytes:
-    """Check an argument of one system call; what no check decides is allowed."""
     return _if(_EQUAL, number, _instruction(_LOAD, _ARGUMENT[argument]) + b"".join(checks) + _allow())
 
 

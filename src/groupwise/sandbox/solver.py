@@ -14,8 +14,7 @@ from typing import Any
 from groupwise.sandbox.plain import PlainError, decode, encode
 
 MODULE = "solution"
-_ATTRIBUTES = {"getattr": getattr, "setattr": setattr}
-"""Operations of tests on objects that stay here."""
+_ATTRIBUTES = {"getattr": getattr, "setattr": setattr}  # operations of tests on objects that stay here
 
 
 def main(source: str) -> None:

@@ -15,8 +15,7 @@ from typing import Any
 from groupwise.sandbox.plain import PlainError, decode, encode
 
 MAX_REPLY = 1 << 20
-_INPUT, _OUTPUT = 3, 4
-"""Descriptors of the pipes, out of the way of tests that print or read."""
+_INPUT, _OUTPUT = 3, 4  # descriptors of the pipes, out of the way of tests that print or read
 
 
 class _Handle:

@@ -42,12 +42,10 @@ _PRELOADED = ("array", "bisect", "collections", "copy", "datetime", "decimal", "
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _NO_NEW_PRIVILEGES, _SET_SECCOMP, _FILTER_MODE = 38, 22, 2
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
-_WRITE, _READ = 0b0010, 0b1100
-"""Landlock rights on files and directories below a path."""
+_WRITE, _READ = 0b0010, 0b1100  # landlock rights on files and directories below a path
 _FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
 """Number of rights that each version of landlock knows; since version 5 the same."""
-OWN_PID = 0x7FFFFFFE
-"""Stands in a filter for the number of the process on which it is installed."""
+OWN_PID = 0x7FFFFFFE  # stands in a filter for the number of the process on which it is installed
 
 
 class Server:
@@ -100,7 +98,6 @@ class Server:
         return not ends or control not in ready
 
     def _follow(self, pid: int) -> tuple[int, bool]:
-        """Wait for the end of a run, and end what it started; leave if the parent is gone."""
         ended = os.pidfd_open(pid)
         is_wanted = self._wait(ended)
         os.close(ended)
@@ -159,7 +156,6 @@ def main(boot: dict[str, Any]) -> None:
 
 
 def _run(descriptors: list[int], run_filter: bytes) -> NoReturn:
-    """Become the program: its descriptors, files, limits and filter, then its source as `__main__`."""
     with open(descriptors[0], "rb") as file:
         request = json.load(file)
     for target, descriptor in enumerate(descriptors[1:]):
@@ -184,7 +180,6 @@ def _run(descriptors: list[int], run_filter: bytes) -> NoReturn:
 
 
 def _execute(source: str, namespace: dict[str, Any]) -> int:
-    """Run a source; return the exit status that the interpreter would give."""
     try:
         exec(compile(source, "program.py", "exec"), namespace)
     except SystemExit as end:

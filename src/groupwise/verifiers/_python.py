@@ -21,8 +21,7 @@ from groupwise.types import Outcome, StepReward, Verdict
 
 MAX_PARTS = 32
 ALLOWED = "; a finite number, a dict of them by name, a Verdict, or None for no verdict is allowed"
-ADDED_LATER = ("cap", "kl")
-"""Names of parts that training adds itself."""
+ADDED_LATER = ("cap", "kl")  # names of parts that training adds itself
 
 
 def judge(request: dict[str, Any]) -> dict[str, Any]:
@@ -53,7 +52,6 @@ def _function(place: Place) -> Callable[..., Any]:
 
 
 def _signature(function: Callable[..., Any]) -> dict[str, Any]:
-    """The arguments by name, whether each must be given, and whether others may be given."""
     parameters = inspect.signature(function).parameters.values()
     for parameter in parameters:
         if parameter.kind is parameter.POSITIONAL_ONLY and parameter.default is parameter.empty:

@@ -25,20 +25,14 @@ class Request(NamedTuple):
     """A completion to judge."""
 
     problem: Problem
-    text: str
-    """The prompt's prefill followed by the completion."""
+    text: str  # the prompt's prefill followed by the completion
     num_tokens: int | None = None
     """Length of the completion; None where its tokens were not counted (a text from a file)."""
-    max_tokens: int | None = None
-    """Most tokens it could have had."""
-    truncated: bool = False
-    """True when it ran into that limit."""
-    prefill: str = ""
-    """The beginning of `text` that the prompt had already written."""
-    num_calls: int = 0
-    """Calls of tools that were run."""
-    own: str | None = None
-    """`text` without what tools said that may not answer; None where that is all of it."""
+    max_tokens: int | None = None  # most tokens it could have had
+    truncated: bool = False  # true when it ran into that limit
+    prefill: str = ""  # the beginning of `text` that the prompt had already written
+    num_calls: int = 0  # calls of tools that were run
+    own: str | None = None  # `text` without what tools said that may not answer; None where that is all of it
 
     def readable(self, mode: Extraction) -> str:
         """Return the text in which the answer is looked for.
@@ -52,15 +46,12 @@ class Asks(Protocol):
     """The template of a task, which makes a prompt of a problem."""
 
     @property
-    def chat(self) -> bool:
-        """True when prompts are messages."""
+    def chat(self) -> bool: ...
 
     @property
-    def system(self) -> str:
-        """The system message."""
+    def system(self) -> str: ...
 
-    def render(self, problem: Problem) -> str:
-        """Return the prompt, or the user's message."""
+    def render(self, problem: Problem) -> str: ...
 
 
 class Part(KindSection):
@@ -127,7 +118,6 @@ class VerifierConfig(KindSection):
     @model_validator(mode="before")
     @classmethod
     def _pass_settings_on(cls, values: Any, info: ValidationInfo) -> Any:
-        """Give a second verifier the first's settings where it reads them and sets none."""
         if not isinstance(values, Mapping) or not isinstance(values.get("parts"), Mapping):
             return values
         # not `partial_credit`: only the opinion of a second verifier counts, and its part says what that earns
@@ -194,8 +184,7 @@ class Finding:
 
     outcome: Outcome
     evidence: str
-    answer: str | None = None
-    """The answer in canonical form; None when there is none."""
+    answer: str | None = None  # the answer in canonical form; None when there is none
 
 
 def verdict(finding: Finding, config: VerifierConfig, *, tags_right: bool) -> Verdict:
@@ -218,8 +207,7 @@ class Verifier(Closing, ABC):
     Config: ClassVar[type[VerifierConfig]] = VerifierConfig
     mathematical: ClassVar[bool] = False
     """True when it compares answers as numbers or expressions, so that another such verifier can be asked as well."""
-    one_right: ClassVar[bool] = False
-    """True when only the reference answer is right, however it is written."""
+    one_right: ClassVar[bool] = False  # true when only the reference answer is right, however it is written
     by_text_alone: ClassVar[bool] = False
     """True when it judges without asking a model or running a program, so that a few attacks cost nothing."""
     accepts_references: ClassVar[bool] = True
@@ -231,12 +219,10 @@ class Verifier(Closing, ABC):
 
     @property
     def verdict_s(self) -> float:
-        """Seconds within which it owes a verdict."""
         return self.config.timeout_s if isinstance(self.config, WorkersConfig) else 5.0
 
     @property
     def name(self) -> str:
-        """Its name in messages."""
         return "the verifier"
 
     @property
@@ -249,7 +235,6 @@ class Verifier(Closing, ABC):
         """Return one verdict per request, in the same order."""
 
     def verify(self, problem: Problem, completion: str) -> Verdict:
-        """Judge one completion (prefill included)."""
         return self.verify_many([Request(problem, completion)])[0]
 
     def check(self, problems: Sequence[Problem], template: Asks) -> None:
@@ -257,7 +242,6 @@ class Verifier(Closing, ABC):
         return  # most verifiers need only what their tasks give them
 
     def explain(self, problem: Problem, text: str, verdict: Verdict) -> list[str]:
-        """Explain a verdict on a text, one sentence per step."""
         return [verdict.evidence]
 
     def start(self) -> None:

@@ -93,7 +93,6 @@ class ComposedVerifier(WrappedVerifier):
     def _ask(
         self, requests: Sequence[Request], verdicts: Sequence[Verdict], outcomes: Sequence[Outcome], *, decide: bool
     ) -> list[Verdict]:
-        """Ask the second verifiers that decide with the first, or those that add a part. Closed gates cost nothing."""
         results = list(verdicts)
         parts = {name: part for name, part in self.config.parts.items() if isinstance(part, VerifierPart)}
         for name, part in parts.items():
@@ -110,7 +109,6 @@ class ComposedVerifier(WrappedVerifier):
         return results
 
     def _refuse_collision(self, verdict: Verdict) -> Verdict:
-        """Fail where a user's verifier earns a part that the recipe has too: neither may replace the other."""
         names = [name for name, value in verdict.parts.items() if value and name in self.config.parts]
         if not names:
             return verdict
@@ -119,7 +117,6 @@ class ComposedVerifier(WrappedVerifier):
     def _hear(
         self, name: str, part: VerifierPart, verdict: Verdict, outcome: Outcome, opinion: Verdict | None
     ) -> Verdict:
-        """Return the verdict after a second verifier's opinion; without one its part earns nothing."""
         if not verdict.outcome.judged:
             return verdict
         if opinion is None:
@@ -172,7 +169,6 @@ class ComposedVerifier(WrappedVerifier):
                 return verdict.measures[self._format] == 1
 
     def _cap(self, verdict: Verdict) -> Verdict:
-        """Take from a completion without a correct answer what it earned above `cap_wrong`, as a separate part."""
         cap = self.config.cap_wrong
         if cap is None or not verdict.outcome.judged:
             return verdict

@@ -20,8 +20,7 @@ _SEPARATOR = re.compile(
 )
 _NAME = re.compile(r"(?:[A-Za-z]|\\[a-z]{2,7})(?:_\{?[0-9A-Za-z]\}?)?(?:\([a-z0-9]\))?\s*=\s*")
 _BLANK = re.compile(r"(?:\\(?:phantom|hspace)\s*\{[^{}]*\}|\\(?:[,;:! ]|q?quad|square|ldots)|[\s?_~.$])*")
-_MAX_GAP = 60
-"""Characters between two boxes of one list."""
+_MAX_GAP = 60  # characters between two boxes of one list
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +28,8 @@ class Extracted:
     """The answer as written, or why there is none."""
 
     answer: str | None
-    reason: str
-    """The reason for having no answer; empty when there is one."""
-    tags_right: bool
-    """One `<think>`, one `</think>`, in order, then an answer."""
+    reason: str  # the reason for having no answer; empty when there is one
+    tags_right: bool  # one `<think>`, one `</think>`, in order, then an answer
 
 
 def extract(text: str, mode: Extraction) -> Extracted:

@@ -26,8 +26,7 @@ from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers.base import ExtractingConfig, Finding, Request, Verifier, verdict
 from groupwise.verifiers.extraction import explained, extract
 
-MAX_LENGTH = 10_000
-"""Most characters of an answer that are read."""
+MAX_LENGTH = 10_000  # most characters of an answer that are read
 
 ContentT = TypeVar("ContentT")
 
@@ -122,8 +121,7 @@ _CLAIM = re.compile(
     r"(?:\(?[0-9]{1,2}[).:] ?)?(?P<name>[^:=]{1,60}?) ?(?: is(?: an?)?|:|=) ?(?P<role>knight|knave)", re.IGNORECASE
 )
 _MOVE = re.compile(r"[0-9]{1,3}(?: ?: ?[0-9]{1,3})?")
-Roles = dict[str, str]
-"""Role by name, both in lower case."""
+Roles = dict[str, str]  # role by name, both in lower case
 
 
 class KnightsKnavesVerifier(ReferenceVerifier[Roles]):

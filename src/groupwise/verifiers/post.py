@@ -16,8 +16,7 @@ from http.client import HTTPConnection, HTTPResponse, HTTPSConnection, Incomplet
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
-MAX_BYTES = 4 << 20
-"""Most bytes of a response, headers included."""
+MAX_BYTES = 4 << 20  # most bytes of a response, headers included
 _PIECE = 1 << 16
 
 

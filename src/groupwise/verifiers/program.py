@@ -16,8 +16,7 @@ from groupwise.verifiers.base import Finding, Request, Verifier, VerifierConfig,
 from groupwise.verifiers.extraction import extract_program
 from groupwise.verifiers.table import VERIFIERS
 
-MAX_PRINTED = 500
-"""Most characters that are an answer."""
+MAX_PRINTED = 500  # most characters that are an answer
 
 
 def _by_number() -> VerifierConfig:
@@ -89,7 +88,6 @@ class ProgramVerifier(Verifier):
 
 
 def _finding(end: RunResult) -> Finding:
-    """Return what a program printed as an answer that is not judged yet (NONE), or a finding without one."""
     if end.status is Status.FAILED:
         return Finding(Outcome.CRASHED, f"the sandbox failed: {end.evidence}")
     if end.status is not Status.EXITED or end.exit_code:

@@ -31,8 +31,7 @@ OWN = ("completion", "reference", "question", "prompt", "id", "difficulty", "lan
 """Arguments that every problem has."""
 
 
-MEMORY_BYTES = 16 << 30
-"""Address space of one worker process; the function may import large libraries."""
+MEMORY_BYTES = 16 << 30  # address space of one worker process; the function may import large libraries
 
 
 class PythonConfig(WorkersConfig):
@@ -157,7 +156,6 @@ class PythonVerifier(Verifier):
         return [*system, {"role": "user", "content": prompt}]
 
     def _fields(self, request: Request) -> dict[str, Any]:
-        """Return all arguments that can be given for a completion."""
         problem = request.problem
         prompt = self._template.render(problem) if self._template else problem.question
         values = (request.text, problem.reference, problem.question, prompt, problem.id, problem.difficulty,

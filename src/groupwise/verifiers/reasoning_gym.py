@@ -11,8 +11,7 @@ from groupwise.types import Outcome, Verdict
 from groupwise.verifiers.extraction import extract
 from groupwise.verifiers.python import PythonConfig, PythonVerifier
 
-MOST = 1_000_000
-"""Problems that a generator is asked for; it makes each one on demand."""
+MOST = 1_000_000  # problems that a generator is asked for; it makes each one on demand
 
 
 class ReasoningGymConfig(PythonConfig):

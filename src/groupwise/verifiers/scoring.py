@@ -12,8 +12,7 @@ from groupwise.sandbox.base import Closing
 from groupwise.types import Completion, FinishReason, Group, Outcome, ScoredGroup, ToolCall, Verdict
 from groupwise.verifiers.base import Request, Verifier
 
-SPOT_CHECKS = 4
-"""Completions of a step that are verified twice."""
+SPOT_CHECKS = 4  # completions of a step that are verified twice
 
 
 def score(groups: Sequence[Group], verifier: Verifier, max_tokens: int | None = None) -> list[ScoredGroup]:
@@ -192,7 +191,6 @@ class OverlappedScoring(Closing):
             self._error = error
 
     def _next(self) -> list[Group | None]:
-        """Wait for a group; return all that have arrived."""
         batch = [self._arrived.get()]
         while batch[-1] is not None and not self._arrived.empty():
             batch.append(self._arrived.get())

@@ -22,8 +22,7 @@ NUMBER = r"[0-9]{1,12}(?:\.[0-9]{1,12})?"
 _TERM = rf"\(?\s*{NUMBER}\s*\)?"
 _SIDE = rf"{_TERM}(?:\s*[-+−×*·/÷]\s*{_TERM}){{0,20}}"
 EQUATION = re.compile(rf"(?<![0-9.=]){_SIDE}(?:\s*=\s*{_SIDE})+")
-MAX_STEPS = 200
-"""Boundaries that are looked for; what follows the last of them is one step."""
+MAX_STEPS = 200  # boundaries that are looked for; what follows the last of them is one step
 BOUNDARIES = {
     "equation": EQUATION,
     "sentence": re.compile(r"[.!?]\s|[。！？]"),
@@ -33,8 +32,7 @@ BOUNDARIES = {
 needs (`process_gae`); where an equation ends shows only in what follows it."""
 DECIDED = ("sentence", "newline")
 """Settings whose ends what follows never moves; of a regular expression `inner_ends` takes the first that it sees."""
-ANSWER = "</think>"
-"""The step in which the answer begins is the last one; only equations are steps behind it as well."""
+ANSWER = "</think>"  # the step in which the answer begins is the last one; only equations are steps behind it as well
 
 
 def check_step(step: str) -> str:

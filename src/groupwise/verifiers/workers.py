@@ -25,10 +25,8 @@ from groupwise.errors import SandboxError, VerifierError
 from groupwise.sandbox.fork_server import ForkServer, last_words
 from groupwise.verifiers._worker import HEADER, encode
 
-START_S = 120.0
-"""Seconds the server may take to import its libraries, which is not part of a request's deadline."""
-MEMORY_BYTES = 2 << 30
-"""Address space of one worker."""
+START_S = 120.0  # seconds the server may take to import its libraries, which is not part of a request's deadline
+MEMORY_BYTES = 2 << 30  # address space of one worker
 
 
 class DiedError(Exception):
@@ -131,7 +129,6 @@ class WorkerPool:
             self._idle.put(None)
 
     def start(self) -> None:
-        """Have a worker ready before the first request; a failure is left to that request to report."""
         worker = self._take()
         try:
             worker = worker or self._new_worker()
@@ -141,7 +138,6 @@ class WorkerPool:
             self._idle.put(worker)
 
     def map(self, requests: Sequence[Any], timeout_s: float) -> list[Reply]:
-        """Return one reply per request, in the same order; wait for all of them."""
         if self._num_workers == 1 or len(requests) < 2:
             return [self.call(request, timeout_s) for request in requests]
         with ThreadPoolExecutor(self._num_workers) as threads:
@@ -184,7 +180,6 @@ class WorkerPool:
                 self._server = None
 
     def _take(self) -> Worker | None:
-        """Return an idle worker, or None in place of one that is yet to be forked."""
         worker = self._idle.get()
         if self._is_closed:
             self._idle.put(worker)
@@ -192,7 +187,6 @@ class WorkerPool:
         return worker
 
     def _new_worker(self) -> Worker:
-        """Start a worker, and wait until it has answered the first request of every worker."""
         worker = self._fork()
         if self._prepare is None:
             return worker
@@ -209,7 +203,6 @@ class WorkerPool:
         return worker
 
     def _fork(self) -> Worker:
-        """Fork a worker from the server, which is started if it is not running and replaced if it has died."""
         with self._lock:
             if self._server is not None:
                 try:
@@ -226,7 +219,6 @@ class WorkerPool:
 
 
 def _discard(worker: Worker | None) -> Worker | None:
-    """Kill a worker; what takes its place in the pool is None, a worker yet to be forked."""
     if worker is not None:
         worker.kill()
     return None

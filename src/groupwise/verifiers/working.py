@@ -18,23 +18,17 @@ from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers.steps import NUMBER, boundaries, is_true, step_ends, value
 
 _NUMBERS = re.compile(NUMBER)
-PLANNED = ("steps",)
-"""Keys that a problem's data must have: its plan."""
+PLANNED = ("steps",)  # keys that a problem's data must have: its plan
 
 
 class StepKind(StrEnum):
     """Judgement of a step."""
 
-    SOUND = "sound"
-    """True, of known numbers, and used by a later step or the answer."""
-    IDLE = "idle"
-    """Nothing follows from it: true but unused, a repeat, or without an equation."""
-    WRONG = "wrong"
-    """A false equation, an operation that is not in the plan, or a wrong answer after sound steps."""
-    INHERITS = "inherits"
-    """Reads a number that a mistake before it made."""
-    UNKNOWN_OPERAND = "unknown_operand"
-    """Reads a number that comes from nowhere."""
+    SOUND = "sound"  # true, of known numbers, and used by a later step or the answer
+    IDLE = "idle"  # nothing follows from it: true but unused, a repeat, or without an equation
+    WRONG = "wrong"  # a false equation, an operation that is not in the plan, or a wrong answer after sound steps
+    INHERITS = "inherits"  # reads a number that a mistake before it made
+    UNKNOWN_OPERAND = "unknown_operand"  # reads a number that comes from nowhere
 
     @property
     def correct(self) -> bool:
@@ -75,10 +69,8 @@ class _Equation(NamedTuple):
 @dataclass(slots=True)
 class _Knowledge:
     known: set[Fraction]
-    in_parts: bool
-    """True when a number's parts may be read too; not where every number is to be used once."""
-    spoilt: set[Fraction] = field(default_factory=set)
-    """Results of mistakes."""
+    in_parts: bool  # true when a number's parts may be read too; not where every number is to be used once
+    spoilt: set[Fraction] = field(default_factory=set)  # results of mistakes
 
     def knows(self, numbers: frozenset[Fraction]) -> bool:
         return all(number in self.known or number in self.parts for number in numbers)
@@ -143,7 +135,6 @@ def _givens(problem: Problem) -> set[Fraction]:
 
 
 def _read(text: str, knowledge: _Knowledge) -> Iterator[_Equation]:
-    """The equations, in order, each with what it is apart from whether it is used."""
     for match in boundaries(text, "equation"):
         sides = [frozenset(map(Fraction, _NUMBERS.findall(side))) for side in match[0].split("=")]
         start, kind = _start(sides, knowledge)
@@ -162,7 +153,6 @@ def _read(text: str, knowledge: _Knowledge) -> Iterator[_Equation]:
 
 
 def _start(sides: Sequence[frozenset[Fraction]], knowledge: _Knowledge) -> tuple[frozenset[Fraction], StepKind]:
-    """The side that an equation starts from, and whether its numbers may be read."""
     for side in sides:
         if knowledge.knows(side):
             return side, StepKind.SOUND
@@ -223,7 +213,6 @@ def _without_plan(
 
 
 def _with_answer(judged: list[StepJudgement], right: bool, ends_in_equation: bool) -> list[StepJudgement]:
-    """The last step carries the answer."""
     if not judged or (right and not judged[-1].kind.correct):
         return judged
     end, clean = judged[-1].end, all(step.kind.correct for step in judged)

@@ -54,7 +54,6 @@ class JudgeVerifier(Verifier):
         ]
 
     def _prompt(self, request: Request) -> str | Finding:
-        """Return the prompt, or the finding that needs no judge."""
         judge, problem = self.config.judge, request.problem
         if "{reference}" in judge.prompt and not problem.reference.strip():
             return Finding(Outcome.CRASHED, f"problem {problem.id} has no reference answer for the judge")
@@ -84,8 +83,7 @@ def _answer(text: str) -> str:
 class Ruling(NamedTuple):
     """Meaning of an opinion."""
 
-    share: float | None
-    """1 for CORRECT, 0 for WRONG, a tenth of the score; None when the judge could not judge."""
+    share: float | None  # 1 for CORRECT, 0 for WRONG, a tenth of the score; None when the judge could not judge
     evidence: str
 
 

@@ -25,8 +25,7 @@ from groupwise.types import Outcome
 from groupwise.verifiers.judge.config import JudgeConfig
 from groupwise.verifiers.post import MAX_BYTES, OversizedError, Response, post
 
-FIRST_BACKOFF_S = 1.0
-"""Seconds before the second attempt."""
+FIRST_BACKOFF_S = 1.0  # seconds before the second attempt
 
 
 class Opinion(NamedTuple):
@@ -42,8 +41,7 @@ class Failure:
 
     outcome: Outcome
     evidence: str
-    again_after_s: float | None = None
-    """Seconds to wait before trying again may help; None: it would not help."""
+    again_after_s: float | None = None  # seconds to wait before trying again may help; None: it would not help
 
 
 class Endpoint:
@@ -195,7 +193,6 @@ class Cache:
         self._directory = Path(directory).expanduser() if directory else None
 
     def get(self, digest: str) -> Opinion | None:
-        """Return the opinion on that request; None when there is none, or when its file is damaged."""
         try:
             return _read(digest, self._path(digest).read_bytes()) if self._directory else None
         except FileNotFoundError:
@@ -256,7 +253,6 @@ class Budget:
         self._lock = threading.Lock()
 
     def take_request(self) -> None:
-        """Count one request (VerifierError: a budget is spent; names it)."""
         with self._lock:
             for name, limit in self._limits.items():
                 if self._spent[name] >= limit:

@@ -27,8 +27,7 @@ _REAL_SET = re.compile(
 _SET_LIKE = re.compile(
     r"(?:.{1,20}(?:\\in(?![a-z])|=) ?)?[(\[].*[)\]]|.*\\\}|.*\\(?:cup|infty)(?![a-zA-Z]).*", re.DOTALL
 )
-_NEAR = 50
-"""A number and its approximation may differ by one part in this many."""
+_NEAR = 50  # a number and its approximation may differ by one part in this many
 
 
 def equivalent(
@@ -117,7 +116,6 @@ def _unions(reference: Node, answer: Node, same_leaf: Leaf) -> bool | None:
 
 
 def _parts(node: Node) -> Iterator[Node]:
-    """The sets of a union, and the elements of finite ones."""
     if node.kind in ("union", "list"):
         for item in node.items:
             yield from _parts(item)

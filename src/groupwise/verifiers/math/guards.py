@@ -14,13 +14,10 @@ from groupwise.verifiers.math.normalise import texts
 MAX_LENGTH = 10_000
 MAX_NESTING = 50
 MAX_LINKS = 20
-MAX_SIZE = 20_000.0
-"""Decimal digits that the parts of an answer may have together when computed."""
+MAX_SIZE = 20_000.0  # decimal digits that the parts of an answer may have together when computed
 
-MAX_TOKENS = 250
-"""Tokens of an answer that goes to a parser: where a reference is longer, twice as many as it has."""
-MAX_BARS = 10
-"""Bars of absolute values, whose pairing takes a parser exponential time."""
+MAX_TOKENS = 250  # tokens of an answer that goes to a parser: where a reference is longer, twice as many as it has
+MAX_BARS = 10  # bars of absolute values, whose pairing takes a parser exponential time
 
 _LINKS = re.compile(r"=|<|>|\\(?:leq?|geq?|approx|equiv|neq?)(?![a-zA-Z])")
 _OPEN, _CLOSE = frozenset(["{", "[", "(", r"\{"]), frozenset(["}", "]", ")", r"\}"])
@@ -98,8 +95,7 @@ class _Size(NamedTuple):
     """Upper bounds."""
 
     digits: float
-    value: float
-    """log10 of the absolute value."""
+    value: float  # log10 of the absolute value
 
 
 class _Sizes:
@@ -110,7 +106,6 @@ class _Sizes:
         self._position = self._depth = 0
 
     def group(self) -> _Size:
-        """Read up to the bracket that closes this group, or the end."""
         digits, terms = 0.0, [0.0]
         while (token := self._take()) and token not in _CLOSE:
             if token in _BETWEEN_TERMS:
@@ -121,7 +116,6 @@ class _Sizes:
         return _Size(digits, max(terms) + math.log10(len(terms)))
 
     def _item(self, token: str) -> _Size:
-        """Read what a token begins: a number, letter, command or group, with its powers and factorials."""
         self._depth += 1
         if self._depth > _MAX_DEPTH:
             raise OverflowError

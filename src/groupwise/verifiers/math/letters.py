@@ -12,10 +12,8 @@ from functools import lru_cache
 from itertools import permutations
 from typing import NamedTuple
 
-MAX_RENAMED = 2
-"""Letters renamed at once."""
-_LONGEST = 160
-"""Characters at the end of an answer that may declare letters."""
+MAX_RENAMED = 2  # letters renamed at once
+_LONGEST = 160  # characters at the end of an answer that may declare letters
 
 _TOKEN = re.compile(r"\\text ?\{[^{}]*\}|\\mathbb ?\{[^{}]*\}|\\[a-zA-Z]+|_(?:[A-Za-z0-9]|\{[^{}]*\})|[a-zA-Z]")
 _GREEK = frozenset(
@@ -45,10 +43,8 @@ _BOUND = re.compile(rf"{_VARIABLE} ?(?:\( ?(?P<argument>{_VARIABLE}) ?\)|_ ?\{{?
 class Declared(NamedTuple):
     """An answer and what it declares."""
 
-    core: str
-    """The answer without its declarations."""
-    domains: dict[str, str]
-    """The set of each declared letter: `R`, `Z`, another one as it is written, or empty."""
+    core: str  # the answer without its declarations
+    domains: dict[str, str]  # the set of each declared letter: `R`, `Z`, another one as it is written, or empty
 
 
 def letters_of(text: str, subscripts: bool = False) -> set[str]:
@@ -82,7 +78,6 @@ def declared(text: str) -> Declared:
 
 
 def _last_declaration(text: str) -> tuple[str, list[str], str] | None:
-    """The answer before it, its letters and their domain."""
     start = max(0, len(text) - _LONGEST)
     tail = re.sub(r"\\text ?\{([^{}]*)\}", lambda match: match[1].rjust(len(match[0]), "\0"), text[start:])
     for separator in re.finditer(r"[,;]|\(|\0+|\\forall(?![a-z])| (?:where|for|with) ", tail):
@@ -115,7 +110,6 @@ def renamed(reference: Declared, answer: Declared) -> Iterator[str]:
 
 
 def _own_letters(text: Declared, counterpart: Declared) -> list[str]:
-    """Letters in the values of one answer that the other does not use."""
     # without the names that it gives: of `(k, \ell) = (2t, 3t)` the right side, of `f(x) = 2x` all
     _, equals, value = text.core.partition("=")
     values = value if equals and not _BOUND.match(text.core) and letters_of(value) else text.core

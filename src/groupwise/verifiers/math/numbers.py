@@ -17,10 +17,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
-MAX_CHARS = 1000
-"""Longer numbers are left to the slow path: conversion to an integer takes quadratic time."""
-DECIMALS = 6
-"""Places from which on a decimal may stand for a number that has no finite decimal form."""
+MAX_CHARS = 1000  # longer numbers are left to the slow path: conversion to an integer takes quadratic time
+DECIMALS = 6  # places from which on a decimal may stand for a number that has no finite decimal form
 
 _DECIMAL = r"(?:[1-9][0-9]{0,2}(?:,[0-9]{3})+|[1-9][0-9]{0,2}(?: [0-9]{3})+|[0-9]+)(?:\.[0-9]*)?|\.[0-9]+"
 _PLAIN = r"-?(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)"
@@ -41,18 +39,15 @@ _GROUPS = re.compile(r"[+-]?[1-9][0-9]{0,2}(?:,[0-9]{3})+")
 class Number:
     """A plain number as written."""
 
-    value: Fraction
-    """The number before its percent sign is applied."""
+    value: Fraction  # the number before its percent sign is applied
     percent: bool = False
-    places: int | None = None
-    """Decimal places when written as a decimal, else None."""
+    places: int | None = None  # decimal places when written as a decimal, else None
 
     @property
     def exact(self) -> Fraction:
         return self.value / 100 if self.percent else self.value
 
     def canonical(self) -> str:
-        """Return `7`, `-1/2` or `50%`: equal strings for equal spellings."""
         return f"{self.value}%" if self.percent else str(self.value)
 
 

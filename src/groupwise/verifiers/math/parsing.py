@@ -119,7 +119,6 @@ class _Converter(_Latex2Sympy):  # type: ignore[misc]
 
 
 def _argument_end(latex: str, start: int) -> int | None:
-    """Find the multiplication sign that ends the argument at `start`; None if something else ends it."""
     depth, bar = 0, latex.find("|", start + 1) if latex[start : start + 1] == "|" else -1
     for mark in _ARGUMENT.finditer(latex, max(start, bar + 1)):
         depth += (mark["open"] is not None) - (mark["close"] is not None)

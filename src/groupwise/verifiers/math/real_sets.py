@@ -59,8 +59,7 @@ _NAMED_SETS = {
     "no real solution": S.EmptySet,
 }
 
-Named = tuple[str | None, Any]
-"""The unknown that the set describes (None: no unknown), and the set."""
+Named = tuple[str | None, Any]  # the unknown that the set describes (None: no unknown), and the set
 
 
 class _NoSetError(Exception):
@@ -84,7 +83,6 @@ def is_real_set(text: str) -> bool:
 
 
 def _read_set(text: str) -> Named:
-    """A set in any notation: intervals, differences, set builders, relations joined by `and` and `or`."""
     text = text.strip(" .")
     while text[:1] + text[-1:] == "()" and wraps(text) and not spans_of(_COMMA, text[1:-1]):
         text = text[1:-1].strip()
@@ -132,7 +130,6 @@ def _meet(left: Any, right: Any) -> bool:
 
 
 def _values(text: str) -> list[Any] | None:
-    """The numbers of a list; None if there is anything else."""
     node = read(text)
     items = node.items if node.kind == "list" else (node,)
     try:
@@ -213,7 +210,6 @@ def _read_relation(text: str) -> Named:
 
 
 def _solution_set(kind: Any, values: list[Any]) -> Any:
-    """The numbers in a relation to a bound, or equal or unequal to some."""
     if kind in (Eq, Ne):
         points = FiniteSet(*values)
         return points if kind is Eq else Complement(S.Reals, points, evaluate=False)
@@ -222,7 +218,6 @@ def _solution_set(kind: Any, values: list[Any]) -> Any:
 
 
 def _constant(text: str) -> Any:
-    """A real number or an infinity."""
     text = text.strip()
     if text in (r"\infty", r"+\infty", r"+ \infty"):
         return oo

@@ -98,7 +98,6 @@ def _fraction(text: str) -> Fraction | None:
 
 
 def _split(text: str) -> list[str]:
-    """The elements of a list, or of one pair of brackets around it."""
     match = re.fullmatch(r"[(\[](.*)[)\]]", text)
     content = match[1] if match and _top_commas(match[1]) else text
     edges = [-1, *_top_commas(content), len(content)]
@@ -265,7 +264,6 @@ class _Reader:
         return mpmath.root(radicand, int(degree))
 
     def _argument(self) -> Any:
-        """Read a group, or a single token."""
         token = self._peek()
         if token[:1].isdigit() and len(token) > 1 and token.isdigit():
             raise _UnknownError  # `x^12` and `\frac1234` mean different things to different readers

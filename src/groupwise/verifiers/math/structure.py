@@ -228,7 +228,6 @@ def _describes(text: str) -> bool:
 
 
 def _read_rows(text: str) -> Node | None:
-    r"""The lines of `\begin{cases}` and the like, where each is an equation or a value."""
     match = _ROWS.fullmatch(text)
     if match is None:
         return None

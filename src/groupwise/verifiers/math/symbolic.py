@@ -194,7 +194,6 @@ def _is_solution(gold: Eq, value: Any, digits: float) -> bool:
 
 
 def _solved_form(equation: Eq) -> tuple[Any, Any] | None:
-    """The letter that an equation is solved for, and what it equals."""
     for name, term in ((equation.lhs, equation.rhs), (equation.rhs, equation.lhs)):
         if name.is_Symbol and _is_expression(term) and name not in term.free_symbols:
             return name, term
@@ -202,7 +201,6 @@ def _solved_form(equation: Eq) -> tuple[Any, Any] | None:
 
 
 def _standard_form(relation: Relational) -> tuple[Any, Any]:
-    """A relation as `=`, `!=`, `<` or `<=` of an expression and zero."""
     difference = relation.lhs - relation.rhs
     opposite = {Gt: Lt, Ge: Le}.get(type(relation))
     return (opposite, -difference) if opposite else (type(relation), difference)
@@ -226,8 +224,7 @@ def _reply(outcome: str, evidence: str) -> dict[str, str]:
     return {"outcome": outcome, "evidence": evidence[:600]}
 
 
-_MOST_RESIDUES = 100
-"""Residues that a side may have."""
+_MOST_RESIDUES = 100  # residues that a side may have
 _FAMILY_DIGITS = 40
 _FAMILY_TOLERANCE = 1e-30
 
@@ -246,7 +243,6 @@ def same_families(reference: str, answer: str) -> bool | None:
 
 
 def _families(text: Declared) -> tuple[set[str], list[Family]] | None:
-    """The names and the families of an answer; None if there is anything else in it."""
     node = read(text.core)
     items = node.items if node.kind == "list" else (node,)
     families = [_family(item, text) for item in items]

@@ -44,8 +44,7 @@ from sympy.core.function import AppliedUndef
 
 Point = Mapping[Symbol, Fraction]
 
-_SURE = 30
-"""Digits beyond those in which a difference can hide."""
+_SURE = 30  # digits beyond those in which a difference can hide
 _SPARE = 20
 _MOST_DIGITS, _MOST_GAMMA_DIGITS = 1000, 60
 """Digits carried at most; fewer where a gamma function has to be computed, which takes seconds for a thousand."""
@@ -55,8 +54,7 @@ _ENOUGH = 6
 _LEAST = 3
 _ARITHMETIC = (Add, Mul, Pow, factorial, binomial)
 _WHOLE = (floor, ceiling, factorial, binomial, Mod)
-_INDEX = re.compile(r"[d-npqst](?:_.*)?")
-"""Letters that stand for whole numbers when a formula suggests it."""
+_INDEX = re.compile(r"[d-npqst](?:_.*)?")  # letters that stand for whole numbers when a formula suggests it
 
 
 class LeftDomainError(Exception):
@@ -124,7 +122,6 @@ def _prepare(expression: Expr) -> Expr:
 
 
 def _values(gold: Expr, value: Expr, digits: int) -> Iterator[tuple[Any, Any]]:
-    """Both values at up to `_ENOUGH` points where both have one."""
     symbols = sorted(gold.free_symbols | value.free_symbols, key=lambda symbol: str(symbol.name))
     is_whole = _is_of_whole_numbers(gold) or _is_of_whole_numbers(value)
     is_whole = is_whole and all(_INDEX.fullmatch(symbol.name) for symbol in symbols)

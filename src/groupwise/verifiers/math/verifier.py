@@ -36,8 +36,7 @@ class Pair(NamedTuple):
 class Step(NamedTuple):
     """Judgement of an answer in this process."""
 
-    path: str
-    """The part that decided, in words; without a finding, the part that still has to."""
+    path: str  # the part that decided, in words; without a finding, the part that still has to
     pair: Pair
     finding: Finding | None
 

@@ -11,10 +11,8 @@ from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers.base import ExtractingConfig, Finding, Request, Verifier, verdict
 from groupwise.verifiers.extraction import extract
 
-MAX_LENGTH = 20_000
-"""Most characters of a proof that are read."""
-SEARCHED = "/usr/local/bin:/usr/bin"
-"""Directories in which the sandbox finds the programs of proof assistants."""
+MAX_LENGTH = 20_000  # most characters of a proof that are read
+SEARCHED = "/usr/local/bin:/usr/bin"  # directories in which the sandbox finds the programs of proof assistants
 PATIENCE = 8
 """A check may take this many times its limit by the clock, because the machine may be busy; then it is a timeout."""
 
@@ -48,8 +46,7 @@ class ProofVerifier(Verifier):
     config: ExtractingConfig
 
     @abstractmethod
-    def find_many(self, proofs: Sequence[tuple[Problem, str]]) -> list[Finding]:
-        """Return one finding per problem and proof, in the same order."""
+    def find_many(self, proofs: Sequence[tuple[Problem, str]]) -> list[Finding]: ...
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
         answers = [extract(request.text, self.config.extraction) for request in requests]

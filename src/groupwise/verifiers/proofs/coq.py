@@ -115,7 +115,6 @@ class CoqVerifier(ProofVerifier):
         return Finding(Outcome.WRONG, _complaint(result), job.script.strip())
 
     def _statement_fault(self, job: _Job) -> str:
-        """Return why the statement does not compile; empty if it does, which is checked once."""
         key = job.header, job.statement
         if key not in self._good_statements:
             source = {"Stated.v": _STATED.format(header=job.header, statement=job.statement)}
@@ -175,7 +174,6 @@ def _succeeded(result: RunResult) -> bool:
 
 
 def _complaint(result: RunResult) -> str:
-    """Return the complaint of Coq, or else of the sandbox."""
     _, _, error = result.stderr.partition(b"Error:")
     return f"Coq: {_one_line(error)}" if error else result.evidence or f"coqc ended with {result.exit_code}"
 

@@ -43,18 +43,15 @@ class Message(NamedTuple):
     text: str
 
 
-Reply = tuple[Message, ...] | Finding
-"""All that Lean said about a file, or the finding that needs none of it."""
+Reply = tuple[Message, ...] | Finding  # all that Lean said about a file, or the finding that needs none of it
 
 
 class LeanBackend(Protocol):
     """Compiles files with Lean."""
 
-    def compile_many(self, sources: Sequence[str]) -> list[Reply]:
-        """Return one reply per file, in the same order."""
+    def compile_many(self, sources: Sequence[str]) -> list[Reply]: ...
 
-    def close(self) -> None:
-        """End what was started; it may be used again."""
+    def close(self) -> None: ...
 
 
 def read_message(fields: Mapping[str, Any]) -> Message:
@@ -77,7 +74,6 @@ class LeanProgram:
         self._config, self._confinement, self._sandbox = config, confinement, sandbox
 
     def compile_many(self, sources: Sequence[str]) -> list[Reply]:
-        """One reply per file, in the same order (SandboxError: no sandbox is available here)."""
         self._sandbox = self._sandbox or open_sandbox(self._confinement)
         return list(map(_read_run, self._sandbox.run_many([self._program(source) for source in sources])))
 
@@ -232,7 +228,6 @@ class LeanVerifier(ProofVerifier):
 
 
 def _file(problem: Problem, proof: str) -> tuple[str, str] | Finding:
-    """The file to compile and the theorem's name, or the finding that needs no Lean."""
     statement, header = problem.data.get("statement"), problem.data.get("header", "")
     match = _NAME.search(statement) if isinstance(statement, str) else None
     if match is None or not isinstance(statement, str) or not isinstance(header, str):

@@ -15,8 +15,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
 
-MAX_SYMBOLS = 120
-"""Symbols of one formula or term, which bounds its depth too."""
+MAX_SYMBOLS = 120  # symbols of one formula or term, which bounds its depth too
 
 
 class Expression(NamedTuple):
@@ -53,7 +52,6 @@ class Grammar:
         return expression
 
     def write(self, expression: Expression) -> str:
-        """Return the expression's text; parts with an infix operator have parentheses."""
         head, parts = expression
         if head in self.infix:
             return f" {head} ".join(map(self._enclose, parts))
@@ -85,7 +83,6 @@ class _Parser:
         return token
 
     def expression(self, power: int) -> Expression:
-        """Read an expression whose infix operators bind at least as tightly as `power`."""
         left = self._operand()
         while (binding := self._grammar.infix.get(self.peek(), (-1, 0)))[0] >= power:
             left = Expression(self._take(), (left, self.expression(binding[1])))

@@ -56,12 +56,9 @@ def _has_content(text: str) -> bool:
     return any(character.isalnum() for character in text)
 
 
-MAX_PERIOD = 400
-"""Longest block, in units, whose repetition is seen as a loop."""
-LOOP_TIMES = 4
-"""Number of times that a block must occur at the end of the text to be a loop."""
-MIN_LOOP = 24
-"""Units that a loop must cover at least, so that `1000000` or a row of dashes is none."""
+MAX_PERIOD = 400  # longest block, in units, whose repetition is seen as a loop
+LOOP_TIMES = 4  # number of times that a block must occur at the end of the text to be a loop
+MIN_LOOP = 24  # units that a loop must cover at least, so that `1000000` or a row of dashes is none
 
 
 class RepetitionPart(StylePart):

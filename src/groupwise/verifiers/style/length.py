@@ -96,7 +96,6 @@ class CallsPart(StylePart):
         return 0.0 - max(0, request.num_calls - self.free)
 
     def most(self, max_calls: int) -> float:
-        """Return the price of the most expensive completion."""
         return self.weight * max(0, max_calls - self.free)
 
 

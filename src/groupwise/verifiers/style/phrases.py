@@ -87,7 +87,6 @@ class BehaviourConfig(Section):
     """Phrases to look for beside the embedded ones, or in their place."""
 
     def phrases(self) -> dict[str, dict[str, tuple[str, ...]]]:
-        """Return every phrase that is looked for, by behaviour and language."""
         additions: dict[str, Phrases] = {name: getattr(self.patterns, name) for name in PHRASES}
         return {name: self._join(PHRASES[name], additions[name]) for name in PHRASES}
 
