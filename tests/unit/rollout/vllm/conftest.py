@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from groupwise.models.checkpoint import save_checkpoint
+from groupwise.models.checkpoint import changed_a_little, save_checkpoint
 from groupwise.models.config import LoraConfig, ModelConfig
 from groupwise.models.policy import Policy, start_policy
 from groupwise.rollout.engine import Request, Sampled
@@ -27,6 +27,12 @@ REQUESTS = [Request((5, 6, 7), (11, 12, 13)), Request((8, 9), (21, 22))]
 def trained(tiny_policy: Callable[..., Policy]) -> Policy:
     """The trainer's policy; nobody changes it."""
     return tiny_policy(num_hidden_layers=1)
+
+
+@pytest.fixture(scope="session")
+def moved(trained: Policy) -> Policy:
+    """The trainer's policy after an update that everybody notices."""
+    return changed_a_little(trained, 0.1)
 
 
 @pytest.fixture(scope="session")

@@ -19,12 +19,20 @@ from safetensors.torch import load_file
 
 from groupwise.models.packed import Sequences, pack
 from groupwise.models.policy import Policy
-from groupwise.rollout.engine import Request
+from groupwise.rollout.engine import Request, Sampled
 from groupwise.rollout.in_process import generate
 from groupwise.rollout.sampling import SamplingConfig
 
+Make = Callable[..., Any]
+Groups = dict[int, list[Sampled]]
+MANY = [Request((5, 6, 7 + i), tuple(range(10 * i, 10 * i + 4))) for i in range(6)]
+
 RESTART_S = 0.5
 """How long a killed server stays away. A real one needs longer: it is not back between two requests of one client."""
+
+
+def tokens(groups: Groups) -> dict[int, list[list[int]]]:
+    return {index: [sampled.token_ids.tolist() for sampled in group] for index, group in sorted(groups.items())}
 
 
 class RefusalError(Exception):

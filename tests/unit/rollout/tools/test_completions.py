@@ -1,157 +1,41 @@
-"""Tools in completions: what is put in, what that ends, and that it changes nothing else."""
+"""Tools in completions: their results, how completions end, and what stays unchanged."""
 
 import dataclasses
-import threading
-import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
-import torch
+from echo_tool import (
+    CALCULATOR,
+    HERE,
+    PROMPT,
+    Echo,
+    EchoConfig,
+    Plain,
+    config,
+    echo_config,
+    ids_of,
+    requests,
+    sample,
+    shown,
+)
 
-from groupwise.errors import ConfigError, SandboxError
+from groupwise.errors import ConfigError
 from groupwise.models.packed import Sequences, pack
 from groupwise.models.policy import Policy
-from groupwise.randomness import key
 from groupwise.ranks.group import RANKS
 from groupwise.rollout import in_process
 from groupwise.rollout.engine import Recorded, Request, Sampled
-from groupwise.rollout.in_process import InProcessEngine
-from groupwise.rollout.sampling import Drawn, SamplingConfig
+from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.scripted import ScriptedEngine
-from groupwise.rollout.tool_rounds import generate_with_tools
-from groupwise.rollout.tools import Call, Fault, Seen, Tool, ToolConfig, ToolResult, make_tools, put_in_spans
+from groupwise.rollout.tools import Fault, Seen, ToolConfig, ToolResult, make_tools, put_in_spans
 from groupwise.rollout.tools.calculator import Calculator, CalculatorConfig
 from groupwise.rollout.tools.python import PythonTool, PythonToolConfig
-from groupwise.sandbox.base import SandboxConfig
-from groupwise.sandbox.opening import open_sandbox
 from groupwise.types import CallOutcome, FinishReason
 
-PROMPT = (40, 41, 42, 43, 44)
-CALCULATOR = {"calculator": CalculatorConfig()}
-
-
-class EchoConfig(ToolConfig):
-    """Calls end with any of these characters, so that random policies call often."""
-
-    immediate: bool = True
-    wait_s: float = 0.0
-
-
-class Echo(Tool):
-    """Says how often it was called."""
-
-    Config = EchoConfig
-    opens = closes = "abcdefghijklmnopqrstuvwxyz"
-    config: EchoConfig
-    ran: ClassVar[list[str]] = []
-
-    @property
-    def immediate(self) -> bool:  # type: ignore[override]
-        return self.config.immediate
-
-    def look(self, text: str) -> Call | Fault | None:
-        return Call(text[-1], len(text) - 1, closing="]") if text[-1:] in self.closes and text else None
-
-    def run(self, call: str, earlier: Sequence[str] = ()) -> ToolResult:
-        time.sleep(self.config.wait_s)
-        self.ran.append(call)
-        return ToolResult(f"[{len(earlier)}", CallOutcome.DONE)
-
-
-HERE = f"{Path(__file__).resolve()}:Echo"
-
-
-@pytest.fixture(autouse=True)
-def echo(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A section of the echo's makes the echo of this very module."""
-    Echo.ran.clear()
-    monkeypatch.setattr(
-        "groupwise.rollout.tool_watch.make_tools",
-        lambda sections: {
-            name: Echo(section) if isinstance(section, EchoConfig) else make_tools({name: section})[name]
-            for name, section in sections.items()
-        },
-    )
-
-
-def config(tools: dict[str, ToolConfig], max_tokens: int = 40, **changes: Any) -> SamplingConfig:
-    return SamplingConfig(max_tokens=max_tokens).model_copy(update={"tools": tools, **changes})
-
-
-def echo_config(**changes: Any) -> dict[str, ToolConfig]:
-    return {"echo": EchoConfig(kind=HERE, max_calls=3, max_result_tokens=8, **changes)}
-
-
-def sample(policy: Policy, requests: Sequence[Request], sampling: SamplingConfig, engine: Any = None) -> list[Any]:
-    results: dict[int, list[Sampled]] = {}
-    engine = engine or InProcessEngine(None, policy)  # type: ignore[arg-type]
-
-    def finished(index: int, group: list[Sampled]) -> None:
-        assert index not in results  # told once, when the last of them has ended
-        results[index] = group
-
-    generate_with_tools(engine, policy, requests, sampling, finished)
-    return [results[i] for i in range(len(requests))]
-
-
-def requests(sizes: Sequence[int] = (4, 3, 5)) -> list[Request]:
-    return [Request((*PROMPT, 70 + r), tuple(key("tools", r, s) for s in range(n))) for r, n in enumerate(sizes)]
-
-
-@pytest.fixture
-def writes(monkeypatch: pytest.MonkeyPatch, tiny_policy: Callable[..., Policy]) -> Callable[..., Sampled]:
-    """writes(text, tools) -> the completion of a policy that draws these characters, whatever is put in between."""
-
-    def write(text: str, tools: dict[str, ToolConfig] = CALCULATOR, **changes: Any) -> Sampled:
-        policy = tiny_policy()
-        wanted = [*ids_of(policy, text), 1]
-        drawn = iter(wanted)
-        rows = {"sampled": 0}
-
-        def scripted(logits: torch.Tensor, uniforms: torch.Tensor, _config: SamplingConfig) -> Drawn:
-            token = next(drawn) if not rows["sampled"] else 5
-            zeros = torch.full((1,), -0.5)
-            return Drawn(torch.tensor([token]), zeros, -zeros)
-
-        real = in_process.ToolRows.force
-
-        def watching(self: Any, *arguments: Any) -> None:
-            real(self, *arguments)
-            rows["sampled"] = len(self._coming)
-
-        monkeypatch.setattr(in_process, "draw", scripted)
-        monkeypatch.setattr(in_process.ToolRows, "force", watching)
-        look = in_process.ToolRows.look
-
-        def looking(self: Any, *arguments: Any) -> None:
-            look(self, *arguments)
-            rows["sampled"] = len(self._coming)
-
-        monkeypatch.setattr(in_process.ToolRows, "look", looking)
-        [[one]] = sample(policy, [Request(PROMPT, (1,))], config(tools, **changes))
-        return one
-
-    return write
-
-
-def ids_of(policy: Policy, text: str) -> list[int]:
-    return list(policy.tokenizer(text, add_special_tokens=False)["input_ids"])
-
-
-def shown(one: Sampled, policy: Policy) -> str:
-    """The text, what was put in between brackets."""
-    assert one.sampled is not None
-    pieces, inside = [], False
-    for token, drawn in zip(one.token_ids.tolist(), one.sampled.tolist(), strict=True):
-        if drawn == inside:
-            pieces.append("]" if drawn else "[")
-            inside = not inside
-        pieces.append("." if token == 1 else policy.tokenizer.decode([token]))
-    return "".join(pieces) + ("]" if inside else "")
+pytestmark = pytest.mark.usefixtures("echo")
 
 
 @pytest.mark.parametrize(
@@ -249,19 +133,6 @@ def test_draws_are_keyed_by_position(tiny_policy: Callable[..., Policy]) -> None
         assert a.token_ids[:first].tolist() == b.token_ids[:first].tolist()
 
 
-class Plain:
-    """An engine that knows nothing of tools, keys that go on, or limits of a request."""
-
-    def __init__(self, policy: Policy) -> None:
-        self.policy, self.version = policy, 0
-        self.rounds: list[int] = []
-
-    def generate(self, requests: Sequence[Request], sampling: SamplingConfig, on_finished: Any) -> None:
-        self.rounds.append(len(requests))
-        bare = [Request(request.token_ids, request.keys) for request in requests]
-        in_process.generate(self.policy, bare, sampling.model_copy(update={"tools": {}}), on_finished)
-
-
 def test_engines_that_know_no_tools(tiny_policy: Callable[..., Policy]) -> None:
     policy = tiny_policy()
     engine = Plain(policy)
@@ -319,48 +190,6 @@ def test_a_record_of_another_completion_is_not_used() -> None:
         assert recorded.result(np.array(other, np.int64)) is None
     ends = Recorded(np.array([5, 6]), np.array([True, False]))
     assert ends.result(np.array([5])) == [6]
-
-
-class Broken(Echo):
-    """Fails in one of the ways a tool can."""
-
-    way: ClassVar[str] = ""
-
-    def run(self, call: str, earlier: Sequence[str] = ()) -> ToolResult:
-        if self.way == "raises":
-            raise OSError("no network")
-        if self.way == "hangs":
-            threading.Event().wait(30)
-        raise AssertionError(self.way)
-
-
-@pytest.mark.parametrize(
-    ("way", "evidence"), [("raises", "echo: OSError: no network"), ("hangs", "echo: no result within 0.1 s")]
-)
-def test_a_tool_that_fails_ends_its_completion_and_nobody_elses(
-    tiny_policy: Callable[..., Policy], monkeypatch: pytest.MonkeyPatch, way: str, evidence: str
-) -> None:
-    monkeypatch.setattr(Echo, "run", Broken.run)
-    monkeypatch.setattr(Echo, "way", way, raising=False)
-    tools = echo_config(immediate=way != "hangs", timeout_s=0.1)
-    found = [one for group in sample(tiny_policy(), requests(), config(tools, max_tokens=6)) for one in group]
-    failed = [one for one in found if one.finish_reason is FinishReason.TOOL_FAILED]
-    assert 0 < len(failed) < len(found)
-    assert all(one.calls[-1].evidence == evidence for one in failed)
-    assert all(one.sampled.all() for one in found)
-
-
-def test_a_group_is_told_once_where_some_calls_fail(
-    tiny_policy: Callable[..., Policy], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def run(self: Echo, call: str, earlier: Sequence[str] = ()) -> ToolResult:
-        return ToolResult("]", CallOutcome.FAILED if call < "m" else CallOutcome.DONE)
-
-    monkeypatch.setattr(Echo, "run", run)
-    groups = sample(tiny_policy(), requests(), config(echo_config(immediate=False)))
-    ends = [{(one.finish_reason is FinishReason.TOOL_FAILED, len(one.calls) > 1) for one in group} for group in groups]
-    assert any({(True, False), (False, True)} <= kinds for kinds in ends)
-    assert all(one.finish_reason is not FinishReason.TOOL_CALL for group in groups for one in group)
 
 
 @pytest.mark.parametrize("immediate", [True, False])
@@ -446,12 +275,16 @@ class Ran(PythonTool):
 
 
 BOTH: dict[str, ToolConfig] = {"calculator": CalculatorConfig(), "python": PythonToolConfig()}
+
+
 SHIFTS = "<<6*7= so\n```python\nx = 1 << 3\ny = x\nz = 2 <<y\n```"
+
+
 SHOWN = "<<6*7=[42>>] so\n```python\nx = 1 << 3\ny = x\nz = 2 <<y\n```[\n```output\n2\n```\n]"
 
 
 @pytest.fixture
-def both(monkeypatch: pytest.MonkeyPatch) -> None:
+def both(monkeypatch: pytest.MonkeyPatch, echo: None) -> None:
     make = {"calculator": Calculator, "python": Ran}
     monkeypatch.setattr(
         "groupwise.rollout.tool_watch.make_tools", lambda sections: {n: make[n](s) for n, s in sections.items()}
@@ -500,80 +333,6 @@ def test_who_began_first_decides(tiny_policy: Callable[..., Policy]) -> None:
     assert stops == [("<<", "```"), ("=", "<<", ">>"), ("```",)]
 
 
-def _exits() -> ToolResult:
-    raise SystemExit(3)
-
-
-def _recurses() -> ToolResult:
-    return _recurses()
-
-
-class OwnError(BaseException):
-    """No Exception."""
-
-
-def _raises() -> ToolResult:
-    raise OwnError("own")
-
-
-SAID: dict[str, tuple[Callable[[], Any], str]] = {
-    "nothing": (lambda: ToolResult("", CallOutcome.DONE), "its text and the marks around it are empty"),
-    "a number": (lambda: ToolResult(3465, CallOutcome.DONE), "run gave a ToolResult of int"),  # type: ignore[arg-type]
-    "an outcome": (lambda: ToolResult("1", "done"), "a ToolResult of str and str"),  # type: ignore[arg-type]
-    "None": (lambda: None, "run gave NoneType and not ToolResult"),
-    "half a character": (lambda: ToolResult("a\ud800b", CallOutcome.DONE), "its result cannot be put in: "),
-    "exit": (_exits, "SystemExit: 3"),
-    "no end": (_recurses, "RecursionError: "),
-    "its own": (_raises, "OwnError: own"),
-}
-
-
-@pytest.mark.parametrize("knows_tools", [True, False])
-@pytest.mark.parametrize("immediate", [True, False])
-@pytest.mark.parametrize("said", SAID)
-def test_whatever_a_tool_does_the_run_goes_on(
-    tiny_policy: Callable[..., Policy], monkeypatch: pytest.MonkeyPatch, said: str, immediate: bool, knows_tools: bool
-) -> None:
-    policy, (run, evidence) = tiny_policy(), SAID[said]
-    monkeypatch.setattr(Echo, "run", lambda *_: run())
-    monkeypatch.setattr(Echo, "look", lambda self, text: Call(text, 0) if text[-1:] in tuple(self.closes) else None)
-    check_failures(policy, echo_config(immediate=immediate), evidence, None if knows_tools else Plain(policy))
-
-
-def check_failures(policy: Policy, tools: dict[str, ToolConfig], evidence: str, engine: Any) -> None:
-    """Those that called have failed, with the tool and its fault; the others have not."""
-    began = time.monotonic()
-    found = [one for group in sample(policy, requests(), config(tools, max_tokens=6), engine) for one in group]
-    failed = [one for one in found if one.finish_reason is FinishReason.TOOL_FAILED]
-    assert 0 < len(failed) < len(found)
-    assert all(evidence in one.calls[-1].evidence for one in failed)
-    assert all(one.calls[-1].evidence.startswith("echo: ") for one in failed)
-    assert all(one.calls[-1].outcome is CallOutcome.FAILED for one in failed)
-    assert time.monotonic() - began < 30  # nobody waits for `timeout_s`
-
-
-def _look_raises(self: Echo, text: str) -> Any:
-    if text[-1:] in tuple(self.closes):
-        raise RuntimeError("no look")
-    return None
-
-
-@pytest.mark.parametrize("knows_tools", [True, False])
-@pytest.mark.parametrize(
-    ("look", "evidence"),
-    [
-        (_look_raises, "RuntimeError: no look"),
-        (lambda self, text: "call" if text[-1:] in tuple(self.closes) else None, "look of echo gave str"),
-    ],
-)
-def test_a_tool_that_fails_to_look_ends_its_completion(
-    tiny_policy: Callable[..., Policy], monkeypatch: pytest.MonkeyPatch, look: Any, evidence: str, knows_tools: bool
-) -> None:
-    monkeypatch.setattr(Echo, "look", look)
-    policy = tiny_policy()
-    check_failures(policy, echo_config(), evidence, None if knows_tools else Plain(policy))
-
-
 def test_an_engine_elsewhere_is_told_what_ends_a_call_that_has_begun(tiny_policy: Callable[..., Policy]) -> None:
     policy, told = tiny_policy(), list[tuple[str, ...]]()
 
@@ -586,31 +345,6 @@ def test_an_engine_elsewhere_is_told_what_ends_a_call_that_has_begun(tiny_policy
     asked = [Request((*PROMPT, *begun), (1,), len(begun), since_result=length) for length in (0, len(begun))]
     sample(policy, asked, config(CALCULATOR, max_tokens=6), Elsewhere(policy))
     assert told[:2] == [("<<",), ("=", "<<", ">>")]
-
-
-def test_a_tool_that_cannot_be_closed_is_named(
-    tiny_policy: Callable[..., Policy], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    closed = []
-
-    def close(self: Echo) -> None:
-        closed.append(self)
-        raise OSError("gone")
-
-    monkeypatch.setattr(Echo, "close", close)
-    tools = {"first": echo_config()["echo"], "second": echo_config()["echo"]}
-    with pytest.warns(UserWarning, match="the tool (first|second) cannot be closed: OSError: gone") as said:
-        assert len(sample(tiny_policy(), requests(), config(tools))) == 3
-    assert len(closed) == len(said) == 2
-
-
-def test_an_interrupt_passes(tiny_policy: Callable[..., Policy], monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(*_: Any) -> ToolResult:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Echo, "run", run)
-    with pytest.raises(KeyboardInterrupt):
-        sample(tiny_policy(), requests(), config(echo_config()))
 
 
 def test_a_number_that_is_too_long_is_an_error(writes: Any) -> None:
@@ -635,96 +369,8 @@ def test_a_tool_that_may_answer_does(
     assert not any(mark in text for mark in policy.tokenizer.all_special_tokens)  # these, never
 
 
-def test_what_waits_for_a_place_or_a_start_has_not_begun(
-    tiny_policy: Callable[..., Policy], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`timeout_s` is the time of a call, not that of those before it, nor that of getting ready."""
-    begun = list[float]()
-
-    def start(self: Echo) -> None:
-        if not begun:
-            begun.append(time.monotonic())
-            time.sleep(0.9)
-
-    monkeypatch.setattr(Echo, "start", start)
-    monkeypatch.setattr(Echo, "parallel", 1)
-    tools = echo_config(immediate=False, wait_s=0.1, timeout_s=0.8)
-    found = [one for group in sample(tiny_policy(), requests(), config(tools, max_tokens=6)) for one in group]
-    assert sum(len(one.calls) for one in found) > 5
-    assert {call.outcome for one in found for call in one.calls} <= {CallOutcome.DONE, CallOutcome.LIMIT}
-    assert all(one.finish_reason is not FinishReason.TOOL_FAILED for one in found)
-
-
 def test_an_engine_of_whole_completions_is_refused_before_it_samples(tiny_policy: Callable[..., Policy]) -> None:
     policy = tiny_policy()
     engine = ScriptedEngine.of({policy.tokenizer.decode(list(PROMPT)): ["<<1+1="]}, policy)
     with pytest.raises(ConfigError, match=r"'scripted' gives whole completions .* sampling.tools has calculator"):
         sample(policy, [Request(PROMPT, (1,))], config(dict(CALCULATOR)), engine)
-
-
-def test_programs_that_hang_fail_nobody_elses(tiny_policy: Callable[..., Policy]) -> None:
-    """Many more calls than workers, most of which take all their time: they wait, and the others are answered."""
-    sandbox = SandboxConfig(tier="landlock", cpu_s=1, wall_s=1)
-    try:
-        open_sandbox(sandbox).close()
-    except SandboxError as error:
-        pytest.skip(str(error))
-    policy, programs = tiny_policy(), ["import time\ntime.sleep(60)"] * 6 + ["print(1)"] * 2
-    turn = iter(programs)
-
-    def generate(asked: Sequence[Request], sampling: SamplingConfig, on_finished: Any) -> None:
-        for index, request in enumerate(asked):
-            texts = ["!" if request.calls else f"```python\n{next(turn)}\n```" for _ in request.keys]
-            values = [np.zeros(len(ids_of(policy, text)) + 1, np.float32) for text in texts]
-            on_finished(index, [
-                Sampled(np.array([*ids_of(policy, text), 1]), zeros, zeros, FinishReason.STOP)
-                for text, zeros in zip(texts, values, strict=True)
-            ])  # fmt: skip
-
-    tools: dict[str, ToolConfig] = {"python": PythonToolConfig(sandbox=sandbox, timeout_s=2.5)}
-    engine = SimpleNamespace(generate=generate, version=0)
-    [group] = sample(policy, [Request(PROMPT, tuple(range(8)))], config(tools, 200), engine)
-    outcomes = [one.calls[0].outcome for one in group]
-    assert outcomes == [CallOutcome.TIMEOUT] * 6 + [CallOutcome.DONE] * 2
-
-
-def test_calls_that_were_ended_from_outside_are_not_told(
-    tiny_policy: Callable[..., Policy], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def run(self: Echo, call: str, earlier: Sequence[str] = ()) -> ToolResult:
-        return ToolResult(f"[{len(earlier)}", CallOutcome.TIMEOUT, repeatable=False)
-
-    monkeypatch.setattr(Echo, "run", run)
-    policy = tiny_policy()
-    for immediate in (True, False):
-        found = [one for group in sample(policy, requests(), config(echo_config(immediate=immediate))) for one in group]
-        assert max(len(one.calls) for one in found) > 2
-        assert not any("[1" in policy.tokenizer.decode(one.token_ids[~one.sampled].tolist()) for one in found)
-
-
-def test_calls_that_take_long_stop_nobody_else(
-    tiny_policy: Callable[..., Policy], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A tool that answers once another completion is told: it would wait in vain if that one waited for the tool."""
-    told, waited = threading.Event(), list[bool]()
-
-    def run(self: Echo, call: str, earlier: Sequence[str] = ()) -> ToolResult:
-        waited.append(told.wait(10))
-        return ToolResult("[", CallOutcome.DONE)
-
-    monkeypatch.setattr(Echo, "run", run)
-    monkeypatch.setattr(Echo, "look", lambda self, text: Call(text, 0) if "e" in text[:6] and text[-1] == "e" else None)
-    policy, ends = tiny_policy(), dict[int, list[Sampled]]()
-    many = requests([1] * 12)
-
-    def finished(index: int, group: list[Sampled]) -> None:
-        ends[index] = group
-        told.set()
-
-    sampling = config(echo_config(immediate=False))
-    generate_with_tools(InProcessEngine(None, policy), policy, many, sampling, finished)  # type: ignore[arg-type]
-    calls = [len(group[0].calls) for group in ends.values()]
-    assert len(calls) == 12
-    assert 0 < len(waited) == sum(calls)
-    assert all(waited)
-    assert max(len(group[0].token_ids) for group in ends.values() if not group[0].calls) == 40
