@@ -11,34 +11,25 @@ from rich.text import Text
 class Severity(StrEnum):
     """Weight of a finding, the mildest first."""
 
-    NOTE = "note"
-    """Worth knowing; nothing is wrong."""
-    WARNING = "warning"
-    """The run wastes steps or time, or its result says less than it seems to."""
-    CRITICAL = "critical"
-    """The run would fail, or what it learns is not what the recipe asks for."""
+    NOTE = "note"  # worth knowing; nothing is wrong
+    WARNING = "warning"  # the run wastes steps or time, or its result says less than it seems to
+    CRITICAL = "critical"  # the run would fail, or what it learns is not what the recipe asks for
 
     @property
     def rank(self) -> int:
-        """0 for the mildest."""
         return list(Severity).index(self)
 
 
 STYLES = {Severity.NOTE: "cyan", Severity.WARNING: "yellow", Severity.CRITICAL: "bold red"}
-"""Colours on the terminal."""
 
 
 class Place(NamedTuple):
     """A place in a run; `groupwise replay` and the pages find it again."""
 
-    step: int
-    """0-based; where `evaluation` names one, finished steps before it."""
-    problem: str | None = None
-    """Id; None where a whole step is meant."""
-    sample: int | None = None
-    """Within the group; None where a whole group is meant."""
-    evaluation: str | None = None
-    """Name of the evaluation; None for a training step."""
+    step: int  # 0-based; where `evaluation` names one, finished steps before it
+    problem: str | None = None  # id; None where a whole step is meant
+    sample: int | None = None  # within the group; None where a whole group is meant
+    evaluation: str | None = None  # name of the evaluation; None for a training step
 
     def __str__(self) -> str:
         words = [self.evaluation or f"step {self.step}", self.problem or ""]
@@ -49,9 +40,7 @@ class Advice(NamedTuple):
     """One change to try. Try one at a time."""
 
     key: str
-    """Key of the recipe; empty where the change is none of the recipe's."""
     change: str
-    """The change."""
 
     def __str__(self) -> str:
         return f"{self.key}: {self.change}" if self.key else self.change
@@ -62,37 +51,24 @@ class Finding:
     """A fault that a check found, or a fact worth knowing."""
 
     check: str
-    """Name of the check or rule."""
     severity: Severity
     evidence: str
-    """The observation with its numbers, in a sentence."""
     means: str = ""
-    """The consequence."""
     advice: tuple[Advice, ...] = ()
-    places: tuple[Place | str, ...] = ()
-    """Places in a run, or problems, texts and files, that show it."""
-    is_error: bool = False
-    """True where the evidence is an error with which the run itself would end."""
-    since_step: int = 0
-    """First step (0-based) of the data that shows it; of a run."""
+    places: tuple[Place | str, ...] = ()  # places in a run, or problems, texts and files, that show it
+    is_error: bool = False  # True where the evidence is an error with which the run itself would end
+    since_step: int = 0  # first step (0-based) of the data that shows it; of a run
     statistic: float | None = None
     threshold: float | None = None
-    """The bound of the severity."""
     unit: str = ""
-    wasted: int = 0
-    """Steps done since, of which little or nothing was learnt; 0 where they were not lost."""
+    wasted: int = 0  # steps done since, of which little or nothing was learnt; 0 where they were not lost
 
     def facts(self) -> dict[str, Any]:
-        """Return the finding as JSON."""
         places = [place if isinstance(place, str) else place._asdict() for place in self.places]
         return {**asdict(self), "places": places, "advice": [item._asdict() for item in self.advice]}
 
     def text(self, says: str = "") -> Text:
-        """Return a few lines for the terminal: text, never markup, whatever a model or a file wrote.
-
-        Args:
-            says: a heading; without one, the evidence is it.
-        """
+        """Return a few lines for the terminal: text, never markup, whatever a model or a file wrote."""
         head, *lines = [says, f"{self.evidence}."] if says else [self.evidence]
         text = Text.assemble(
             (f"{self.severity}  ", STYLES[self.severity]), (visible(head), "bold"), (f"  {self.check}", "dim")

@@ -34,10 +34,8 @@ from groupwise.trainers.grpo import GrpoRecipe
 from groupwise.trainers.rl_recipe import RlRecipe
 from groupwise.training.gradient import num_micro_batches_at_once
 
-MOMENTS = 2
-"""AdamW keeps two numbers per weight."""
-HEAD_COPIES = 3
-"""Chunks of logits alive at one time in the backward: log-probabilities, probabilities, the slope."""
+MOMENTS = 2  # AdamW keeps two numbers per weight
+HEAD_COPIES = 3  # chunks of logits alive at one time in the backward: log-probabilities, probabilities, the slope
 HELD = 0.35
 """Share of the activations that an allocator on a processor holds beside them, in pieces between them that fit nothing:
 0.15 to 0.75 was measured. Checkpointed layers give it back as they go."""
@@ -51,20 +49,15 @@ MIB = 2**20
 class MemoryPlan:
     """Predicted bytes by part."""
 
-    weights: Mapping[str, int]
-    """Always held: policy, optimizer, reference, reward models, critic and its optimizer."""
+    weights: Mapping[str, int]  # always held: policy, optimizer, reference, reward models, critic and its optimizer
     sampling: Mapping[str, int]
-    """Additional bytes of sampling."""
     training: Mapping[str, int]
-    """Additional bytes of an update."""
-    checkpointing: bool
-    """True if layers are recomputed in the backward of the largest micro-batch."""
+    checkpointing: bool  # True if layers are recomputed in the backward of the largest micro-batch
     offloaded: Mapping[str, int] = field(default_factory=dict)
     """Bytes in the processor's memory, where the rest is on a card."""
 
     @property
     def peak(self) -> int:
-        """The most that is needed at one time, of what is not offloaded."""
         return sum(self.weights.values()) + max(sum(self.sampling.values()), sum(self.training.values()))
 
 
@@ -147,7 +140,6 @@ REHEARSAL = "policy's bits, while servers rehearse"
 
 
 def _servers(engine: VllmConfig, size: ModelSize) -> dict[str, int]:
-    """Return the memory of servers that the run starts on this machine; each has a head of its own."""
     if not engine.launch:
         return {}
     text = size.config.get_text_config()
@@ -160,11 +152,8 @@ def _servers(engine: VllmConfig, size: ModelSize) -> dict[str, int]:
 
 
 class _Learns(NamedTuple):
-    """Numbers that change in training."""
-
     policy: int
-    beside: int
-    """Weights of each model that is trained beside the policy."""
+    beside: int  # weights of each model that is trained beside the policy
 
     @classmethod
     def of(cls, recipe: RlRecipe, size: ModelSize) -> Self:
@@ -175,17 +164,14 @@ class _Learns(NamedTuple):
 
 
 def _keys_and_values(recipe: RlRecipe, text: Any, prompt_tokens: int, width: int) -> int:
-    """Every prompt once, and room for the whole completion of each live one."""
     per_token = 2 * text.num_hidden_layers * text.num_key_value_heads * head_dim(text) * width
     live = min(recipe.sampling.max_live_completions, recipe.batch.prompts_per_step * recipe.batch.group_size)
     return int(per_token * (recipe.batch.prompts_per_step * prompt_tokens + live * recipe.sampling.max_tokens))
 
 
-WHOLE = ("reward model ", "process reward model", "servers' ")
-"""Beginnings of the names of parts that no rank shares."""
+WHOLE = ("reward model ", "process reward model", "servers' ")  # beginnings of the names of parts that no rank shares
 OF_ACTIVATIONS = "their gradients"
-GATHERED = "gathered weights"
-"""While a rank samples or publishes; and, fewer, while it trains."""
+GATHERED = "gathered weights"  # while a rank samples or publishes; and, fewer, while it trains
 
 
 def plan_of_rank(recipe: RlRecipe, prompt_tokens: int = 64, ranks: int = 1) -> MemoryPlan:

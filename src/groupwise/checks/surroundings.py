@@ -14,8 +14,7 @@ from typing import Any
 from groupwise.errors import GroupwiseError
 from groupwise.runs.directory import environment
 
-TIERS = ("bubblewrap", "landlock")
-"""Tiers of the sandbox that a machine has or has not; `remote` is somebody else's."""
+TIERS = ("bubblewrap", "landlock")  # tiers of the sandbox that a machine has or has not; `remote` is somebody else's
 MISSING = "not installed"
 _FORK_SERVER_S = 10.0
 

@@ -59,7 +59,6 @@ def keep_sources(folder: Path, files: Sequence[Path]) -> None:
 
 
 PROVENANCE = "provenance.json"
-"""File in an exported model that says how it was made."""
 
 
 def seed_directory(directory: str | Path, seed: int) -> Path:
@@ -91,7 +90,6 @@ class RunDirectory:
 
     @property
     def best(self) -> Path:
-        """Link to the checkpoint with the best dev result."""
         return self.checkpoints / "best"
 
     @property
@@ -101,11 +99,9 @@ class RunDirectory:
 
     @property
     def index(self) -> LineFile:
-        """Index of the files of completions; `runs.records` reads it."""
         return LineFile(self.path / "rollouts" / "index.jsonl")
 
     def rollouts(self, step: int) -> Path:
-        """Completions of one training step."""
         return self.path / "rollouts" / f"step-{step:06d}.parquet"
 
     def evaluations(self, name: str) -> Path:
@@ -113,19 +109,15 @@ class RunDirectory:
         return self.path / "rollouts" / f"{name}.parquet"
 
     def checkpoint(self, step: int) -> Path:
-        """Checkpoint after `step` finished steps."""
         return self.checkpoints / f"step-{step:06d}"
 
     def steps(self) -> list[int]:
-        """Steps with a finished checkpoint, in order."""
         return sorted(int(path.name.removeprefix("step-")) for path in self.checkpoints.glob("step-*"))
 
     def mark_best(self, step: int) -> None:
-        """Point `best` at a checkpoint."""
         replace_symlink(self.best, self.checkpoint(step).name)
 
     def drop_old_checkpoints(self, keep: int) -> None:
-        """Delete all but the newest `keep` checkpoints and the best one."""
         best = self.best.resolve().name if self.best.exists() else None
         for step in self.steps()[:-keep]:
             if self.checkpoint(step).name != best:

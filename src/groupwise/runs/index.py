@@ -18,8 +18,7 @@ from groupwise.runs.directory import RunDirectory
 from groupwise.runs.ledger import Lines
 from groupwise.types import FinishReason, Outcome
 
-SCHEMA_NUMBER = 1
-"""Schema of the files of completions and of their index."""
+SCHEMA_NUMBER = 1  # schema of the files of completions and of their index
 Flat = Literal["right", "wrong", "equal", "failed"]
 """Reason why a group has no signal: all judged completions are correct, none is, their rewards are equal otherwise,
 or none was judged."""
@@ -45,34 +44,22 @@ class GroupEntry:
     """One recorded group, without texts and tokens. Means are over judged completions and None where there is none."""
 
     problem: str
-    """Id of the problem."""
     difficulty: str
-    row_group: int
-    """Row group of the file that holds it, or its first row where another program merged groups."""
-    first_row: int
-    """Its first row in the file."""
+    row_group: int  # row group of the file that holds it, or its first row where another program merged groups
+    first_row: int  # its first row in the file
     num_completions: int
     num_judged: int
     num_correct: int
     num_failed: int
-    """Completions on which the verifier failed."""
     num_truncated: int
-    """Completions that ran into the token limit."""
-    num_trained: int | None
-    """Completions that the step's updates read; None where that was not recorded."""
-    reward: float | None
-    """Mean."""
-    reward_std: float | None
-    """Population standard deviation."""
-    length: float | None
-    """Mean of sampled tokens over all completions; None where they were not counted."""
+    num_trained: int | None  # completions that the step's updates read; None where that was not recorded
+    reward: float | None  # mean
+    reward_std: float | None  # population standard deviation
+    length: float | None  # mean of sampled tokens over all completions; None where they were not counted
     longest: int | None
-    advantage: float | None
-    """Largest absolute advantage of a completion; None where there is none (evaluations)."""
-    flat: Flat | None
-    """Reason why it has no signal; None where it has one."""
-    discarded: str | None
-    """Reason why it was sampled and not trained on, as in `row.Discarded`; None where it was kept."""
+    advantage: float | None  # largest absolute advantage of a completion; None where there is none (evaluations)
+    flat: Flat | None  # reason why it has no signal; None where it has one
+    discarded: str | None  # reason why it was sampled and not trained on, as in `row.Discarded`; None where it was kept
 
     @classmethod
     def of(cls, rows: Sequence[Mapping[str, Any]], row_group: int, first_row: int) -> Self:
@@ -119,7 +106,6 @@ class GroupEntry:
 
 
 def _finite(reward: float | None) -> float | None:
-    """Return None for a reward that is no number, which only a damaged file has."""
     return reward if reward is not None and isfinite(reward) else None
 
 
@@ -156,10 +142,7 @@ class Index:
     """The index of a working run: lines of steps after its checkpoint are forgotten, for they are done again."""
 
     def __init__(self, run: RunDirectory, done: int, keep_files: bool = False) -> None:
-        """Open it after `done` steps: files that an interrupted run wrote of later ones are deleted.
-
-        With `keep_files` their files stay until they are written again, for they hold the results of tools.
-        """
+        """Open it after `done` steps: files that an interrupted run wrote of later ones are deleted."""
         self._run = run
         kept = [line for _, line in Lines(run.index.path).read()[0] if self._is_of(str(line.get("name")), done)]
         self._names = {str(line["name"]) for line in kept}
@@ -175,7 +158,6 @@ class Index:
         return number is not None and int(number[1]) < done + name.startswith("dev-")
 
     def add(self, name: str, groups: Sequence[GroupEntry]) -> None:
-        """Add a file that was just written."""
         if name in self._names:
             others = [line for _, line in Lines(self._run.index.path).read()[0] if line.get("name") != name]
             self._write(others)

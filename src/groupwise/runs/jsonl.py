@@ -15,10 +15,8 @@ from groupwise.errors import DataError
 class Record:
     """One record of a file, and where it comes from."""
 
-    place: str
-    """For messages, for example `train.jsonl, line 17`."""
-    number: int
-    """From 1, blank lines counted: the line of a `.jsonl` file."""
+    place: str  # for messages, for example `train.jsonl, line 17`
+    number: int  # from 1, blank lines counted: the line of a `.jsonl` file
     fields: dict[str, Any]
 
 

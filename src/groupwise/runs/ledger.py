@@ -17,8 +17,7 @@ from groupwise.runs.atomic import translated_disk_errors
 
 SCHEMA_VERSION = 1
 _FIRST = "0" * 64
-_TAIL = 1 << 16
-"""Bytes from the end of a ledger that are read at first; doubled while the last line is longer."""
+_TAIL = 1 << 16  # bytes from the end of a ledger that are read at first; doubled while the last line is longer
 
 
 class LineFile:
@@ -33,7 +32,6 @@ class LineFile:
         return self.path.stat().st_size if self.path.exists() else 0
 
     def truncate(self, size: int) -> None:
-        """Cut the file back to an earlier size."""
         if self.size < size:
             raise CheckpointError(
                 f"{self.path} is shorter ({self.size} bytes) than its checkpoint says ({size}): it was damaged"
@@ -42,7 +40,6 @@ class LineFile:
         os.truncate(self.path, size)
 
     def append(self, entry: Mapping[str, Any]) -> None:
-        """Write one line and flush it to disk."""
         line = json.dumps(entry, ensure_ascii=False, separators=(",", ":"), allow_nan=False) + "\n"
         with translated_disk_errors(self.path), self.path.open("ab") as file:
             file.write(line.encode())
@@ -81,11 +78,7 @@ class Ledger(LineFile):
                 length *= 2
 
     def check(self) -> int:
-        """Follow the chain; returns the number of lines.
-
-        Raises:
-            CheckpointError: names the first line that does not carry the hash of the one before.
-        """
+        """Follow the chain; returns the number of lines."""
         expected, number = _FIRST, 0
         content = self.path.read_bytes() if self.path.exists() else b""
         for number, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines(keepends=True), 1):
@@ -109,12 +102,9 @@ TORN = "its last line has no end: it is being written, or was cut"
 class Damage(NamedTuple):
     """Something in a run directory that could not be read."""
 
-    file: str
-    """Relative to the run directory."""
-    what: str
-    """A sentence."""
-    line: int | None = None
-    """1-based, where it is a line of a file of lines."""
+    file: str  # relative to the run directory
+    what: str  # a sentence
+    line: int | None = None  # 1-based, where it is a line of a file of lines
 
 
 @dataclass(slots=True)

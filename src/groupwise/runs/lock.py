@@ -14,8 +14,7 @@ from typing import IO
 from groupwise.errors import CheckpointError
 from groupwise.runs.atomic import translated_disk_errors
 
-LOCK = "lock"
-"""File in the directory that the process holds."""
+LOCK = "lock"  # file in the directory that the process holds
 
 # The system's lock belongs to the process and is gone when any of its descriptors of the file is closed, so a process
 # opens the file once, however often it holds the directory.
@@ -31,11 +30,7 @@ class Hold:
     """
 
     def __init__(self, directory: Path, key: str) -> None:
-        """Create the directory if needed. `key`: the setting that chooses another one, for the error.
-
-        Raises:
-            CheckpointError: another process holds it, or the disk cannot be written.
-        """
+        """Create the directory if needed. `key`: the setting that chooses another one, for the error."""
         with translated_disk_errors(directory), _guard:
             directory.mkdir(parents=True, exist_ok=True)
             self._identity = _lock(directory, key)
@@ -44,12 +39,10 @@ class Hold:
         self._finalizer = weakref.finalize(self, _release, self._identity, token)
 
     def release(self) -> None:
-        """Let others work in the directory; a second call does nothing."""
         self._finalizer()
 
 
 def _lock(directory: Path, key: str) -> tuple[int, int]:
-    """Hold the lock file; returns its device and number."""
     path = directory / LOCK
     if path.exists() and (identity := _identity(path.stat())) in _open:
         return identity

@@ -19,7 +19,6 @@ class Children:
     """Processes that do not outlive their parent: Ctrl-C and SIGTERM are passed on, each once."""
 
     def __init__(self, at_once: int) -> None:
-        """`at_once` share the CPU threads."""
         self._environment = share_of_threads(at_once)
         self._live: list[subprocess.Popen[str]] = []
         self._stopped = False

@@ -36,26 +36,20 @@ from groupwise.runs.ledger import TORN, Damage, Lines
 from groupwise.runs.rollouts import LISTED, MOST_LISTED_TEXT, SCHEMA, read_columns, read_rows, unpacked_list
 from groupwise.runs.row import OF_TOKENS, GroupRecord, Row
 
-At = int | str
-"""A training step (0-based), or the name of an evaluation."""
+At = int | str  # a training step (0-based), or the name of an evaluation
 Line = Mapping[str, Any]
-"""One line of metrics.jsonl or of the ledger."""
 _STEP = re.compile(r"step-(\d{6,})")
-_ENTRIES_KEPT = 256
-"""Files whose entries are remembered."""
-_ROWS_KEPT = 32
-"""Evaluations whose rows are remembered; those of steps are not."""
+_ENTRIES_KEPT = 256  # files whose entries are remembered
+_ROWS_KEPT = 32  # evaluations whose rows are remembered; those of steps are not
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
     """One evaluation: its line in metrics.jsonl and its completions."""
 
-    step: int
-    """Finished steps behind the weights (of a test evaluation: steps of the whole run)."""
+    step: int  # finished steps behind the weights (of a test evaluation: steps of the whole run)
     line: Line
-    rows: tuple[Row, ...]
-    """Empty where the file of completions is not there."""
+    rows: tuple[Row, ...]  # empty where the file of completions is not there
 
 
 @dataclass(slots=True)
@@ -63,7 +57,6 @@ class Records:
     """Recorded files of one run. Make it with `open`; it may be kept for as long as the run is looked at."""
 
     directory: RunDirectory
-    """Paths of the run's files."""
     _index: Lines
     _metrics: Lines
     _ledger: Lines
@@ -73,31 +66,23 @@ class Records:
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
-        """Return the records of a run. Raises ConfigError: there is no run at this path."""
         return cls.of(find_run(Path(path)))
 
     @classmethod
     def of(cls, run: RunDirectory) -> Self:
-        """Return the records of a run whose directory is known."""
         return cls(run, Lines(run.index.path), Lines(run.metrics.path), Lines(run.ledger.path))
 
     @property
     def path(self) -> Path:
-        """The run directory."""
         return self.directory.path
 
     @property
     def config(self) -> dict[str, Any]:
-        """The resolved recipe as nested dictionaries. Raises ConfigError: config.toml cannot be read."""
         return read_toml(self.directory.config)
 
     @property
     def environment(self) -> Mapping[str, Any]:
-        """The versions and the machine of the run; empty where environment.json is not there.
-
-        Raises:
-            DataError: the file cannot be read.
-        """
+        """The versions and the machine of the run; empty where environment.json is not there."""
         path = self.path / "environment.json"
         try:
             environment: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
@@ -107,17 +92,14 @@ class Records:
 
     @property
     def finished(self) -> bool:
-        """True where the run has nothing left to do."""
         return self.directory.finished.exists()
 
     @property
     def planned_steps(self) -> int:
-        """Steps that the recipe asks for."""
         return int(self.config["run"]["num_steps"])
 
     @property
     def best(self) -> Path | None:
-        """Link to the checkpoint with the best dev result; None before the first dev evaluation."""
         return self.directory.best if self.directory.best.exists() else None
 
     @property
@@ -129,10 +111,7 @@ class Records:
     # ------------------------------------------------------------------------------------------------- scalars
 
     def metrics(self, kind: str = "step") -> list[Line]:
-        """Return lines of metrics.jsonl of a kind (`step`, `dev`, `test-before`, ...), by step.
-
-        A step that was done again after a resume counts once, as it was done last. A line without a step is damage.
-        """
+        """Return lines of metrics.jsonl of a kind (`step`, `dev`, `test-before`, ...), by step."""
         lines: dict[int, Line] = {}
         for number, line in self._metrics.read()[0]:
             if line.get("kind", "step") != kind:
@@ -144,15 +123,10 @@ class Records:
         return [line for _, line in sorted(lines.items())]
 
     def lines(self) -> list[Line]:
-        """Return all lines of metrics.jsonl, in the order in which they were written."""
         return [line for _, line in self._metrics.read()[0]]
 
     def intact(self) -> Self:
-        """Return these records if every line of metrics.jsonl can be read; a last line may be still in writing.
-
-        Raises:
-            DataError: one cannot.
-        """
+        """Return these records if every line of metrics.jsonl can be read; a last line may be still in writing."""
         lines, damage = self._metrics.read()
         stepless = [Damage("", f"its step is {line.get('step')!r}", n) for n, line in lines if not _has_step(line)]
         if broken := [fault for fault in (*damage, *stepless) if fault.what != TORN]:
@@ -160,33 +134,27 @@ class Records:
         return self
 
     def kinds(self) -> list[str]:
-        """Return the kinds of lines in metrics.jsonl, in the order in which they first occur."""
         return list(dict.fromkeys(str(line.get("kind", "step")) for _, line in self._metrics.read()[0]))
 
     def ledger(self) -> list[Line]:
-        """Return the facts of the ledger, in order; `RunDirectory.ledger.check` follows its chain of hashes."""
         return [line for _, line in self._ledger.read()[0]]
 
     # ----------------------------------------------------------------------------------------------- evaluations
 
     @property
     def dev(self) -> list[Evaluation]:
-        """The dev evaluations, by step."""
         return [self._evaluation(f"dev-step-{line['step']:06d}", line) for line in self.metrics("dev")]
 
     @property
     def best_step(self) -> int | None:
-        """Finished steps behind the best checkpoint by dev; None before the first dev evaluation."""
         return next((int(line["step"]) for line in reversed(self.metrics("dev")) if line.get("best")), None)
 
     @property
     def test_before(self) -> Evaluation | None:
-        """The evaluation on the test split before training."""
         return self._test("test-before")
 
     @property
     def test_after(self) -> Evaluation | None:
-        """The evaluation on the test split after training."""
         return self._test("test-after")
 
     def _test(self, name: str) -> Evaluation | None:
@@ -201,21 +169,13 @@ class Records:
     # ----------------------------------------------------------------------------------------------- completions
 
     def steps(self) -> list[int]:
-        """Return the training steps with recorded completions."""
         return sorted(int(match[1]) for name in self._names() if (match := _STEP.fullmatch(name)))
 
     def evaluations(self) -> list[str]:
-        """Return the names of the evaluations with recorded completions."""
         return sorted(name for name in self._names() if not _STEP.fullmatch(name))
 
     def groups(self, at: At) -> list[GroupEntry]:
-        """Return the groups recorded there, discarded ones included, in the order in which they stand in the file.
-
-        Empty, and named in `damage`, where the file cannot be read.
-
-        Raises:
-            ConfigError: nothing was recorded there; says what is.
-        """
+        """Return the groups recorded there, discarded ones included, in the order in which they stand in the file."""
         path = self._file(at)
         try:
             stamp = _stamp(path)
@@ -231,12 +191,7 @@ class Records:
         return found
 
     def rows(self, at: At) -> tuple[Row, ...]:
-        """Return the completions recorded there, those of discarded groups included, without their tokens.
-
-        Raises:
-            ConfigError: nothing was recorded there; says what is.
-            DataError: the file cannot be read.
-        """
+        """Return the completions recorded there, those of discarded groups included, without their tokens."""
         path = self._file(at)
         stamp = _stamp(path)
         if (known := self._rows.get(path.stem)) and known[0] == stamp:
@@ -249,17 +204,7 @@ class Records:
         return rows
 
     def group(self, at: At, problem: str, tokens: bool = True) -> GroupRecord:
-        """Return one group with its completions: one row group is read.
-
-        Args:
-            at: step or evaluation.
-            problem: id of the problem.
-            tokens: whether to read what there is of every token; without, those fields are None.
-
-        Raises:
-            ConfigError: nothing was recorded there, or not of this problem; says what is.
-            DataError: the file cannot be read.
-        """
+        """Return one group with its completions: one row group is read."""
         entry, path = self._entry(at, problem), self._file(at)
         columns = [name for name in SCHEMA.names if tokens or name not in OF_TOKENS or name == "sampled"]
         table = read_columns(path, columns, entry.row_group)
@@ -276,12 +221,7 @@ class Records:
         return GroupRecord(entry=entry, completions=tuple(rows), **common)
 
     def completion(self, at: At, problem: str, sample: int) -> Row:
-        """Return one completion with all that was recorded of it.
-
-        Raises:
-            ConfigError: it was not recorded; says what is.
-            DataError: the file cannot be read.
-        """
+        """Return one completion with all that was recorded of it."""
         completions = self.group(at, problem).completions
         for completion in completions:
             if completion.sample == sample:
@@ -290,23 +230,13 @@ class Records:
         raise ConfigError(f"{self.path} has no sample {sample} of problem {problem!r} there; there are {there}")
 
     def table(self, at: At, columns: Sequence[str]) -> pa.Table:
-        """Return chosen columns of all completions there, for lists, searches and statistics; null where not recorded.
-
-        Raises:
-            ConfigError: nothing was recorded there, or a column does not exist; says what is.
-            DataError: the file cannot be read.
-        """
+        """Return chosen columns of all completions there; null where not recorded."""
         if unknown := [name for name in columns if name not in SCHEMA.names]:
             raise ConfigError(f"there is no column {unknown[0]!r}; there are {', '.join(SCHEMA.names)}")
         return read_columns(self._file(at), columns)
 
     def listed(self, at: At) -> dict[str, list[Any]]:
-        """Return the columns of `LISTED` of all completions there, texts cut short, for a list.
-
-        Raises:
-            ConfigError: nothing was recorded there; says what is.
-            DataError: the file cannot be read.
-        """
+        """Return the columns of `LISTED` of all completions there, texts cut short, for a list."""
         path = self._file(at)
         try:
             with pq.ParquetFile(path) as file:
@@ -381,13 +311,11 @@ def _has_step(line: Line) -> bool:
 
 
 def _stamp(path: Path) -> tuple[int, int]:
-    """Return size and time of a file, which change when it does."""
     stat = path.stat()
     return stat.st_size, stat.st_mtime_ns
 
 
 def _entries_of(path: Path) -> list[GroupEntry]:
-    """Return the entries of a file that no index describes."""
     rows = read_columns(path, LIGHT).to_pylist()
     with pq.ParquetFile(path) as file:
         sizes = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]

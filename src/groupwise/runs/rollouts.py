@@ -80,16 +80,14 @@ SCHEMA = pa.schema(
 )
 
 
-TokenColumns = Literal["all", "sampled", "none"]
-"""Token columns that are written: all, those of the sampler, or none."""
+TokenColumns = Literal["all", "sampled", "none"]  # token columns that are written: all, those of the sampler, or none
 OF_SAMPLING = frozenset(
     {"prompt_token_ids", "token_ids", "sampling_logprobs", "entropy", "sampled", "token_advantages"}
 )
 """Columns of tokens that the sampler and the advantages fill."""
 _WORDS = [f.name for f in SCHEMA if pa.types.is_string(f.type) and f.name not in ("text", "evidence", "steps")]
 """Columns whose values repeat, so that a dictionary of them is worth its bytes."""
-_TABLES = ("reward_parts", "measures")
-"""Columns whose values are numbers by name, as JSON."""
+_TABLES = ("reward_parts", "measures")  # columns whose values are numbers by name, as JSON
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +95,7 @@ class Detailed:
     """A group with what is recorded of it beyond sampling and advantages."""
 
     group: ScoredGroup | AdvantagedGroup
-    discarded: str | None = None
-    """Reason why it was not kept; None where it was."""
+    discarded: str | None = None  # reason why it was not kept; None where it was
     prompt_token_ends: NDArray[Any] | None = None
     completions: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
     """For each completion further columns by name, arrays (T,) with NaN where nothing was measured; empty: none."""
@@ -175,10 +172,8 @@ LISTED: Mapping[str, type | tuple[type, ...]] = {
     "num_tokens": int, "finish_reason": str, "text": str, "reward_parts": str,
 }  # fmt: skip
 """Columns and the types of their values; each may be null, too."""
-MOST_LISTED_TEXT = 160
-"""Characters of a completion that a list shows."""
-MOST_LISTED_BYTES = 64_000_000
-"""Largest size of the columns in bytes; larger ones are not unpacked."""
+MOST_LISTED_TEXT = 160  # characters of a completion that a list shows
+MOST_LISTED_BYTES = 64_000_000  # largest size of the columns in bytes; larger ones are not unpacked
 
 
 def packed_list(rows: Sequence[Mapping[str, Any]]) -> bytes:
@@ -290,7 +285,6 @@ def _table(rows: Sequence[Mapping[str, Any]], tokens: TokenColumns) -> pa.Table:
 
 
 def _lists(arrays: Sequence[NDArray[Any] | None], kind: pa.DataType) -> pa.Array:
-    """A column of lists without a Python object per token; None is null, and so is NaN in a list."""
     there = [array for array in arrays if array is not None]
     if not there:
         return pa.nulls(len(arrays), kind)

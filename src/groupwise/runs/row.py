@@ -34,36 +34,24 @@ class Row:
     """
 
     problem: str
-    """Id of the problem."""
     difficulty: str
     language: str | None
     question: str
     reference: str
-    """The reference answer."""
-    open_ended: bool
-    """True where no rule can judge an answer to the problem."""
-    prefill: str
-    """The end of the prompt that belongs to the answer."""
-    sample: int
-    """Position within the group, 0 to G - 1."""
+    open_ended: bool  # True where no rule can judge an answer to the problem
+    prefill: str  # the end of the prompt that belongs to the answer
+    sample: int  # position within the group, 0 to G - 1
     text: str
-    finish_reason: str
-    """One of `types.FinishReason`; `unknown` in imported runs."""
+    finish_reason: str  # one of `types.FinishReason`; `unknown` in imported runs
     outcome: Outcome
     answer: str | None
     evidence: str
-    """The verifier's reason."""
-    num_tokens: int | None
-    """Tokens that the policy sampled; None where they were not counted, as in imported runs."""
-    num_put_in: int = 0
-    """Tokens of tools' results."""
-    num_insertions: int = 0
-    """Places at which results of tools stand."""
+    num_tokens: int | None  # tokens that the policy sampled; None where they were not counted, as in imported runs
+    num_put_in: int = 0  # tokens of tools' results
+    num_insertions: int = 0  # places at which results of tools stand
     step: int = 0
-    policy_version: int = 0
-    """Optimizer updates behind the weights that sampled."""
-    reward: float | None = None
-    """None where the completion was not judged."""
+    policy_version: int = 0  # optimizer updates behind the weights that sampled
+    reward: float | None = None  # None where the completion was not judged
     reward_parts: Mapping[str, float] = field(default_factory=dict)
     """By name, already weighted; their sum is the reward."""
     measures: Mapping[str, float] = field(default_factory=dict)
@@ -79,24 +67,19 @@ class Row:
     evaluation, on which nothing is trained."""
     loss_weight: float | None = None
     """Weight of each of its tokens in the loss of its last update: the loss is Σ weight · token loss."""
-    old: str | None = None
-    """Source of the log-probabilities in the denominator of `ratio`: `trainer` or `sampler`."""
-    token_ids: NDArray[np.int64] | None = None
-    """(T,); None where tokens were not recorded."""
+    old: str | None = None  # source of the log-probabilities in the denominator of `ratio`: `trainer` or `sampler`
+    token_ids: NDArray[np.int64] | None = None  # (T,); None where tokens were not recorded
     token_ends: NDArray[np.int64] | None = None
     """(T,) end of each token in `text`, in code points; a token begins where the one before ends. A token that ends
     within a character is empty, and the one that completes the character has it. The stop token is empty."""
-    sampled: NDArray[np.bool_] | None = None
-    """(T,) False at tokens of tools' results."""
+    sampled: NDArray[np.bool_] | None = None  # (T,) False at tokens of tools' results
     sampling_logprobs: Values | None = None
     entropy: Values | None = None
     """Entropy of the distribution that the token was drawn from, nats; None where the engine does not measure it."""
     token_advantages: Values | None = None
-    """Advantage of each token."""
     trainer_logprobs: Values | None = None
     """The trainer's, on the weights that sampled, from the step's first update or the pass before it."""
-    ref_logprobs: Values | None = None
-    """The frozen reference's, from the last update."""
+    ref_logprobs: Values | None = None  # the frozen reference's, from the last update
     after_logprobs: Values | None = None
     """The trainer's after the step's last update: one forward more, made only where `record.after_every` asks for it.
     """
@@ -109,14 +92,11 @@ class Row:
     """Weight of the token's policy loss for samples of another engine; None without `loss.correction`."""
     kl: Values | None = None
     """Estimate of KL(π ‖ reference) at the token, as the last update computed it; None without a reference."""
-    values: Values | None = None
-    """The critic's, when sampled; None without one."""
-    returns: Values | None = None
-    """Targets of the values."""
+    values: Values | None = None  # the critic's, when sampled; None without one
+    returns: Values | None = None  # targets of the values
 
     @property
     def length(self) -> int:
-        """Return the number of tokens that the policy sampled. Raises DataError: they were not counted."""
         if self.num_tokens is None:
             raise DataError(f"the tokens of completion {self.sample} of {self.problem!r} were not recorded")
         return self.num_tokens
@@ -128,7 +108,6 @@ class Row:
 
     @property
     def tokens(self) -> list[str] | None:
-        """Return (T,) the text of each token; None where offsets were not recorded."""
         if self.token_ends is None:
             return None
         ends = self.token_ends.tolist()
@@ -136,7 +115,6 @@ class Row:
 
     @property
     def old_logprobs(self) -> Values | None:
-        """Return the denominator of `ratio`."""
         return {"trainer": self.trainer_logprobs, "sampler": self.sampling_logprobs}.get(self.old or "")
 
     @property
@@ -146,20 +124,13 @@ class Row:
 
     @property
     def change(self) -> Values | None:
-        """Return by how much the step's updates moved each token's log-probability; None where it was not measured.
-
-        After - before, both of the trainer; the sampler's where the trainer did not compute those from before.
-        """
+        """Return by how much the step's updates moved each token's log-probability; None where it was not measured."""
         before = self.sampling_logprobs if self.trainer_logprobs is None else self.trainer_logprobs
         return _difference(self.after_logprobs, before)
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Self:
-        """Return the row of a record of a file of completions; columns that were not read are None.
-
-        Raises:
-            ValueError: a value is none that a run writes.
-        """
+        """Return the row of a record of a file of completions; columns that were not read are None."""
         mask = record.get("sampled")
         row: dict[str, Any] = {name: record.get(name) for name in _SCALARS if name in record}
         row |= {name: record.get(name) or "" for name in _TEXTS}
@@ -173,7 +144,6 @@ class Row:
         return cls(**row, **(_arrays(record) if "token_ids" in record else {}))
 
     def as_json(self) -> dict[str, Any]:
-        """Return every field by name, arrays as lists; NaN is None."""
         return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
 
 
@@ -184,8 +154,7 @@ _ARRAYS: dict[str, type] = {
     "values": np.float32, "returns": np.float32,
 }  # fmt: skip
 """Columns with one value per token, and their types."""
-OF_TOKENS = tuple(_ARRAYS)
-"""Names of the columns with one value per token."""
+OF_TOKENS = tuple(_ARRAYS)  # names of the columns with one value per token
 _TEXTS = ("difficulty", "question", "reference", "prefill", "text", "evidence")
 _SCALARS = (
     "problem", "language", "sample", "answer", "num_tokens", "step", "policy_version", "reward", "advantage",
@@ -228,7 +197,6 @@ def rows_of(groups: Iterable[ScoredGroup]) -> tuple[Row, ...]:
 
 
 def _arrays(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arrays of a record; those that a file leaves out, being the same at all tokens, are filled in."""
     arrays: dict[str, Any] = dict.fromkeys(OF_TOKENS)
     for name, kind in _ARRAYS.items():
         if (values := record[name]) is not None:  # in a list of numbers, None becomes NaN
@@ -276,15 +244,10 @@ class GroupRecord:
     step: int
     question: str
     reference: str
-    """The reference answer."""
     language: str | None
     open_ended: bool | None
-    prompt: str
-    """Exactly the text that the model read."""
-    prefill: str | None
-    """The end of `prompt` that belongs to the answer."""
+    prompt: str  # exactly the text that the model read
+    prefill: str | None  # the end of `prompt` that belongs to the answer
     prompt_token_ids: list[int] | None
-    prompt_token_ends: list[int] | None
-    """End of each token in `prompt`, in code points."""
-    completions: tuple[Row, ...]
-    """In the order of their samples."""
+    prompt_token_ends: list[int] | None  # end of each token in `prompt`, in code points
+    completions: tuple[Row, ...]  # in the order of their samples

@@ -24,7 +24,6 @@ from groupwise.runs.records import At, Records
 from groupwise.runs.rollouts import SCHEMA
 
 SHOWN_ROWS = 20
-"""Rows of a table that a notebook shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,28 +34,21 @@ class Table:
 
     @classmethod
     def of(cls, rows: Sequence[Mapping[str, Any]]) -> Self:
-        """The table of these rows; its columns are all of theirs, empty where a row has none."""
         names = list(dict.fromkeys(name for row in rows for name in row))
         return cls(pa.table({name: [row.get(name) for row in rows] for name in names}))
 
     @property
     def columns(self) -> list[str]:
-        """Names of the columns, in order."""
         return list(self.arrow.column_names)
 
     def __len__(self) -> int:
         return int(self.arrow.num_rows)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """The rows, one dictionary each."""
         return iter(self.arrow.to_pylist())
 
     def __getitem__(self, column: str) -> list[Any]:
-        """The values of a column.
-
-        Raises:
-            KeyError: there is no such column; names those there are.
-        """
+        """The values of a column."""
         if column not in self.columns:
             raise KeyError(f"there is no column {column!r}; there are {', '.join(self.columns)}")
         values: list[Any] = self.arrow[column].to_pylist()
@@ -67,11 +59,7 @@ class Table:
         return self.arrow
 
     def to_pandas(self) -> Any:
-        """Return a `pandas.DataFrame`.
-
-        Raises:
-            ConfigError: pandas is not installed.
-        """
+        """Return a `pandas.DataFrame`."""
         try:
             return self.arrow.to_pandas()
         except ModuleNotFoundError:
@@ -86,7 +74,6 @@ class Table:
         return f"Table({len(self)} rows: {', '.join(self.columns)})"
 
     def _repr_html_(self) -> str:
-        """The first rows, for a notebook; whatever a model wrote is text there, never markup."""
 
         def cell(value: Any) -> str:
             text = f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value)
@@ -100,7 +87,6 @@ class Table:
 
 
 Line = Mapping[str, Any]
-"""One line of metrics.jsonl."""
 _OF_A_GROUP = ("step", "problem", "difficulty", "question", "reference")
 """Columns that are the same for all completions of a group."""
 
@@ -110,15 +96,10 @@ class Run:
     """One run, as its directory tells it. What is not there yet is empty or None, never a zero."""
 
     directory: RunDirectory
-    """Paths of its files."""
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
-        """Open the run in a directory.
-
-        Raises:
-            ConfigError: there is no run at this path.
-        """
+        """Open the run in a directory."""
         return cls(find_run(Path(path)))
 
     @property
@@ -133,11 +114,7 @@ class Run:
 
     @property
     def config(self) -> dict[str, Any]:
-        """The resolved recipe as nested dictionaries; `load_recipe(run.config)` makes a recipe of it.
-
-        Raises:
-            ConfigError: config.toml cannot be read.
-        """
+        """The resolved recipe as nested dictionaries; `load_recipe(run.config)` makes a recipe of it."""
         return self.records.config
 
     @property
@@ -162,33 +139,15 @@ class Run:
         return self.records.best
 
     def metrics(self) -> Table:
-        """metrics.jsonl: a row for each line, in the order in which they were written.
-
-        Tables in a line become columns: `parts` by their own names (`part/accuracy/mean`), others dotted.
-
-        Raises:
-            DataError: the file cannot be read.
-        """
+        """metrics.jsonl: a row for each line, in the order in which they were written."""
         return Table.of([_flat(line) for line in self.records.intact().lines()])
 
     def steps(self) -> Table:
-        """A row for each training step: reward, correct (shares in [0, 1]), entropy (nats), length (tokens), times (s).
-
-        `StepReport` says what each column means. A step done again after a resume counts once.
-
-        Raises:
-            DataError: metrics.jsonl cannot be read.
-        """
+        """A row for each training step: reward, correct (shares), entropy (nats), length (tokens), times (s)."""
         return Table.of([_flat(line) for line in self.records.intact().metrics()])
 
     def evaluations(self) -> Table:
-        """A row for each evaluation, by steps done: `name`, `kind`, `step`, pass@1 with its 95 % interval, length.
-
-        `completions(name)` gives what was sampled; `name` is null where nothing was kept.
-
-        Raises:
-            DataError: metrics.jsonl cannot be read.
-        """
+        """A row for each evaluation, by steps done: `name`, `kind`, `step`, pass@1 with its 95 % interval, length."""
         records = self.records.intact()
         lines = [line for kind in records.kinds() if kind != "step" for line in records.metrics(kind)]
         return Table.of([self._evaluation(line) for line in sorted(lines, key=lambda line: int(line["step"]))])
@@ -224,19 +183,7 @@ class Run:
         return Table(rows)
 
     def groups(self, at: int | str | None = None) -> Table:
-        """A row for each group of completions of one prompt: how many, what they earned, how long they are.
-
-        `correct` is a share of the judged completions, `reward` their mean and `reward_std` their standard deviation
-        (null where none was judged), `length` the mean of sampled tokens, `signal` whether any two rewards differ,
-        `discarded` why it was sampled and not trained on (null where it was kept).
-
-        Args:
-            at: a training step (0-based), or the name of an evaluation; None: all training steps.
-
-        Raises:
-            ConfigError: nothing was recorded there; says what is.
-            DataError: a file cannot be read.
-        """
+        """A row for each group of completions of one prompt: how many, what they earned, how long they are."""
         rows = self.completions(at).arrow.select(list(dict.fromkeys([*_OF_A_GROUP, *LIGHT]))).to_pylist()
         table = []
         for _, same in groupby(rows, lambda row: (row["step"], row["problem"])):
@@ -260,7 +207,6 @@ class Run:
         return f"{config.get('algorithm')}, {self.num_steps} of {config['run']['num_steps']} steps, {state}"
 
     def _repr_html_(self) -> str:
-        """Heading and evaluations, for a notebook; everything is text there, never markup."""
         columns = ("name", "step", "pass_at_1", "pass_at_1_low", "pass_at_1_high", "length", "truncated")
         table = self.evaluations().arrow
         summary = Table(table.select([name for name in columns if name in table.column_names]))

@@ -202,8 +202,7 @@ KINDS: Kinds = MappingProxyType(
 """Kinds of cases that cost little, and the verdict they must get."""
 FLOODS: Kinds = MappingProxyType({"bombs": (bombs, False), "huge texts": (huge, False)})
 """Kinds that may take the verifier to its deadline; made for the first problem alone, and last."""
-CODE = "code"
-"""Kind that needs a canary."""
+CODE = "code"  # kind that needs a canary
 REFERENCES = ("-3", "0", "0.5", r"\frac{3}{4}", r"2\sqrt{3}", r"\pi", "(1, 3)", "[0, 1)", r"\{1, 2\}", "x^2+1", "x=2",
               r"\begin{pmatrix}1\\2\end{pmatrix}", "B", r"25\%", "1,000", "Monday")  # fmt: skip
 """Forms of mathematical answers."""

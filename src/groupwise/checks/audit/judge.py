@@ -47,7 +47,6 @@ class Form:
 
     @property
     def thinks(self) -> bool:
-        """True if the form has reasoning tags."""
         return "</think>" in self.answer(self.problem.reference)
 
     @property
@@ -57,13 +56,11 @@ class Form:
 
     @property
     def integer(self) -> int | None:
-        """The reference answer where it is a plain integer."""
         plain = re.fullmatch(r"-?[0-9]{1,30}", self.problem.reference)
         return int(plain[0]) if plain else None
 
     @property
     def wrong(self) -> str:
-        """A wrong answer that looks like a right one."""
         near = self.integer
         return str(near + 1) if near is not None else "7919"
 
@@ -86,15 +83,11 @@ class Case:
     """A completion and the verdict it must get."""
 
     name: str
-    group: str
-    """Name for counting: the tier of a file's row, or the kind of an attack."""
+    group: str  # name for counting: the tier of a file's row, or the kind of an attack
     problem: Problem
     text: str
-    """The prompt's prefill and the completion."""
-    expected: bool | None
-    """True if it must be judged correct; None when any verdict will do: shown apart, never a miss."""
-    note: str = ""
-    """Reason why it is undecided, or the note of its row."""
+    expected: bool | None  # True if it must be judged correct; None when any verdict will do: shown apart, never a miss
+    note: str = ""  # reason why it is undecided, or the note of its row
 
 
 def load_cases(paths: Sequence[Path], extraction: Extraction = "boxed", tiers: Sequence[str] = ()) -> list[Case]:
@@ -141,23 +134,17 @@ def _in_form(row: dict[str, Any], extraction: Extraction) -> str:
 
 SecondOpinion = Callable[[Case], bool | None]
 """Returns True if a case's answer is right by a checker that shares no code with the verifier; None: unknown."""
-LONGEST = 200
-"""Characters of an answer up to which there is a second opinion; what is longer is an attack on time."""
+LONGEST = 200  # characters of an answer up to which there is a second opinion; what is longer is an attack on time
 
 
 class Miss(StrEnum):
     """Faults of a verdict, the worst first."""
 
-    FILE_WRITTEN = "file written"
-    """The completion was executed: it made the canary file."""
-    HANG = "hang"
-    """No verdict in time."""
-    CRASH = "crash"
-    """The verifier failed or raised, or says that it cannot read the reference."""
-    FALSE_POSITIVE = "false positive"
-    """A wrong answer was paid."""
-    FALSE_NEGATIVE = "false negative"
-    """A right answer in proper form was not paid."""
+    FILE_WRITTEN = "file written"  # the completion was executed: it made the canary file
+    HANG = "hang"  # no verdict in time
+    CRASH = "crash"  # the verifier failed or raised, or says that it cannot read the reference
+    FALSE_POSITIVE = "false positive"  # a wrong answer was paid
+    FALSE_NEGATIVE = "false negative"  # a right answer in proper form was not paid
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,22 +154,18 @@ class Result:
     case: Case
     verdict: Verdict
     seconds: float
-    miss: Miss | None
-    """Fault of the verdict; None without one, or where the case is undecided."""
+    miss: Miss | None  # fault of the verdict; None without one, or where the case is undecided
     second: bool | None = None
-    """The second opinion."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """When the audit of a verifier loses patience."""
 
-    verdict_s: float
-    """Seconds after which a verdict counts as a hang."""
+    verdict_s: float  # seconds after which a verdict counts as a hang
     timeout_is_hang: bool = False
     """For a verifier without a deadline of its own: the outcome `timeout` means that the audit had to kill it."""
-    hangs: int = 20
-    """Hangs after which the audit ends early."""
+    hangs: int = 20  # hangs after which the audit ends early
 
 
 class Canary:

@@ -29,18 +29,14 @@ class SandboxAudit:
     """Result of an audit of the sandbox; its self-test held, for without that nothing runs."""
 
     sandbox: SandboxConfig
-    """Tier of the sandbox."""
     probes: tuple[NamedProbe, ...]
-    """Every program, in the order of the files."""
 
     @property
     def passed(self) -> bool:
-        """True if every program was refused or contained."""
         return all(probe.result.contained for probe in self.probes)
 
     @property
     def verdict(self) -> str:
-        """The verdict in a sentence or two."""
         start = f"The self-test of the sandbox ({self.sandbox.tier}) holds"
         if not self.probes:
             return f"{start}; name files of probes to try more programs."
@@ -49,7 +45,6 @@ class SandboxAudit:
         return f"{start}. {'Passed' if self.passed else 'Not passed'}: {counts}."
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the JSON of `groupwise audit sandbox --json`."""
         rows = [
             {"id": result.id, "name": name, "contained": result.contained, "evidence": result.evidence}
             for name, result in self.probes
@@ -58,8 +53,6 @@ class SandboxAudit:
 
 
 class _Settings(Section):
-    """Settings."""
-
     sandbox: SandboxConfig = SandboxConfig()
     """The sandbox."""
 

@@ -20,15 +20,11 @@ class Tally:
     decided: int
     right: int
     false_positives: int
-    to_refuse: int
-    """Decided cases that must not be paid."""
+    to_refuse: int  # decided cases that must not be paid
     false_negatives: int
-    to_accept: int
-    """Decided cases that must be paid."""
-    stopped: int
-    """Cases that must not be paid and ran into the verifier's own deadline: not paid, but slow."""
-    other: Mapping[Miss, int]
-    """Hangs, crashes, files written."""
+    to_accept: int  # decided cases that must be paid
+    stopped: int  # cases that must not be paid and ran into the verifier's own deadline: not paid, but slow
+    other: Mapping[Miss, int]  # hangs, crashes, files written
 
     @property
     def share_right(self) -> Estimate:
@@ -48,12 +44,10 @@ class Summary:
     """An audit, counted."""
 
     results: tuple[Result, ...]
-    num_cases: int
-    """Cases there were; more than results when the audit ended early."""
+    num_cases: int  # cases there were; more than results when the audit ended early
 
     @property
     def passed(self) -> bool:
-        """Every decided case was judged and has its expected verdict."""
         return not self.misses and len(self.results) == self.num_cases
 
     @property
@@ -66,7 +60,6 @@ class Summary:
 
     @property
     def misses(self) -> tuple[Result, ...]:
-        """The worst kind first."""
         order = list(Miss)
         missed = [result for result in self.results if result.miss is not None]
         return tuple(sorted(missed, key=lambda result: order.index(result.miss or order[-1])))
@@ -77,13 +70,11 @@ class Summary:
 
     @property
     def groups(self) -> dict[str, Tally]:
-        """Tallies by tier or attack, in the order of the cases."""
         names = dict.fromkeys(result.case.group for result in self.decided)
         return {name: tally([result for result in self.decided if result.case.group == name]) for name in names}
 
     @property
     def latency_ms(self) -> dict[str, float]:
-        """Milliseconds per verdict: p50, p95, p99, max."""
         return percentiles([1000 * result.seconds for result in self.results])
 
     @property
@@ -93,7 +84,6 @@ class Summary:
 
     @property
     def disagreements(self) -> tuple[Result, ...]:
-        """Verdicts that the second opinion contradicts."""
         return tuple(r for r in self._with_opinion if r.second != (r.verdict.outcome is Outcome.CORRECT))
 
     @property
@@ -126,7 +116,6 @@ def percentiles(values: Sequence[float]) -> dict[str, float]:
 
 
 def _share(count: int, of: int) -> Estimate:
-    """A Wilson interval: cases are independent of each other."""
     return mean_share([1.0] * count + [0.0] * (of - count))
 
 
@@ -178,7 +167,6 @@ def _tally_as_json(counts: Tally) -> dict[str, Any]:
 
 
 def _estimate(estimate: Estimate) -> dict[str, float | None]:
-    """JSON knows no NaN: a rate of no cases is null."""
     return {name: None if math.isnan(value) else value for name, value in estimate._asdict().items()}
 
 

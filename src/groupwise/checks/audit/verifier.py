@@ -24,8 +24,7 @@ from groupwise.verifiers.routed import RoutedConfig
 
 GRACE_S = 3.0
 """Seconds beyond a verifier's own deadline after which a verdict counts as a hang: its worker is killed in them."""
-MAX_EXPLAINED = 200
-"""Misses that are explained; the others come with the verdict's evidence."""
+MAX_EXPLAINED = 200  # misses that are explained; the others come with the verdict's evidence
 
 OWN_PROBLEMS = {"math": "word_problems"}
 """Verifier of whose own tasks none generates problems -> a task whose problems serve: none states an
@@ -37,18 +36,14 @@ class Audit:
     """Result of an audit."""
 
     verifier: str
-    cases: str
-    """Source of the cases: the names of their files, or `attacks`."""
+    cases: str  # source of the cases: the names of their files, or `attacks`
     summary: Summary
-    """Every case with its verdict, and their counts."""
     explanations: tuple[tuple[str, ...], ...]
     """Derivation of the verdict of each miss, in the order of `summary.misses`."""
-    recipe: str
-    """The settings of verifier and task, as TOML."""
+    recipe: str  # the settings of verifier and task, as TOML
 
     @property
     def passed(self) -> bool:
-        """True if every decided case has its expected verdict."""
         return self.summary.passed
 
     @property
@@ -56,14 +51,11 @@ class Audit:
         return f"audit of {self.verifier}: {self.cases}"
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the JSON of `groupwise audit --json`."""
         return {"verifier": self.verifier, **as_json(self.summary, self.explanations)}
 
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """Arguments of `audit_verifier`."""
-
     verifier: str
     cases: tuple[Path, ...]
     tiers: tuple[str, ...]
@@ -86,8 +78,6 @@ class _Request:
 
 
 class _Settings(Section):
-    """Settings."""
-
     task: TaskOptions | None = None
     """Source of the attacked problems."""
     verifier: Annotated[VerifierConfig, VERIFIERS]
@@ -144,7 +134,6 @@ def audit_verifier(
 
 
 def _settings(request: _Request) -> _Settings:
-    """With the task to attack: the one named, else, where nothing else is, one for such a verifier."""
     if request.tiers and not request.cases:
         raise ConfigError("tiers choose among the cases of a file: name a file of cases")
     like = request.judges_like

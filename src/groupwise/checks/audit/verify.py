@@ -17,15 +17,11 @@ from groupwise.verifiers.math import MathVerifier
 
 
 class _Settings(Section):
-    """Settings."""
-
     verifier: Annotated[VerifierConfig, VERIFIERS]
     """The verifier."""
 
 
 class _DataSettings(_Settings):
-    """Settings of a check of the reference answers of a file."""
-
     task: JsonlConfig
     """The fields of question and answer."""
 
@@ -36,10 +32,8 @@ class Explained:
 
     verdict: Verdict
     steps: tuple[str, ...]
-    """One sentence per step."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the JSON of `groupwise verify --json`."""
         return {
             "outcome": self.verdict.outcome,
             "reward": self.verdict.reward,
@@ -55,10 +49,8 @@ class Explained:
 class References:
     """The reference answers of a file of problems."""
 
-    problems: tuple[Problem, ...]
-    """In the order of the file."""
-    faults: Mapping[str, str]
-    """Id of a problem whose reference answer cannot be read or does not pass -> why."""
+    problems: tuple[Problem, ...]  # in the order of the file
+    faults: Mapping[str, str]  # id of a problem whose reference answer cannot be read or does not pass -> why
 
 
 def verify(verifier: str, completion: str, problem: Problem, changes: Changes = ()) -> Explained:

@@ -22,22 +22,17 @@ from groupwise.runs.records import Records
 RULES: dict[str, Rule] = {
     rule.name: rule for module in (rewards, results, completions, updates) for rule in module.RULES
 }
-"""All rules by name."""
 
 
 class Diagnosis(NamedTuple):
     """Findings of the rules on a run."""
 
-    findings: tuple[Finding, ...]
-    """The worst first, then the earliest."""
-    not_judged: dict[str, list[str]]
-    """Rules that could not judge, with what the run did not record."""
+    findings: tuple[Finding, ...]  # the worst first, then the earliest
+    not_judged: dict[str, list[str]]  # rules that could not judge, with what the run did not record
     num_steps: int
-    """Steps that were read."""
 
     @property
     def worst(self) -> Severity | None:
-        """None where nothing was found."""
         return worst(list(self.findings))
 
 

@@ -22,8 +22,7 @@ from groupwise.verifiers.style.language import scripts_of, written_words
 FIRST, LAST = 5, 25
 """Steps at either end of a run whose completions are read; of those between, the scalars alone: a long run fits into
 memory, and nothing that rules compare is missing."""
-SHOWN = 5
-"""Completions or groups that a finding names at most."""
+SHOWN = 5  # completions or groups that a finding names at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +34,6 @@ class GroupFacts:
 
     @property
     def flat(self) -> Flat | None:
-        """Reason why it has no signal; None where it has one."""
         return flat_because([c.outcome for c in self.completions], [c.reward for c in self.completions])
 
     @property
@@ -50,14 +48,10 @@ class StepFacts:
 
     step: int
     line: Mapping[str, Any]
-    """Its line of metrics.jsonl."""
-    groups: tuple[GroupFacts, ...]
-    """Empty where its completions were not recorded."""
-    weights: str | None = None
-    """Fingerprint of the weights after it."""
+    groups: tuple[GroupFacts, ...]  # empty where its completions were not recorded
+    weights: str | None = None  # fingerprint of the weights after it
 
     def number(self, name: str) -> float | None:
-        """A scalar of the line, or of its reward parts; None where it was not measured."""
         value = self.line.get(name, self.line.get("parts", {}).get(name))
         if value is None and isinstance(spreads := self.line.get("distributions"), Mapping):
             value = spreads.get(name)
@@ -78,12 +72,10 @@ class StepFacts:
 class DevFacts:
     """One dev evaluation."""
 
-    step: int
-    """Finished steps before it."""
+    step: int  # finished steps before it
     pass_at_1: float
     line: Mapping[str, Any]
-    solved: Mapping[str, float]
-    """Pass rate of each problem; empty where completions were not recorded."""
+    solved: Mapping[str, float]  # pass rate of each problem; empty where completions were not recorded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,11 +85,9 @@ class RunFacts:
     config: Mapping[str, Any]
     steps: tuple[StepFacts, ...]
     dev: tuple[DevFacts, ...]
-    damage: tuple[str, ...] = ()
-    """Damaged, missing or contradictory files, a sentence each."""
+    damage: tuple[str, ...] = ()  # damaged, missing or contradictory files, a sentence each
 
     def key(self, dotted: str, default: Any = None) -> Any:
-        """A value of the recipe; the default where it has none."""
         value: Any = self.config
         for name in dotted.split("."):
             if not isinstance(value, Mapping) or name not in value:
@@ -110,11 +100,9 @@ class RunFacts:
         return [(step.step, value) for step in self.steps if (value := step.number(name)) is not None]
 
     def values(self, name: str) -> list[float]:
-        """The values alone."""
         return [value for _, value in self.series(name)]
 
     def until(self, step: int) -> Self:
-        """The run as it was after this step."""
         return replace(
             self,
             steps=tuple(item for item in self.steps if item.step <= step),
@@ -123,7 +111,6 @@ class RunFacts:
 
     @property
     def num_steps(self) -> int:
-        """Steps that the recipe asks for."""
         return int(self.key("run.num_steps", len(self.steps)))
 
 

@@ -77,8 +77,7 @@ def plateau(run: RunFacts) -> Finding | None:
 
 PHASES = {"generate_s": "sampling", "verify_s": "verifying", "train_s": "training"}
 """Phases of a step, by the field of its line."""
-BUSY = 0.5
-"""Cores that other programs use from which on they may be what slows a step down."""
+BUSY = 0.5  # cores that other programs use from which on they may be what slows a step down
 
 
 def verifying_is_slow(run: RunFacts) -> Finding | None:

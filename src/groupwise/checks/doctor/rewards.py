@@ -27,8 +27,7 @@ from groupwise.checks.doctor.rule import (
 from groupwise.runs.row import Row
 from groupwise.types import Outcome
 
-SOLVED = 0.85
-"""Pass rate from which groups without signal mean that the problems are solved."""
+SOLVED = 0.85  # pass rate from which groups without signal mean that the problems are solved
 
 
 def no_signal(run: RunFacts) -> Finding | None:
@@ -216,10 +215,7 @@ def _part_varies(run: RunFacts) -> Finding | None:
 
 
 def _variances(completions: Sequence[Row]) -> tuple[float, float]:
-    """Variance of a group's rewards, and what of it lies between its correct and its other completions.
-
-    The second is negative where the others earn more: that variance does not speak for being right.
-    """
+    """Variance of a group's rewards, and what of it lies between its correct and its other completions."""
     right, wrong = _sides(completions)
     everyone = [*right, *wrong]
     if len(everyone) < 2:
@@ -230,13 +226,11 @@ def _variances(completions: Sequence[Row]) -> tuple[float, float]:
 
 
 def _lead(completions: Sequence[Row]) -> float | None:
-    """Mean reward of the correct ones - that of the others; None where a side is empty."""
     right, wrong = _sides(completions)
     return fmean(right) - fmean(wrong) if right and wrong else None
 
 
 def _sides(completions: Sequence[Row]) -> tuple[list[float], list[float]]:
-    """Rewards of the correct ones, and of the others; what has none is left out."""
     paid_out = [(row.outcome is Outcome.CORRECT, row.reward) for row in completions if row.reward is not None]
     return [reward for is_right, reward in paid_out if is_right], [r for is_right, r in paid_out if not is_right]
 

@@ -10,12 +10,9 @@ from groupwise.checks import Advice, Finding, Place, Severity
 from groupwise.checks.doctor.facts import SHOWN, RunFacts, StepFacts
 from groupwise.runs.row import Row
 
-WINDOW = 5
-"""Steps that a statistic of "now" is taken over, and that a run's start is."""
-SURE = 0.01
-"""p-value below which a trend is one."""
-LIKELY = 0.05
-"""p-value below which a trend may be one."""
+WINDOW = 5  # steps that a statistic of "now" is taken over, and that a run's start is
+SURE = 0.01  # p-value below which a trend is one
+LIKELY = 0.05  # p-value below which a trend may be one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,11 +21,8 @@ class Rule:
 
     name: str
     says: str
-    """The symptom, in a sentence."""
     statistic: str
-    """Description of the statistic."""
-    thresholds: str
-    """From where on it is a note, a warning, critical."""
+    thresholds: str  # from where on it is a note, a warning, critical
     source: str
     needs: tuple[str, ...]
     """Fields of a step's line that it reads; without them it cannot judge. `rollouts` and `dev` stand for themselves.
@@ -37,12 +31,10 @@ class Rule:
     advice: tuple[Advice, ...]
 
     def missing(self, run: RunFacts) -> list[str]:
-        """Return the names of what the rule needs and the run did not record."""
         there = {"rollouts": any(step.groups for step in run.steps), "dev": bool(run.dev)}
         return [name for name in self.needs if not (there[name] if name in there else run.series(name))]
 
     def __call__(self, run: RunFacts) -> Finding | None:
-        """The finding, if there is one. Fewer steps than a window prove nothing."""
         if len(run.steps) < 2 or self.missing(run):
             return None
         return self.find(run)
@@ -154,8 +146,7 @@ def since(run: RunFacts, first: int) -> int:
     return sum(step.step >= first for step in run.steps)
 
 
-MOST = 200
-"""Values that a trend is computed of; of longer series, means of as many blocks: pairs grow with the square."""
+MOST = 200  # values that a trend is computed of; of longer series, means of as many blocks: pairs grow with the square
 
 
 def _blocks(values: Sequence[float]) -> list[float]:

@@ -24,7 +24,6 @@ from groupwise.trainers.rl_recipe import RlRecipe
 CHECKS: dict[str, Check] = {
     check.name: check for check in (SETTINGS, DATA, MACHINE, JUDGING, PROMPTS, SAMPLE, REHEARSAL)
 }
-"""All checks by name, the cheapest first."""
 NEEDS_MEMORY: frozenset[Cost] = frozenset({"model", "step"})
 
 
@@ -58,8 +57,12 @@ def preflight(
         for check in CHECKS.values():
             if check.name in leave_out or check.cost not in costs:
                 continue
-            if why := _hopeless(check, findings):
-                not_done[check.name] = why
+            critical = {finding.check for finding in findings if finding.severity is Severity.CRITICAL}
+            if MACHINE.name in critical and check.cost in NEEDS_MEMORY:
+                not_done[check.name] = "the machine would not bear it"
+                continue
+            if SAMPLE.name in critical and check.cost == "step":
+                not_done[check.name] = "there is nothing to learn"
                 continue
             began = time.perf_counter()
             checked = _done(check, bench)
@@ -71,27 +74,17 @@ def preflight(
     return Preflight(findings=tuple(findings), figures=figures, not_done=not_done, seconds=seconds)
 
 
-def _hopeless(check: Check, findings: Collection[Finding]) -> str:
-    """Return why a check cannot be done after what others found; empty where it can."""
-    heavy = check.cost in NEEDS_MEMORY
-    if heavy and any(finding.check == MACHINE.name and finding.severity is Severity.CRITICAL for finding in findings):
-        return "the machine would not bear it"
-    dead = any(finding.check == SAMPLE.name and finding.severity is Severity.CRITICAL for finding in findings)
-    return "there is nothing to learn" if check.cost == "step" and dead else ""
-
-
 def _done(check: Check, bench: Bench) -> Checked:
-    """The check; an error that would end the run is what it found."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what warnings say, findings say with numbers
             return check.run(bench)
     except GroupwiseError as error:
-        found = Finding(
+        ending = Finding(
             check=check.name, severity=Severity.CRITICAL, evidence=str(error),
             means="The run would end with this error.", advice=(Advice("", "what the message says"),), is_error=True,
         )  # fmt: skip
-        return Checked({}, (found,))
+        return Checked({}, (ending,))
 
 
 __all__ = ["CHECKS", "Check", "Cost", "Finding", "Preflight", "PreflightOptions", "Severity", "preflight"]

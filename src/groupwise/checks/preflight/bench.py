@@ -1,4 +1,4 @@
-"""The recipe on the bench: its parts, each made once and when a check first asks for it."""
+"""The parts of a recipe, each made once, when a check first needs it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -65,21 +65,19 @@ class Bench:
                 self._made[name] = make()
             except GroupwiseError as error:
                 self._made[name] = error
-        if isinstance(found := self._made[name], GroupwiseError):
-            raise found
-        return found  # type: ignore[no-any-return]
+        if isinstance(made := self._made[name], GroupwiseError):
+            raise made
+        return made  # type: ignore[no-any-return]
 
     @property
     def task(self) -> Task:
-        """Source of the problems."""
         return self._once("task", lambda: make_task(self.recipe.task))
 
     def problems(self, split: Split) -> Sequence[Problem]:
-        """All problems of a split."""
         return self._once(f"problems {split}", lambda: list(self.task.problems(split)))
 
     def some(self, number: int, split: Split = "train") -> list[Problem]:
-        """So many problems, spread evenly over the split."""
+        """Return problems spread evenly over the split."""
         problems = self.problems(split)
         size = min(number, len(problems))
         return [problems[i * len(problems) // size] for i in range(size)]
@@ -97,17 +95,14 @@ class Bench:
 
     @property
     def size(self) -> ModelSize:
-        """The model's numbers of weights, without loading it."""
         return self._once("size", partial(language_model_size, self.recipe.model.path))
 
     @property
     def policy(self) -> Policy:
-        """The model to start from."""
         return self._once("policy", lambda: start_policy(self.recipe.model, self.recipe.lora, self.recipe.run.seed))
 
     @property
     def actors(self) -> Actors:
-        """Policy and verifier."""
         return self._once(
             "actors",
             lambda: Actors.of(self.policy, self.task.template, self.verifier, self.recipe.engine),
@@ -144,7 +139,6 @@ class Checked(NamedTuple):
     """Result of a check."""
 
     figures: Mapping[str, Any]
-    """Numbers and texts by name, as JSON; shown whether or not anything is wrong."""
     findings: tuple[Finding, ...] = ()
 
 
@@ -158,11 +152,9 @@ class Check:
 
     name: str
     says: str
-    """Description, in a sentence."""
     cost: Cost
     run: Callable[[Bench], Checked]
-    source: str = ""
-    """Source of its bounds."""
+    source: str = ""  # of its bounds
 
 
 Verdict = Literal["GO", "GO WITH WARNINGS", "NO-GO"]
@@ -172,18 +164,13 @@ Verdict = Literal["GO", "GO WITH WARNINGS", "NO-GO"]
 class Preflight:
     """The outcome of all checks of a recipe."""
 
-    findings: tuple[Finding, ...]
-    """The heaviest first."""
+    findings: tuple[Finding, ...]  # the most severe first
     figures: Mapping[str, Mapping[str, Any]]
-    """By check."""
     not_done: Mapping[str, str] = field(default_factory=dict)
-    """Checks that could not be done, and why."""
     seconds: Mapping[str, float] = field(default_factory=dict)
-    """Seconds of each check."""
 
     @property
     def verdict(self) -> Verdict:
-        """Verdict of the heaviest finding."""
         levels = {finding.severity for finding in self.findings}
         if Severity.CRITICAL in levels:
             return "NO-GO"
@@ -191,6 +178,7 @@ class Preflight:
 
     def facts(self) -> dict[str, Any]:
         return {
-            "verdict": self.verdict, "findings": [one.facts() for one in self.findings], "figures": self.figures,
-            "not_done": self.not_done, "seconds": {name: round(s, 3) for name, s in self.seconds.items()},
+            "verdict": self.verdict, "findings": [finding.facts() for finding in self.findings],
+            "figures": self.figures, "not_done": self.not_done,
+            "seconds": {name: round(s, 3) for name, s in self.seconds.items()},
         }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Problems (counts, repeats, contradictions, evaluation problems that training sees) and their prompts as tokens."""
+"""Problems (counts, repeats, contradictions, overlaps of splits) and their prompts as tokens."""
 
 import unicodedata
 from collections import Counter, defaultdict
@@ -16,10 +16,8 @@ from groupwise.rollout.sample_and_score import encode_prompt
 from groupwise.types import Problem, Prompt, Split
 from groupwise.verifiers.math import MathVerifier
 
-SHOWN = 5
-"""Problems that a finding names at most."""
-REPEATED = 0.01
-"""Share of repeated questions from which on they are worth a warning."""
+SHOWN = 5  # problems that a finding names at most
+REPEATED = 0.01  # share of repeated questions from which on they are worth a warning
 
 
 def same(question: str) -> str:
@@ -33,38 +31,26 @@ def same(question: str) -> str:
 
 def data(bench: Bench) -> Checked:
     """Look at every problem of every split that the recipe uses."""
-    splits, missing = _splits(bench)
-    found = [
-        *missing,
-        *_counts(bench, splits),
-        *_overlaps(splits),
-        *_repeats(splits["train"]),
-        *_answers(bench, splits),
-    ]
-    figures: dict[str, Any] = {f"{split} problems": len(problems) for split, problems in splits.items()}
-    for what in ("difficulty", "language"):
-        counts = Counter(str(getattr(problem, what)) for problem in splits["train"])
-        figures[what] = dict(counts.most_common(SHOWN))
-    return Checked(figures, tuple(found))
-
-
-def _splits(bench: Bench) -> tuple[dict[Split, Sequence[Problem]], list[Finding]]:
-    """The problems of the splits that the recipe uses; that none are there to test on would show at the end."""
     splits: dict[Split, Sequence[Problem]] = {split: bench.problems(split) for split in ("train", "dev")}
-    if not (wanted := bench.recipe.evaluation.test_problems):
-        return splits, []
-    try:
-        return {**splits, "test": bench.problems("test")}, []
-    except GroupwiseError as error:
-        without = finding(
-            Severity.CRITICAL, f"evaluation.test_problems = {wanted}, but {error}",
-            "The run ends with this error after its last step.",
-            Advice("evaluation.test_problems", "0, or give the task problems to test on"),
-        )  # fmt: skip
-        return splits, [without]
+    findings: list[Finding] = []
+    if wanted := bench.recipe.evaluation.test_problems:
+        try:
+            splits["test"] = bench.problems("test")
+        except GroupwiseError as error:
+            findings.append(finding(
+                Severity.CRITICAL, f"evaluation.test_problems = {wanted}, but {error}",
+                "The run ends with this error after its last step.",
+                Advice("evaluation.test_problems", "0, or give the task problems to test on"),
+            ))  # fmt: skip
+    findings += [*_splits(bench, splits), *_repeats(splits["train"]), *_answers(bench, splits)]
+    figures: dict[str, Any] = {f"{split} problems": len(problems) for split, problems in splits.items()}
+    for field in ("difficulty", "language"):
+        counts = Counter(str(getattr(problem, field)) for problem in splits["train"])
+        figures[field] = dict(counts.most_common(SHOWN))
+    return Checked(figures, tuple(findings))
 
 
-def _counts(bench: Bench, splits: Mapping[Split, Sequence[Problem]]) -> Iterator[Finding]:
+def _splits(bench: Bench, splits: Mapping[Split, Sequence[Problem]]) -> Iterator[Finding]:
     batch, evaluation = bench.recipe.batch, bench.recipe.evaluation
     wanted = {"train": batch.prompts_per_step, "dev": evaluation.num_problems, "test": evaluation.test_problems}
     for split, problems in splits.items():
@@ -81,47 +67,42 @@ def _counts(bench: Bench, splits: Mapping[Split, Sequence[Problem]]) -> Iterator
                 Severity.NOTE, f"{len(problems)} {split} problems, {wanted[split]} are wanted",
                 "All there are will be used; the interval of the result is wider.", Advice("task", "more problems"),
             )  # fmt: skip
-
-
-def _overlaps(splits: Mapping[Split, Sequence[Problem]]) -> Iterator[Finding]:
     seen = {split: {same(problem.question): problem.id for problem in problems} for split, problems in splits.items()}
     for first, second in combinations(seen, 2):
-        common = sorted(seen[first].keys() & seen[second].keys())
-        if not common:
-            continue
-        trained = first == "train"
-        yield finding(
-            Severity.CRITICAL if trained else Severity.WARNING,
-            f"{len(common)} of {len(seen[second])} {second} questions are {first} questions too (case, spaces and "
-            "width of letters apart)",
-            "What is measured there is memory: the result will look better than it is." if trained else
-            "The best checkpoint is chosen on problems of the final test.",
-            Advice("task", f"leave these questions out of the {first} problems"),
-            [f"{second} {seen[second][text]} = {first} {seen[first][text]}" for text in common],
-        )  # fmt: skip
+        if common := sorted(seen[first].keys() & seen[second].keys()):
+            trained = first == "train"
+            yield finding(
+                Severity.CRITICAL if trained else Severity.WARNING,
+                f"{len(common)} of {len(seen[second])} {second} questions are {first} questions too (case, spaces and "
+                "width of letters apart)",
+                "What is measured there is memory: the result will look better than it is." if trained else
+                "The best checkpoint is chosen on problems of the final test.",
+                Advice("task", f"leave these questions out of the {first} problems"),
+                [f"{second} {seen[second][text]} = {first} {seen[first][text]}" for text in common],
+            )  # fmt: skip
 
 
 def _repeats(problems: Sequence[Problem]) -> Iterator[Finding]:
     by_question: dict[str, list[Problem]] = defaultdict(list)
     for problem in problems:
         by_question[same(problem.question)].append(problem)
-    repeated = [own for own in by_question.values() if len(own) > 1]
-    split = [own for own in repeated if len({(same(p.reference), repr(sorted(p.data.items()))) for p in own}) > 1]
-    other = [own for own in split if len({same(problem.reference) for problem in own}) > 1]
+    repeated = [copies for copies in by_question.values() if len(copies) > 1]
+    split = [c for c in repeated if len({(same(p.reference), repr(sorted(p.data.items()))) for p in c}) > 1]
+    other = [copies for copies in split if len({same(problem.reference) for problem in copies}) > 1]
     if other:
         yield finding(
             Severity.CRITICAL if len(other) > REPEATED * len(by_question) else Severity.WARNING,
             f"{len(other)} training questions stand there with different reference answers, for example "
             f"{[problem.reference[:60] for problem in other[0]]}",
             "The same right answer is paid in one group and not in the other.",
-            Advice("task", "keep one reference answer of each question"), [own[0].id for own in other],
+            Advice("task", "keep one reference answer of each question"), [copies[0].id for copies in other],
         )  # fmt: skip
-    extra = sum(len(own) - 1 for own in repeated)
+    extra = sum(len(copies) - 1 for copies in repeated)
     if extra > REPEATED * len(problems):
         yield finding(
             Severity.WARNING, f"{extra} of {len(problems)} training problems repeat an earlier question",
             "Some problems count several times in every epoch.", Advice("task", "leave the repeats out"),
-            [own[1].id for own in repeated],
+            [copies[1].id for copies in repeated],
         )  # fmt: skip
 
 
@@ -161,12 +142,9 @@ DATA = Check(
 )  # fmt: skip
 
 
-NUM_PROMPTS = 512
-"""Prompts of a split that are written."""
-SPLITS_SEEN: tuple[Split, ...] = ("train", "dev")
-"""The test split is not opened before a run's end."""
-SHOWN_TOKENS = 40
-"""Tokens at either end of the prompt that is shown."""
+NUM_PROMPTS = 512  # prompts of a split that are written
+SPLITS_SEEN: tuple[Split, ...] = ("train", "dev")  # the test split is not opened before a run's end
+SHOWN_TOKENS = 40  # tokens at either end of the prompt that is shown
 
 
 def prompts(bench: Bench) -> Checked:
@@ -177,46 +155,35 @@ def prompts(bench: Bench) -> Checked:
     ]
     lengths = [len(prompt.token_ids) for prompt in written]
     middle, high = np.quantile(lengths, (0.5, 0.99)).tolist()
+    ids = written[0].token_ids
+    kept = ids if len(ids) <= 2 * SHOWN_TOKENS else (*ids[:SHOWN_TOKENS], *ids[-SHOWN_TOKENS:])
+    tokens = [policy.tokenizer.decode([token]) for token in kept]
+    if len(kept) < len(ids):
+        tokens.insert(SHOWN_TOKENS, f" … {len(ids) - len(kept)} tokens … ")
     figures: dict[str, Any] = {
         "tokens of a prompt": f"p50 {middle:.0f}, p99 {high:.0f}, longest {max(lengths)}",
         "context": policy.context_length,
         "stop tokens": [policy.tokenizer.convert_ids_to_tokens(i) for i in sorted(policy.stop_ids)],
-        "prompt": _shown(policy.tokenizer, written[0]),
+        "prompt": "¦".join(tokens),
     }
-    found = [*_fits(bench, written), *_bos(bench, written), *_ends(bench)]
-    return Checked(figures, tuple(found))
+    return Checked(figures, (*_tokens(bench, written), *_ends(bench)))
 
 
-def _shown(tokenizer: Any, prompt: Prompt) -> str:
-    """A prompt with a bar between tokens; the middle of a long one is left out."""
-    ids = prompt.token_ids
-    kept = ids if len(ids) <= 2 * SHOWN_TOKENS else (*ids[:SHOWN_TOKENS], *ids[-SHOWN_TOKENS:])
-    tokens = [tokenizer.decode([token]) for token in kept]
-    if len(kept) < len(ids):
-        tokens.insert(SHOWN_TOKENS, f" … {len(ids) - len(kept)} tokens … ")
-    return "¦".join(tokens)
-
-
-def _fits(bench: Bench, written: Sequence[Prompt]) -> Iterator[Finding]:
-    room = bench.policy.context_length - bench.recipe.sampling.max_tokens
+def _tokens(bench: Bench, written: Sequence[Prompt]) -> Iterator[Finding]:
+    tokenizer, context = bench.policy.tokenizer, bench.policy.context_length
+    room = context - bench.recipe.sampling.max_tokens
     cut = [prompt for prompt in written if len(prompt.token_ids) > room]
     if cut:
         longest = max(len(prompt.token_ids) for prompt in cut)
         yield finding(
             Severity.CRITICAL,
             f"{len(cut)} of {len(written)} prompts do not fit: the longest has {longest} tokens, and with "
-            f"sampling.max_tokens = {bench.recipe.sampling.max_tokens} the context of {bench.policy.context_length} "
-            f"leaves {room}",
+            f"sampling.max_tokens = {bench.recipe.sampling.max_tokens} the context of {context} leaves {room}",
             "The run ends with an error when it meets one of them; nothing is cut silently.",
-            Advice("sampling.max_tokens", f"at most {bench.policy.context_length - longest}") if longest <
-            bench.policy.context_length else Advice("task", "leave the long problems out"),
+            Advice("sampling.max_tokens", f"at most {context - longest}") if longest < context
+            else Advice("task", "leave the long problems out"),
             [prompt.problem.id for prompt in cut],
         )  # fmt: skip
-
-
-def _bos(bench: Bench, written: Sequence[Prompt]) -> Iterator[Finding]:
-    """Exactly one, at the front, where the tokenizer writes one at all."""
-    tokenizer = bench.policy.tokenizer
     bos = tokenizer.bos_token_id
     if bos is None or bos in bench.policy.stop_ids:
         return
@@ -227,9 +194,8 @@ def _bos(bench: Bench, written: Sequence[Prompt]) -> Iterator[Finding]:
             "The model was never trained on such a prompt, and answers it worse.",
             Advice("task.template", "leave the token out: the tokenizer or its chat template writes it"), several,
         )  # fmt: skip
-    writes_one = tokenizer("a")["input_ids"][:1] == [bos]
     without = [prompt.problem.id for prompt in written if prompt.token_ids[0] != bos]
-    if writes_one and without:
+    if without and tokenizer("a")["input_ids"][:1] == [bos]:
         yield finding(
             Severity.WARNING, f"{len(without)} of {len(written)} prompts do not begin with {tokenizer.bos_token!r}, "
             "which the tokenizer writes before other texts",
@@ -239,7 +205,6 @@ def _bos(bench: Bench, written: Sequence[Prompt]) -> Iterator[Finding]:
 
 
 def _ends(bench: Bench) -> Iterator[Finding]:
-    """Find a chat template that ends answers with a token that ends no completion."""
     policy, template = bench.policy, bench.task.template
     if not template.chat:
         return

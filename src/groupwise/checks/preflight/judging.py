@@ -1,4 +1,4 @@
-"""The verifier on the bench: it accepts reference answers, refuses shortcuts, says the same twice, in little time."""
+"""The verifier: it accepts reference answers, refuses shortcuts, repeats its verdicts, and is fast."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -17,31 +17,29 @@ from groupwise.verifiers import VERIFIERS, Request, extraction_of
 from groupwise.verifiers.python import PythonVerifier
 
 NUM_REFERENCES, NUM_ATTACKED, NUM_TIMED = 128, 2, 16
-REFUSED = 0.01
-"""Share of reference answers that may be refused with a warning."""
-SLOW_S = 1.0
-"""Seconds of the slowest verdict in a hundred that are worth a warning."""
+REFUSED = 0.01  # share of reference answers that may be refused with a warning
+SLOW_S = 1.0  # seconds of the slowest verdict in a hundred that are worth a warning
 GRACE_S = 5.0
 
 
 def judging(bench: Bench) -> Checked:
-    """Reference answers through the rendered template, then attacks, and how long a verdict takes."""
+    """Judge reference answers through the rendered template, then attacks, and time the verdicts."""
     verifier, template = bench.verifier, bench.task.template
     verifier.start()
     problems = [p for p in bench.some(NUM_REFERENCES) if p.reference or verifier.accepts_references]
     requests = [Request(problem, template.gold_answer(problem)) for problem in problems]
     verdicts = verifier.verify_many(requests)
     figures: dict[str, Any] = {"reference answers tried": len(problems)}
-    found = [*_references(bench, requests, verdicts)]
+    findings = [*_references(bench, requests, verdicts)]
     if problems:
         accepted = sum(verdict.outcome is Outcome.CORRECT for verdict in verdicts)
         low, high = wilson(accepted, len(problems))
         figures["accepted"] = f"{accepted / len(problems):.1%} [{low:.1%}, {high:.1%}]"
-        found += [*_repeats(bench, requests, verdicts)]
+        findings += _repeats(bench, requests, verdicts)
         timed, slow = _time(bench, requests[:NUM_TIMED])
-        figures, found = figures | timed, [*found, *slow]
-    figures["shortcuts tried"], paid = _attacked(bench)
-    return Checked(figures, (*found, *_shortcuts(bench, paid)))
+        figures, findings = figures | timed, [*findings, *slow]
+    figures["shortcuts tried"], paid = _shortcuts(bench)
+    return Checked(figures, (*findings, *paid))
 
 
 def _references(bench: Bench, requests: Sequence[Request], verdicts: Sequence[Verdict]) -> Iterator[Finding]:
@@ -49,20 +47,20 @@ def _references(bench: Bench, requests: Sequence[Request], verdicts: Sequence[Ve
         (r, v) for r, v in zip(requests, verdicts, strict=True) if v.outcome in (Outcome.WRONG, Outcome.UNPARSABLE)
     ]
     failed = [(r, v) for r, v in zip(requests, verdicts, strict=True) if v.outcome.failed]
-    for what, found in (("are refused", refused), ("made the verifier fail", failed)):
-        if not found:
+    for what, pairs in (("are refused", refused), ("made the verifier fail", failed)):
+        if not pairs:
             continue
-        share = len(found) / len(requests)
+        share = len(pairs) / len(requests)
         must = bench.verifier.accepts_references or what != "are refused"
-        request, verdict = found[0]
+        request, verdict = pairs[0]
         yield finding(
             Severity.CRITICAL if (must and share > REFUSED) or share == 1 else Severity.WARNING,
-            f"{len(found)} of {len(requests)} reference answers {what}, written as the template writes them; "
+            f"{len(pairs)} of {len(requests)} reference answers {what}, written as the template writes them; "
             f"{request.text[-120:]!r} is {verdict.outcome} ({verdict.evidence[:200]})",
             "A model that answers right is not paid for it." if must or share == 1
             else "Right only where the reward is about something else than the reference answer.",
             Advice("task.template.gold", "the form that the verifier reads; or mend the references, or the verifier"),
-            [r.problem.id for r, _ in found],
+            [r.problem.id for r, _ in pairs],
         )  # fmt: skip
 
 
@@ -84,11 +82,10 @@ def _repeats(bench: Bench, requests: Sequence[Request], verdicts: Sequence[Verdi
 
 
 def _time(bench: Bench, requests: Sequence[Request]) -> tuple[dict[str, Any], list[Finding]]:
-    """Seconds of single verdicts. What was judged before may be remembered, so a space is added to each text."""
     seconds = []
     for request in requests:
         began = time.perf_counter()
-        bench.verifier.verify(request.problem, request.text + " ")
+        bench.verifier.verify(request.problem, request.text + " ")  # a space: verdicts of known texts may be cached
         seconds.append(time.perf_counter() - began)
     middle, high = np.quantile(seconds, (0.5, 0.99)).tolist()
     batch = bench.recipe.batch
@@ -102,44 +99,39 @@ def _time(bench: Bench, requests: Sequence[Request]) -> tuple[dict[str, Any], li
     return figures, [slow] if high > SLOW_S else []
 
 
-def _attacked(bench: Bench) -> tuple[int, list[Result]]:
-    """Number of attacks, and those that were paid; verifiers that ask a model or run programs are not attacked."""
+def _shortcuts(bench: Bench) -> tuple[int, list[Finding]]:
+    """Return the number of attacks and the paid ones; verifiers that ask a model or run programs are not attacked."""
     limits = Limits(verdict_s=bench.verifier.verdict_s + GRACE_S, hangs=1)
-    tried, paid = 0, list[Result]()
+    tried, paid, findings = 0, list[Result](), list[Finding]()
+    is_function = isinstance(bench.verifier, PythonVerifier)
     for config, problems in by_verifier(bench.task, bench.verifier.config):
         kind = VERIFIERS.find(config.kind)
-        own = issubclass(kind, PythonVerifier)
-        if not (kind.by_text_alone or own):
-            continue
-        name = bench.task.verifier if own else config.kind
-        cases = adversarial_cases(
-            problems[:NUM_ATTACKED], bench.task.template, verifier=name, extraction=extraction_of(config),
-            differs=differs_for(name), with_floods=False,
-        )  # fmt: skip
-        wrong = [case for case in cases if case.expected is False]
-        tried += len(wrong)
-        paid += [result for result in judge_cases(bench.verifier, wrong, limits) if result.miss]
-    return tried, paid
-
-
-def _shortcuts(bench: Bench, results: Sequence[Result]) -> Iterator[Finding]:
-    own = isinstance(bench.verifier, PythonVerifier)
-    for miss in dict.fromkeys(result.miss for result in results):
-        some = [result for result in results if result.miss is miss]
-        # a function of your own may read another form than the template's; what holds the right answer may be meant
-        clear = [r for r in some if not own or r.case.problem.reference not in r.case.text]
-        shown = (clear or some)[0]
-        kinds = ", ".join(dict.fromkeys(r.case.group for r in some))
-        stuck = miss is not Miss.FALSE_POSITIVE
-        yield finding(
+        of_user = issubclass(kind, PythonVerifier)
+        if kind.by_text_alone or of_user:
+            name = bench.task.verifier if of_user else config.kind
+            cases = adversarial_cases(
+                problems[:NUM_ATTACKED], bench.task.template, verifier=name, extraction=extraction_of(config),
+                differs=differs_for(name), with_floods=False,
+            )  # fmt: skip
+            wrong = [case for case in cases if case.expected is False]
+            tried += len(wrong)
+            paid += [result for result in judge_cases(bench.verifier, wrong, limits) if result.miss]
+    for miss in dict.fromkeys(result.miss for result in paid):
+        missed = [result for result in paid if result.miss is miss]
+        # a user's function may read another form than the template's; what holds the right answer may be meant
+        clear = [r for r in missed if not is_function or r.case.problem.reference not in r.case.text]
+        shown = (clear or missed)[0]
+        findings.append(finding(
             Severity.CRITICAL if clear else Severity.NOTE,
-            f"{len(some)} texts that are no right answer ({kinds}): {miss}; {shown.case.text[:120]!r} for "
+            f"{len(missed)} texts that are no right answer ({', '.join(dict.fromkeys(r.case.group for r in missed))}): "
+            f"{miss}; {shown.case.text[:120]!r} for "
             f"{shown.case.problem.id} is {shown.verdict.outcome} ({shown.verdict.evidence[:160]})",
-            "What a model writes can stop the verifier." if stuck
-            else "The policy will find what is paid and learn that instead of the task.",
+            "The policy will find what is paid and learn that instead of the task." if miss is Miss.FALSE_POSITIVE
+            else "What a model writes can stop the verifier.",
             Advice("verifier", f"see all with `groupwise audit {bench.recipe.verifier.kind}`, and mend it"),
-            [r.case.name for r in clear or some],
-        )  # fmt: skip
+            [r.case.name for r in clear or missed],
+        ))  # fmt: skip
+    return tried, findings
 
 
 JUDGING = Check(

@@ -22,12 +22,9 @@ from groupwise.trainers.rl_recipe import RlRecipe
 
 LIBRARIES = 500 * MIB
 """Memory of torch and transformers themselves on a processor; much of it is taken before the plan's first byte."""
-TIGHT = 0.8
-"""Share of what is free from which on a need is worth a warning."""
-BUSY = 0.5
-"""Cores in use by other programs that are worth a warning."""
-CHARACTERS_PER_TOKEN = 4
-"""For a guess at a prompt's length before a tokenizer is loaded."""
+TIGHT = 0.8  # share of what is free from which on a need is worth a warning
+BUSY = 0.5  # cores in use by other programs that are worth a warning
+CHARACTERS_PER_TOKEN = 4  # for a guess at a prompt's length before a tokenizer is loaded
 BYTES_PER_TOKEN = {"all": 48, "sampled": 32, "none": 26}
 """Bytes per token of recorded completions, by record.tokens: the demo's files have 34 to 44, and texts."""
 LOOK_S = 0.3
@@ -35,52 +32,50 @@ LOOK_S = 0.3
 
 def machine(bench: Bench) -> Checked:
     """Plan memory and disk from the recipe and the model's configuration, without loading it."""
-    recipe = bench.recipe
-    there = environment()
-    template = bench.task.template
+    recipe, template, host = bench.recipe, bench.task.template, environment()
     longest = max(len(template.render(problem) + template.prefill) for problem in bench.problems("train"))
     memory = plan(recipe, max(1, -(-longest // CHARACTERS_PER_TOKEN)))
     free = available_memory(torch.device(device_of(recipe.model)))
-    disk, room = _disk(bench), shutil.disk_usage(_existing(Path(recipe.run.directory))).free
+    folder = Path(recipe.run.directory).resolve()
+    disk, room = _disk(bench), shutil.disk_usage(next(p for p in (folder, *folder.parents) if p.is_dir())).free
     meter = CoreMeter()
     time.sleep(LOOK_S)
     others, cores = meter.others(), meter.num_cores or os.cpu_count() or 1
     figures: dict[str, Any] = {
-        "processor": there["processor"], "cores": cores, "threads": recipe.model.num_threads or torch.get_num_threads(),
-        "gpu": there["gpu"], "torch": there["versions"]["torch"], "cores in use by others": round(others, 1),
+        "processor": host["processor"], "cores": cores, "threads": recipe.model.num_threads or torch.get_num_threads(),
+        "gpu": host["gpu"], "torch": host["versions"]["torch"], "cores in use by others": round(others, 1),
         "planned memory MiB": round(memory.peak / MIB),
         "free memory MiB": round(free / MIB) if math.isfinite(free) else None,
         "planned disk MiB": round(disk / MIB), "free disk MiB": round(room / MIB),
     }  # fmt: skip
-    found = [*_memory(recipe, memory, free), *_space(recipe, disk, room), *_speed(recipe, others)]
-    return Checked(figures, tuple(found))
-
-
-def _existing(path: Path) -> Path:
-    """The nearest folder above that is there."""
-    path = path.resolve()
-    return path if path.is_dir() else _existing(path.parent)
+    findings = [*_memory(recipe, memory, free)]
+    if disk > TIGHT * room:
+        findings.append(finding(
+            Severity.CRITICAL if disk > room else Severity.WARNING,
+            f"completions and checkpoints take up to {disk / MIB:,.0f} MiB, {room / MIB:,.0f} MiB are free where "
+            f"{recipe.run.directory} will be",
+            "The disk is full before the run's end; what was done until then resumes." if disk > room
+            else "Little is left for others.",
+            Advice("run.directory", "a larger disk; or record.tokens = 'none', or fewer run.keep_checkpoints"),
+        ))  # fmt: skip
+    return Checked(figures, (*findings, *_speed(recipe, others)))
 
 
 def _disk(bench: Bench) -> int:
-    """Bytes of all completions at their longest, and of the checkpoints that are there at one time."""
-    recipe, size = bench.recipe, bench.size.total
+    """Return the bytes of all completions at their longest, and of the checkpoints that are there at one time."""
+    recipe = bench.recipe
+    run, batch, evaluation, record = recipe.run, recipe.batch, recipe.evaluation, recipe.record
     of_weight = torch.finfo(getattr(torch, recipe.model.weights_dtype)).bits // 8
     models = 1 + len(trainer_of(recipe).trained_beside(recipe))
-    checkpoint = size * (of_weight + 2 * 4 + (4 if of_weight < 4 else 0)) * models
-    kept = min(recipe.run.keep_checkpoints, 1 + recipe.run.num_steps // recipe.run.checkpoint_every) + 2
-    return int(kept * checkpoint + _tokens(recipe) * BYTES_PER_TOKEN[recipe.record.tokens])
-
-
-def _tokens(recipe: RlRecipe) -> int:
-    """Most completion tokens that are recorded."""
-    run, batch, evaluation, record = recipe.run, recipe.batch, recipe.evaluation, recipe.record
+    checkpoint = bench.size.total * (of_weight + 2 * 4 + (4 if of_weight < 4 else 0)) * models
+    kept = min(run.keep_checkpoints, 1 + run.num_steps // run.checkpoint_every) + 2
     groups = min(record.groups or batch.prompts_per_step, batch.prompts_per_step)
     steps = -(-run.num_steps // record.every) if record.every else 0
     trained = steps * groups * batch.group_size
     dev = (2 + run.num_steps // evaluation.every) * evaluation.num_problems * evaluation.num_samples
     test = 2 * evaluation.test_problems * evaluation.test_samples
-    return (trained + dev + test) * recipe.sampling.max_tokens
+    tokens = (trained + dev + test) * recipe.sampling.max_tokens
+    return int(kept * checkpoint + tokens * BYTES_PER_TOKEN[record.tokens])
 
 
 def _memory(recipe: RlRecipe, memory: MemoryPlan, free: float) -> Iterator[Finding]:
@@ -101,19 +96,6 @@ def _memory(recipe: RlRecipe, memory: MemoryPlan, free: float) -> Iterator[Findi
         "The system ends the run, or pages it to a crawl." if level is Severity.CRITICAL
         else "Little is left for others.",
         change,
-    )  # fmt: skip
-
-
-def _space(recipe: RlRecipe, disk: int, room: int) -> Iterator[Finding]:
-    if disk <= TIGHT * room:
-        return
-    yield finding(
-        Severity.CRITICAL if disk > room else Severity.WARNING,
-        f"completions and checkpoints take up to {disk / MIB:,.0f} MiB, {room / MIB:,.0f} MiB are free where "
-        f"{recipe.run.directory} will be",
-        "The disk is full before the run's end; what was done until then resumes." if disk > room
-        else "Little is left for others.",
-        Advice("run.directory", "a larger disk; or record.tokens = 'none', or fewer run.keep_checkpoints"),
     )  # fmt: skip
 
 

@@ -18,8 +18,7 @@ from groupwise.trainers import train
 NUM_STEPS = 2
 TOO_SMALL, SMALL, LARGE, TOO_LARGE = 1e-10, 1e-6, 0.03, 0.3
 """KL(before ‖ after) of one update at the full learning rate, in nats per token."""
-VERIFY = 0.2
-"""Share of a step's time for verdicts that is worth a warning (doctor, slow step)."""
+VERIFY = 0.2  # share of a step's time for verdicts that is worth a warning (doctor, slow step)
 EVALUATION = 0.5
 
 
@@ -28,14 +27,13 @@ def rehearsal(bench: Bench) -> Checked:
     with tempfile.TemporaryDirectory(prefix="groupwise-preflight-") as folder:
         directory = Path(folder) / "run"
         train(bench.recipe.with_changes(_changes(bench, directory)))
-        records = Records.open(directory)
-        steps, ledger = records.metrics(), _ledger(directory)
-        run = RunDirectory(directory)  # the last step is forgotten and done again
-        run.finished.unlink()
+        run, steps = RunDirectory(directory), Records.open(directory).metrics()
+        ledger = run.ledger.path.read_bytes()
+        run.finished.unlink()  # the last step is forgotten and done again
         shutil.rmtree(run.checkpoint(NUM_STEPS))
         run.best.unlink(missing_ok=True)
         train(bench.recipe.with_changes(_changes(bench, directory)))
-        again = _ledger(directory)
+        again = run.ledger.path.read_bytes()
     figures: dict[str, Any] = {
         "KL(before ‖ after) per step": [f"{value:.2g}" for value in _kls(steps)],
         "gradient norm": [float(f"{step['grad_norm']:.3g}") for step in steps],
@@ -44,12 +42,19 @@ def rehearsal(bench: Bench) -> Checked:
         "resume": "identical" if again == ledger else "differs",
     }
     times, slow = _times(bench, steps)
-    findings = [*_update(bench, steps), *_resume(ledger, again), *slow]
-    return Checked(figures | times, tuple(findings))
+    findings = [*_update(bench, steps)]
+    if ledger != again:
+        lines = [json.loads(a) for a, b in zip(ledger.splitlines(), again.splitlines(), strict=False) if a != b]
+        where = f"line of step {lines[0].get('step')}" if lines else "number of lines"
+        findings.append(finding(
+            Severity.CRITICAL, f"the last step, done again from its checkpoint, gives another ledger ({where})",
+            "A run that is interrupted becomes another run.",
+            Advice("model.num_threads", "a fixed number; or find what in task or verifier is not repeatable"),
+        ))  # fmt: skip
+    return Checked(figures | times, (*findings, *slow))
 
 
 def _changes(bench: Bench, directory: Path) -> dict[str, Any]:
-    """Short, at the full rate, everything recorded, and every reward model from the first step on."""
     return {
         **{f"reward_models.{name}.first_step": 0 for name in bench.recipe.reward_models},
         "run.directory": str(directory), "run.num_steps": NUM_STEPS, "run.checkpoint_every": 1,
@@ -60,10 +65,6 @@ def _changes(bench: Bench, directory: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _ledger(directory: Path) -> bytes:
-    return RunDirectory(directory).ledger.path.read_bytes()
-
-
 def _kls(steps: Sequence[Mapping[str, Any]]) -> list[float]:
     taught = [step["distributions"] for step in steps if step["signal"] > 0]
     odd = [math.inf for spread in taught if "kl_after_updates" in spread.get("not_finite", ())]
@@ -71,7 +72,6 @@ def _kls(steps: Sequence[Mapping[str, Any]]) -> list[float]:
 
 
 def _update(bench: Bench, steps: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
-    """Find updates that are too large or too small."""
     values, lr = _kls(steps), bench.recipe.optimizer.lr
     taught = [step for step in steps if step["signal"] > 0]
     if taught and all(step["grad_norm"] == 0 for step in taught):
@@ -82,70 +82,52 @@ def _update(bench: Bench, steps: Sequence[Mapping[str, Any]]) -> Iterator[Findin
     if not values:
         return
     value = fmean(values)
-    said = f"a step at the full learning rate ({lr:g}) moves the policy by {value:.2g} nats per token"
+    evidence = f"a step at the full learning rate ({lr:g}) moves the policy by {value:.2g} nats per token"
     if value >= LARGE:
         yield finding(
-            Severity.CRITICAL if value >= TOO_LARGE else Severity.WARNING, said,
+            Severity.CRITICAL if value >= TOO_LARGE else Severity.WARNING, evidence,
             "It would leave what it was sampled from in a single step." if value >= TOO_LARGE
             else "Steps are so large that what one learns the next may undo.",
             Advice("optimizer.lr", f"about {lr * (1e-3 / min(value, 1e3)) ** 0.5:.1g}"),
         )  # fmt: skip
     elif value < SMALL:
         yield finding(
-            Severity.CRITICAL if value < TOO_SMALL else Severity.WARNING, said,
+            Severity.CRITICAL if value < TOO_SMALL else Severity.WARNING, evidence,
             f"In {bench.recipe.run.num_steps} steps next to nothing will change.",
             Advice("optimizer.lr", f"about {lr * (1e-4 / max(value, 1e-12)) ** 0.5:.1g}"),
         )  # fmt: skip
 
 
-def _resume(ledger: bytes, again: bytes) -> Iterator[Finding]:
-    if ledger != again:
-        lines = [json.loads(a) for a, b in zip(ledger.splitlines(), again.splitlines(), strict=False) if a != b]
-        where = f"line of step {lines[0].get('step')}" if lines else "number of lines"
-        yield finding(
-            Severity.CRITICAL, f"the last step, done again from its checkpoint, gives another ledger ({where})",
-            "A run that is interrupted becomes another run.",
-            Advice("model.num_threads", "a fixed number; or find what in task or verifier is not repeatable"),
-        )  # fmt: skip
-
-
-def _seconds(step: Mapping[str, Any]) -> float:
-    return float(step["generate_s"] + step["verify_s"] + step["train_s"] + step["record_s"])
-
-
 def _times(bench: Bench, steps: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], list[Finding]]:
-    """Predict the duration and the cost of the run, and name the phases that dominate."""
-    recipe = bench.recipe
-    every = [_seconds(step) for step in steps]
+    recipe, evaluation = bench.recipe, bench.recipe.evaluation
+    seconds = [float(s["generate_s"] + s["verify_s"] + s["train_s"] + s["record_s"]) for s in steps]
     per_token = fmean((s["generate_s"] + s["verify_s"]) / max(1, s["sampled_tokens"]) for s in steps)
     length = fmean(step["length"] for step in steps)
-    evaluation = recipe.evaluation
     dev = (1 + -(-recipe.run.num_steps // evaluation.every)) * evaluation.num_problems * evaluation.num_samples
     test = 2 * evaluation.test_problems * evaluation.test_samples
     measuring = (dev + test) * length * per_token
-    low, high = (recipe.run.num_steps * time + measuring for time in (min(every), max(every)))
+    low, high = (recipe.run.num_steps * time + measuring for time in (min(seconds), max(seconds)))
     figures: dict[str, Any] = {
-        "seconds per step": [round(time, 2) for time in every], "seconds of all evaluations": round(measuring, 1),
+        "seconds per step": [round(time, 2) for time in seconds], "seconds of all evaluations": round(measuring, 1),
         "hours to the end": f"{low / 3600:.2g} to {high / 3600:.2g}",
         "tokens to the end": round(recipe.run.num_steps * fmean(s["sampled_tokens"] for s in steps)),
     }  # fmt: skip
     if (price := bench.options.price_per_hour) is not None:
         figures["cost to the end"] = f"{price * low / 3600:.2f} to {price * high / 3600:.2f}"
-    return figures, [*_shares(steps, measuring, (low + high) / 2)]
-
-
-def _shares(steps: Sequence[Mapping[str, Any]], measuring: float, total: float) -> Iterator[Finding]:
-    verify = fmean(step["verify_s"] / _seconds(step) for step in steps)
+    findings = []
+    verify = fmean(step["verify_s"] / time for step, time in zip(steps, seconds, strict=True))
     if verify > VERIFY:
-        yield finding(
+        findings.append(finding(
             Severity.WARNING, f"a step waits for verdicts during {verify:.0%} of its time",
             "Time in which neither sampling nor training goes on.", Advice("verifier.num_workers", "more of them"),
-        )  # fmt: skip
+        ))  # fmt: skip
+    total = (low + high) / 2
     if measuring > EVALUATION * total:
-        yield finding(
+        findings.append(finding(
             Severity.NOTE, f"evaluations take {measuring / total:.0%} of the run's time",
             "Most of the time goes into measuring.", Advice("evaluation.every", "less often, or fewer problems"),
-        )  # fmt: skip
+        ))  # fmt: skip
+    return figures, findings
 
 
 REHEARSAL = Check(

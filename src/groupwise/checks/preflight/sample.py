@@ -5,13 +5,7 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean, pvariance
 from typing import Any
 
-from groupwise.algorithms.learnability import (
-    Spread,
-    fitted,
-    flat_share,
-    flat_share_of,
-    smallest_difference,
-)
+from groupwise.algorithms.learnability import fitted, flat_share, flat_share_of, smallest_difference
 from groupwise.algorithms.statistics import mean_share, pass_at_k
 from groupwise.checks import Advice, Finding, Severity
 from groupwise.checks.preflight.bench import Bench, Check, Checked, finding
@@ -20,13 +14,10 @@ from groupwise.types import FinishReason, Outcome, ScoredGroup
 
 FLAT, DEAD = 0.5, 0.9
 """Shares of groups without a signal that are a warning (rldoctor's bound) and a no-go (ten times the price)."""
-CUT, ALL_CUT = 0.15, 0.95
-"""Shares of truncated completions: rldoctor is critical at .15; at .95 hardly any stops."""
+CUT, ALL_CUT = 0.15, 0.95  # shares of truncated completions: rldoctor is critical at .15; at .95 hardly any stops
 UNREADABLE = 0.5
-OWNED = 0.9
-"""Share of the variance within groups that one part other than the answer's may have."""
-COARSE = 0.15
-"""Smallest difference in pass@1 that an evaluation should be able to tell from chance."""
+OWNED = 0.9  # share of the variance within groups that one part other than the answer's may have
+COARSE = 0.15  # smallest difference in pass@1 that an evaluation should be able to tell from chance
 
 
 def sample(bench: Bench) -> Checked:
@@ -39,34 +30,34 @@ def sample(bench: Bench) -> Checked:
         )  # fmt: skip
         return Checked({}, (nothing,))
     correct, samples = _counts(groups)
-    figures = {**_figures(groups, correct, samples), **_flat_figures(bench, groups)}
     evaluation = bench.recipe.evaluation
     size = min(evaluation.num_problems, len(bench.problems("dev")) or 1)
     power = smallest_difference(correct, samples, size, evaluation.num_samples)
-    figures["smallest dev difference"] = f"{100 * power:.1f} points"
-    found = [*_signal(bench, groups), *_parts(groups), *_rewards(groups), *_lengths(bench, groups)]
+    figures = _figures(bench, groups) | {"smallest dev difference": f"{100 * power:.1f} points"}
+    findings = [*_signal(bench, groups), *_parts(groups), *_rewards(groups), *_lengths(bench, groups)]
     if power > COARSE:
-        found.append(finding(
+        findings.append(finding(
             Severity.WARNING, f"dev cannot tell a change of pass@1 below {100 * power:.0f} points from chance",
             "The run's result may be chance, and nobody will know.",
             Advice("evaluation.num_problems", "four times as many: half the bound"),
         ))  # fmt: skip
-    return Checked(figures, tuple(found))
+    return Checked(figures, tuple(findings))
 
 
 def _counts(groups: Sequence[ScoredGroup]) -> tuple[list[int], list[int]]:
-    """Correct and judged completions of each problem that has two judged ones at least."""
+    """Return the correct and the judged completions of each problem that has at least two judged ones."""
     judged = [[v.outcome is Outcome.CORRECT for v in group.verdicts if v.outcome.judged] for group in groups]
-    kept = [own for own in judged if len(own) > 1] or [[False, False]]
-    return [sum(own) for own in kept], [len(own) for own in kept]
+    kept = [correct for correct in judged if len(correct) > 1] or [[False, False]]
+    return [sum(correct) for correct in kept], [len(correct) for correct in kept]
 
 
-def _figures(groups: Sequence[ScoredGroup], correct: Sequence[int], samples: Sequence[int]) -> dict[str, Any]:
+def _figures(bench: Bench, groups: Sequence[ScoredGroup]) -> dict[str, Any]:
     verdicts = [verdict for group in groups for verdict in group.verdicts]
     completions = [completion for group in groups for completion in group.group.completions]
+    correct, samples = _counts(groups)
     k = min(samples)
     solved = [pass_at_k(n, c, k) for c, n in zip(correct, samples, strict=True)]
-    return {
+    figures: dict[str, Any] = {
         "completions": len(completions),
         "pass@1": str(mean_share([c / n for c, n in zip(correct, samples, strict=True)])),
         f"pass@{k}": str(mean_share(solved)),
@@ -74,42 +65,32 @@ def _figures(groups: Sequence[ScoredGroup], correct: Sequence[int], samples: Seq
         "stopped by themselves": round(fmean(c.finish_reason is FinishReason.STOP for c in completions), 4),
         "tokens": round(fmean(c.num_tokens for c in completions), 1),
     }
-
-
-def _rewards_of(groups: Sequence[ScoredGroup]) -> list[list[float]]:
-    return [[reward for reward in group.rewards if reward is not None] for group in groups]
+    if _compares(bench):
+        size = bench.recipe.batch.group_size
+        flat = {f"G = {g}": round(_flat(groups, g), 3) for g in dict.fromkeys((max(2, size // 2), size, 2 * size))}
+        figures["groups without a signal"] = flat
+    return figures
 
 
 def _compares(bench: Bench) -> bool:
-    """Return True if completions are compared within their group."""
     return isinstance(bench.recipe, GrpoRecipe) and bench.recipe.advantage.needs_rivals
 
 
-def _flat_figures(bench: Bench, groups: Sequence[ScoredGroup]) -> dict[str, Any]:
-    """Expected share of groups without a signal, for group sizes around the recipe's."""
-    if not _compares(bench):
-        return {}
-    size, rewards = bench.recipe.batch.group_size, _rewards_of(groups)
-    spread = fitted(*_counts(groups))
-    sizes = dict.fromkeys((max(2, size // 2), size, 2 * size))
-    return {"groups without a signal": {f"G = {g}": round(_flat(rewards, spread, g), 3) for g in sizes}}
-
-
-def _flat(rewards: Sequence[Sequence[float]], spread: Spread, size: int) -> float:
-    """Counted where every problem has enough samples, else by the fitted distribution of pass rates."""
-    if min(map(len, rewards)) >= size:
-        return flat_share(rewards, size)
-    return flat_share_of(spread, size)
+def _flat(groups: Sequence[ScoredGroup], size: int) -> float:
+    """Return the share of groups without a signal: counted if each problem has enough samples, else fitted."""
+    rewards = [[reward for reward in group.rewards if reward is not None] for group in groups]
+    enough = min(map(len, rewards)) >= size
+    return flat_share(rewards, size) if enough else flat_share_of(fitted(*_counts(groups)), size)
 
 
 def _signal(bench: Bench, groups: Sequence[ScoredGroup]) -> Iterator[Finding]:
-    rewards, size = _rewards_of(groups), bench.recipe.batch.group_size
     if not _compares(bench):
-        values = [reward for own in rewards for reward in own]
-        if len(set(values)) == 1:
-            yield _nothing(bench, groups, f"all {len(values)} completions earned {values[0]:g}")
+        rewards = [reward for group in groups for reward in group.rewards if reward is not None]
+        if len(set(rewards)) == 1:
+            yield _nothing(bench, groups, f"all {len(rewards)} completions earned {rewards[0]:g}")
         return
-    share = _flat(rewards, fitted(*_counts(groups)), size)
+    size = bench.recipe.batch.group_size
+    share = _flat(groups, size)
     if share >= DEAD:
         yield _nothing(bench, groups, f"{share:.0%} of groups of {size} will earn one reward alone")
     elif share >= FLAT:
@@ -120,18 +101,13 @@ def _signal(bench: Bench, groups: Sequence[ScoredGroup]) -> Iterator[Finding]:
 
 
 def _nothing(bench: Bench, groups: Sequence[ScoredGroup], evidence: str) -> Finding:
-    flat = [g.group.prompt.problem.id for g in groups if not g.has_signal]
     return finding(
-        Severity.CRITICAL,
-        f"{evidence} ({_why(groups)})",
-        "Hardly any step will have a gradient.",
-        _advice(bench, groups),
-        flat,
-    )
+        Severity.CRITICAL, f"{evidence} ({_why(groups)})", "Hardly any step will have a gradient.",
+        _advice(bench, groups), [g.group.prompt.problem.id for g in groups if not g.has_signal],
+    )  # fmt: skip
 
 
 def _why(groups: Sequence[ScoredGroup]) -> str:
-    """Return the numbers of problems that are always and never solved in the sample."""
     correct, samples = _counts(groups)
     always = sum(c == n for c, n in zip(correct, samples, strict=True))
     return f"{always} of {len(groups)} problems are always solved, {correct.count(0)} never"
@@ -148,11 +124,10 @@ def _advice(bench: Bench, groups: Sequence[ScoredGroup]) -> list[Advice]:
 
 
 def _parts(groups: Sequence[ScoredGroup]) -> Iterator[Finding]:
-    """Parts that never vary within a group teach nothing; one that varies alone is all that is learnt."""
     judged = [[v.parts for v in group.verdicts if v.outcome.judged] for group in groups]
-    every = sorted({name for own in judged for parts in own for name in parts})
+    every = sorted({name for group in judged for parts in group for name in parts})
     variance = {
-        name: fmean(pvariance([parts.get(name, 0.0) for parts in own]) for own in judged if own) for name in every
+        name: fmean(pvariance([parts.get(name, 0.0) for parts in group]) for group in judged if group) for name in every
     }
     total = sum(variance.values())
     names = sorted({name for group in groups for v in group.verdicts for name, value in v.parts.items() if value})
@@ -173,7 +148,6 @@ def _parts(groups: Sequence[ScoredGroup]) -> Iterator[Finding]:
 
 
 def _rewards(groups: Sequence[ScoredGroup]) -> Iterator[Finding]:
-    """Rewards that are no numbers, that failed, or that pay wrong answers more than right ones."""
     verdicts = [verdict for group in groups for verdict in group.verdicts]
     odd = [v for v in verdicts if v.reward is not None and not math.isfinite(v.reward)]
     if odd:
@@ -189,19 +163,17 @@ def _rewards(groups: Sequence[ScoredGroup]) -> Iterator[Finding]:
             "They are left out; beyond verifier.max_failure_share of a step the run ends.",
             [Advice("verifier", "mend it, or give it more time")],
         )  # fmt: skip
-    pairs = [(_mean(group, True), _mean(group, False)) for group in groups]
-    both = [(right, wrong) for right, wrong in pairs if right is not None and wrong is not None]
+    both = []
+    for group in groups:
+        paid = [(v.outcome is Outcome.CORRECT, v.reward) for v in group.verdicts if v.reward is not None]
+        right, wrong = [reward for good, reward in paid if good], [reward for good, reward in paid if not good]
+        both += [(fmean(right), fmean(wrong))] if right and wrong else []
     if both and fmean(right - wrong for right, wrong in both) <= 0:
         yield finding(
             Severity.CRITICAL, f"in {len(both)} groups with both, right answers earn {fmean(r for r, _ in both):.3f} "
             f"and wrong ones {fmean(w for _, w in both):.3f} on average", "The policy is paid for being wrong.",
             [Advice("verifier", "see what each part pays; a penalty may outweigh the answer")],
         )  # fmt: skip
-
-
-def _mean(group: ScoredGroup, right: bool) -> float | None:
-    own = [v.reward for v in group.verdicts if v.reward is not None and (v.outcome is Outcome.CORRECT) == right]
-    return fmean(own) if own else None
 
 
 def _lengths(bench: Bench, groups: Sequence[ScoredGroup]) -> Iterator[Finding]:

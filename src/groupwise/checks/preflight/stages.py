@@ -1,8 +1,7 @@
 """The preflight of a pipeline: each stage as far as it can be judged before the stages in front of it have run.
 
-A stage that starts from a model which is there is checked like any recipe. One whose model an earlier stage makes is
-checked without it: sizes are those of the model that everything starts from, and what needs the model is named as not
-done. Stages that are no reinforcement learning have the checks of their settings and files.
+A stage whose model an earlier stage makes is checked without it: sizes are those of the base model, and checks that
+need the model are not done. Stages that are no reinforcement learning have checks of their settings and files.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -15,13 +14,13 @@ from pydantic import BaseModel
 from groupwise.checks import Advice
 from groupwise.checks.preflight import CHECKS, Cost, Finding, Preflight, PreflightOptions, Severity, preflight
 from groupwise.checks.preflight.bench import finding
+from groupwise.checks.preflight.settings import schedule
 from groupwise.config.schema import SHIPPED, located, named, stage_of
 from groupwise.models.config import resolve
 from groupwise.trainers.base import Recipe
 from groupwise.trainers.rl_recipe import RlRecipe
 
-ALWAYS: tuple[Cost, ...] = ("free", "verifier")
-"""Costs of the checks of a stage whose model does not exist yet."""
+ALWAYS: tuple[Cost, ...] = ("free", "verifier")  # costs of the checks of a stage whose model does not exist yet
 EVERYTHING: tuple[Cost, ...] = ("free", "verifier", "model", "step")
 
 
@@ -41,8 +40,7 @@ class StageChecked:
     """Result of one stage."""
 
     name: str
-    does: str
-    """Its kind, or the algorithm that it trains with."""
+    does: str  # its kind, or the algorithm that it trains with
     found: Preflight
 
 
@@ -69,9 +67,8 @@ def preflight_stages(
 
 def verdict(found: Iterable[StageChecked]) -> str:
     """Return the verdict of the worst stage."""
-    order = ("NO-GO", "GO WITH WARNINGS", "GO")
-    said = {stage.found.verdict for stage in found}
-    return next((level for level in order if level in said), "GO")
+    verdicts = {stage.found.verdict for stage in found}
+    return next((level for level in ("NO-GO", "GO WITH WARNINGS", "GO") if level in verdicts), "GO")
 
 
 def _checked(
@@ -80,7 +77,8 @@ def _checked(
     config = stage.config
     missing = tuple(_files(config))
     if not isinstance(config, RlRecipe):
-        return StageChecked(stage.name, _does(stage), Preflight(findings=(*missing, *_settings(config)), figures={}))
+        rates = schedule(config) if isinstance(config, Recipe) else ()
+        return StageChecked(stage.name, _does(stage), Preflight(findings=(*missing, *rates), figures={}))
     makes = {reference.key: reference.makes for reference in named(config)}
     made = {reference.key: name for reference in named(config) if (name := stage_of(reference.value)) is not None}
     data = [f"{key} is made by the stage {name}" for key, name in made.items() if makes[key] == "data"]
@@ -105,7 +103,7 @@ def _does(stage: Staged) -> str:
 
 
 def _files(config: BaseModel) -> Iterator[Finding]:
-    """Files and models from outside that are not there. A name of the hub is left to the stage."""
+    """Yield files and models from outside that are not there; a name of the hub is left to the stage."""
     for key, value, makes in named(config):
         if not value or stage_of(value) or value == SHIPPED:
             continue
@@ -115,19 +113,3 @@ def _files(config: BaseModel) -> Iterator[Finding]:
                 Severity.CRITICAL, f"{key} = {value!r} is not there", "The stage ends with an error when it begins.",
                 Advice(key, "a path that is there, or `{name}` of a stage that makes it"),
             )  # fmt: skip
-
-
-def _settings(config: BaseModel) -> Iterator[Finding]:
-    if not isinstance(config, Recipe):
-        return
-    rate, steps = getattr(config, "optimizer", None), config.run.num_steps
-    if rate is not None and rate.lr == 0:
-        yield finding(
-            Severity.CRITICAL, "optimizer.lr = 0", "No weight will change.", Advice("optimizer.lr", "above 0")
-        )
-    if rate is not None and rate.warmup_steps >= steps > 1:
-        yield finding(
-            Severity.WARNING, f"optimizer.warmup_steps = {rate.warmup_steps} of run.num_steps = {steps}",
-            f"The learning rate never reaches optimizer.lr = {rate.lr:g}.",
-            Advice("optimizer.warmup_steps", f"about {max(1, steps // 20)}"),
-        )  # fmt: skip

@@ -24,10 +24,8 @@ from groupwise.types import Outcome
 
 WANTED = ("reward", "signal", "sampled_correct", "entropy", "kl", "clipped", "grad_norm", "lr", "length", "truncated")
 """Scalars of a step that rules and pages are about."""
-DEV = "dev"
-"""The name of a scalar that is an evaluation's."""
-UNKNOWN = "unknown"
-"""Finish reason of a completion of which none was recorded."""
+DEV = "dev"  # the name of a scalar that is an evaluation's
+UNKNOWN = "unknown"  # finish reason of a completion of which none was recorded
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +35,7 @@ class Imported:
     num_steps: int
     num_completions: int
     num_evaluations: int
-    lacks: tuple[str, ...]
-    """Scalars that it did not record."""
+    lacks: tuple[str, ...]  # scalars that it did not record
 
 
 def write_imported(foreign: Foreign, system: str, source: Path, target: Path, correct: str | None) -> Imported:
@@ -102,7 +99,6 @@ def write_imported(foreign: Foreign, system: str, source: Path, target: Path, co
 
 
 def _groups(step: int, answers: Iterable[Answer], judge: Correct) -> list[list[dict[str, Any]]]:
-    """Return rows of completions of the same prompt, in the order in which the prompts first occur."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for answer in answers:
         group, outcome = groups.setdefault(answer.prompt, []), judge.judge(answer)

@@ -16,10 +16,8 @@ class Answer:
     prompt: str
     text: str
     reward: float | None
-    parts: Mapping[str, float]
-    """Parts of the reward by name; their sum is the reward."""
+    parts: Mapping[str, float]  # parts of the reward by name; their sum is the reward
     measures: Mapping[str, float] = field(default_factory=dict)
-    """Other numbers of it."""
     advantage: float | None = None
     reference: str = ""
 
@@ -31,7 +29,6 @@ class Foreign:
     scalars: Mapping[int, Mapping[str, float]]
     """By step, under the names of our step lines; a name that it does not have was not recorded."""
     answers: Mapping[int, list[Answer]]
-    """Completions by step."""
     dev: Mapping[int, list[Answer]] = field(default_factory=dict)
     """Completions of evaluations by the step before which they stand."""
 
@@ -59,7 +56,6 @@ class Correct(NamedTuple):
             raise ConfigError(f"--correct {text!r}: {bound!r} is no number; allowed is NAME or NAME>BOUND") from None
 
     def judge(self, answer: Answer) -> Outcome:
-        """The outcome of a completion; none where its number was not recorded."""
         value = {"reward": answer.reward, **answer.measures, **answer.parts}.get(self.name)
         if value is None:
             return Outcome.NONE

@@ -65,7 +65,6 @@ def read_prime_rl(source: Path, scalars: Path | None = None) -> tuple[Foreign, l
 
 
 def _lines(folder: Path, damage: list[str]) -> Iterator[Mapping[str, Any]]:
-    """Read the objects of a stream, chunk by chunk."""
     for path in sorted(folder.glob("[0-9]*.jsonl*")):
         if path.suffix in (".jsonl", ".zst"):
             yield from _objects(path, damage)

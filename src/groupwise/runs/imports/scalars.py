@@ -30,8 +30,7 @@ PRIME = {
     "loss/mean": "loss", "time/step": "seconds",
 }  # fmt: skip
 """Those of prime-rl's orchestrator and trainer. Its lengths have none: they count the prompt, too."""
-FLAT = ("train/frac_reward_zero_std", "frac_reward_zero_std")
-"""The share of groups without a signal, as TRL counts it."""
+FLAT = ("train/frac_reward_zero_std", "frac_reward_zero_std")  # the share of groups without a signal, as TRL counts it
 
 
 def read_scalars(system: str, source: Path, own: Sequence[str] = ()) -> tuple[Foreign, list[str]]:
@@ -68,7 +67,6 @@ def read_scalars(system: str, source: Path, own: Sequence[str] = ()) -> tuple[Fo
 
 
 def _names(own: Sequence[str], found: Mapping[int, Mapping[str, float]]) -> dict[str, str]:
-    """Their names and ours, those that the user told first."""
     there = {name for values in found.values() for name in values}
     names: dict[str, str] = {}
     for pair in own:

@@ -14,8 +14,7 @@ from pydantic import Field, StringConstraints
 
 from groupwise.config.kinds import Kinds, KindSection
 
-ESTIMATE = ("", "/low", "/high")
-"""Suffixes of three numbers in a row: a value and the ends of its 95 % interval."""
+ESTIMATE = ("", "/low", "/high")  # suffixes of three numbers in a row: a value and the ends of its 95 % interval
 
 
 class SinkConfig(KindSection):
@@ -32,12 +31,9 @@ class Line(NamedTuple):
     number: int
     """Its place in the file, from 0. A resumed run writes the lines after its checkpoint again, with the same
     numbers."""
-    step: int
-    """The step it tells of; in evaluations, the number of finished steps."""
-    time: float
-    """When it was written, in seconds since 1970."""
-    values: Mapping[str, float]
-    """For example `step/reward`, `dev/pass_at_1`, `dev/pass_at_1/low`."""
+    step: int  # the step it tells of; in evaluations, the number of finished steps
+    time: float  # when it was written, in seconds since 1970
+    values: Mapping[str, float]  # for example `step/reward`, `dev/pass_at_1`, `dev/pass_at_1/low`
 
     @classmethod
     def of(cls, number: int, entry: Mapping[str, Any]) -> "Line":
@@ -62,15 +58,11 @@ class SinkRun:
     """The run whose lines a sink gets."""
 
     path: Path
-    """Its directory."""
-    id: str
-    """Eight hex digits that survive a resume; `--restart` draws new ones."""
-    recipe: Mapping[str, Any]
-    """Its resolved recipe, as nested tables."""
+    id: str  # eight hex digits that survive a resume; `--restart` draws new ones
+    recipe: Mapping[str, Any]  # its resolved recipe, as nested tables
 
     @property
     def name(self) -> str:
-        """Name of the run in the store: its directory, as the recipe writes it."""
         return self.path.as_posix()
 
 
@@ -80,8 +72,7 @@ ConfigT = TypeVar("ConfigT", bound=SinkConfig)
 class Sink(ABC, Generic[ConfigT]):
     """A store of metrics. It lives in its own process: whatever it does there, the run continues."""
 
-    Config: ClassVar[type[SinkConfig]] = SinkConfig
-    """Class of its settings."""
+    Config: ClassVar[type[SinkConfig]] = SinkConfig  # class of its settings
 
     @abstractmethod
     def __init__(self, config: ConfigT, run: SinkRun) -> None:
@@ -89,10 +80,7 @@ class Sink(ABC, Generic[ConfigT]):
 
     @property
     def held(self) -> int | None:
-        """Number of lines of the run that the store has already; it is given those after them.
-
-        None, where the store cannot say: as many as `write` has returned for so far.
-        """
+        """Number of lines of the run that the store has; None: as many as `write` has returned for so far."""
         return None
 
     @abstractmethod
@@ -110,9 +98,7 @@ SINKS = Kinds(
         for name in ("wandb", "tensorboard", "trackio", "mlflow")
     },
 )
-"""The sinks by kind."""
 
 SinkName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]*$")]
 """A name of the user's own; files in the run directory carry it."""
-SinkSections = dict[SinkName, Annotated[SinkConfig, SINKS]]
-"""The `[sinks.NAME]` sections of a recipe."""
+SinkSections = dict[SinkName, Annotated[SinkConfig, SINKS]]  # the `[sinks.NAME]` sections of a recipe

@@ -24,13 +24,9 @@ class State:
     """Progress of a sink."""
 
     id: str
-    """The run's id in the store."""
-    lines: int = 0
-    """Lines that it took."""
-    closed: bool = False
-    """True if it took them all and was closed."""
-    failed: str = ""
-    """Reason for ending too early, in a sentence."""
+    lines: int = 0  # lines that it took
+    closed: bool = False  # True if it took them all and was closed
+    failed: str = ""  # reason for ending too early, in a sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +42,13 @@ class SinkFiles:
 
     @property
     def log(self) -> Path:
-        """Output of the sink and its libraries."""
         return self.state.with_suffix(".log")
 
     def read(self) -> State:
-        """The state as it is."""
         facts: dict[str, Any] = json.loads(self.state.read_text())
         return State(**facts)
 
     def begin(self) -> State:
-        """The state before the run continues; a new sink gets an id."""
         self.state.parent.mkdir(exist_ok=True)
         before = self.read() if self.state.exists() else State(uuid.uuid4().hex[:8])
         now = State(before.id, before.lines)
@@ -116,8 +109,6 @@ class Sinks:
 
 @dataclass(frozen=True, slots=True)
 class _Feed:
-    """A sink's process."""
-
     config: SinkConfig
     files: SinkFiles
     process: subprocess.Popen[bytes]
@@ -142,12 +133,10 @@ class _Feed:
         return cls(config, files, process)
 
     def let_go(self) -> None:
-        """Say that no line follows."""
         _RUNNING.pop(self.files.state.resolve(), None)
         _close(self.process)
 
     def ended(self, deadline: float) -> bool:
-        """Return True if it took all lines before this time; if it still runs then, it is stopped."""
         try:
             self.process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:

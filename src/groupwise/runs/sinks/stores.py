@@ -137,12 +137,9 @@ class Trackio(Sink[TrackioConfig]):
 
 
 TAG = "groupwise.id"
-LINE = "line"
-"""Metric that each line brings along: its place in the file, so that the store knows which lines it has."""
-MOST_PARAMS = 100
-"""Parameters in one call; MLflow refuses more."""
-MOST_METRICS = 999
-"""Metrics in one call, but for `line`; MLflow refuses more."""
+LINE = "line"  # metric that each line brings along: its place in the file, so that the store knows which lines it has
+MOST_PARAMS = 100  # parameters in one call; MLflow refuses more
+MOST_METRICS = 999  # metrics in one call, but for `line`; MLflow refuses more
 
 
 class MlflowConfig(SinkConfig):

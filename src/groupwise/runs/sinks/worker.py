@@ -20,12 +20,9 @@ from groupwise.runs.directory import RunDirectory
 from groupwise.runs.sinks import SINKS, Line, SinkConfig, SinkRun
 from groupwise.runs.sinks.process import SinkFiles
 
-LOOK_EVERY_S = 1.0
-"""Seconds between two looks at the metrics."""
-GRACE_S = 5.0
-"""Seconds that the process of a killed run has beyond `wait_s`."""
-NICENESS = 10
-"""The sink gives way to the run where both want the processor."""
+LOOK_EVERY_S = 1.0  # seconds between two looks at the metrics
+GRACE_S = 5.0  # seconds that the process of a killed run has beyond `wait_s`
+NICENESS = 10  # the sink gives way to the run where both want the processor
 
 
 def main(path: str, name: str, settings: str) -> int:
@@ -48,10 +45,7 @@ def main(path: str, name: str, settings: str) -> int:
 
 
 def _watch(lifeline: int, wait_s: float, ended: threading.Event) -> None:
-    """Wait for the run's end; from then on the process has so many seconds, even if it hangs in a library's C code.
-
-    A run that ends by itself stops it a little earlier; this is for one that was killed.
-    """
+    """Wait for the run's end; from then on the process has so many seconds, even if it hangs in a library's C code."""
     os.read(lifeline, 1)
     faulthandler.dump_traceback_later(wait_s + GRACE_S, exit=True)
     ended.set()
@@ -72,13 +66,10 @@ def _feed(config: SinkConfig, files: SinkFiles, ended: threading.Event) -> None:
 
 
 class _Tail:
-    """Reads a growing file of metrics, complete lines only."""
-
     def __init__(self, path: Path) -> None:
         self._path, self._offset, self._number = path, 0, 0
 
     def fresh(self) -> Iterator[Line]:
-        """The lines since the last call."""
         with self._path.open("rb") as file:
             file.seek(self._offset)
             for text in file:
