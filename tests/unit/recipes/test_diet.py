@@ -10,6 +10,7 @@ from typing import get_args
 import pytest
 
 from diet import Diet, Document, alphabet, document
+from diet_config import FAMILIES, SECOND_SLIP
 from diet_puzzles import THREE, TWO, spelt_right, vocabulary
 from diet_solutions import chain, fraction, product, remainder, slipped_answer
 from groupwise.config import read_toml
@@ -131,7 +132,7 @@ def test_the_shared_families_are_those_of_the_corpus() -> None:
 
 
 def test_practised_steps_are_right_and_of_no_split() -> None:
-    mix = Diet.model_validate({"kinds": {**dict.fromkeys(MIX.kinds.model_dump(), 0), "practice": 1}})
+    mix = Diet.model_validate({"kinds": {**dict.fromkeys(FAMILIES, 0), "practice": 1}})
     seen = Counter[str]()
     for index in range(600):
         entry = document(2, index, mix)
@@ -150,21 +151,21 @@ def test_practised_steps_are_right_and_of_no_split() -> None:
 
 
 def test_families_have_their_shares() -> None:
-    weights = MIX.kinds.model_dump()
+    weights = FAMILIES
     shares = {kind: count / 5000 for kind, count in Counter(entry.kind for entry in documents()).items()}
     assert shares == pytest.approx({k: v / sum(weights.values()) for k, v in weights.items() if v}, abs=0.02)
 
 
 def test_a_check_mends_the_slips_of_one_breath() -> None:
-    """Alone, a breath goes wrong at `first_slip`; checked, only at `second_slip`."""
-    mix = Diet.model_validate({"kinds": {**dict.fromkeys(MIX.kinds.model_dump(), 0), "total": 1}})
+    """Alone, a breath goes wrong at `first_slip`; checked, only at `SECOND_SLIP`."""
+    mix = Diet.model_validate({"kinds": {**dict.fromkeys(FAMILIES, 0), "total": 1}})
     right: dict[str, list[bool]] = {}
     for index in range(3000):
         entry = document(3, index, mix)
         right.setdefault(entry.strategy, []).append(answer(entry) == str(sum(numbers(entry.prompt))))
     shares = {way: sum(flags) / len(flags) for way, flags in right.items()}
     assert shares["at_once"] == pytest.approx(1 - mix.first_slip, abs=0.04)
-    assert shares["checked"] == pytest.approx(1 - mix.second_slip, abs=0.04)
+    assert shares["checked"] == pytest.approx(1 - SECOND_SLIP, abs=0.04)
     assert len(right["checked"]) / 3000 == pytest.approx(0.12, abs=0.02)
 
 

@@ -7,7 +7,7 @@ from math import sqrt
 import pytest
 
 from diet import alphabet
-from general import Hands, HandWeights, answer_of, criteria, helpfulness, is_harmless, mentions
+from general import HANDS, Hands, answer_of, criteria, helpfulness, is_harmless, mentions
 from groupwise.randomness import Draw
 from groupwise.tasks import make_task
 from groupwise.tasks.arithmetic import ArithmeticConfig
@@ -19,12 +19,11 @@ from groupwise.verifiers.style.form import is_tagged
 
 TASK = General(GeneralConfig(kind="general", num_problems=1500, num_eval_problems=100))
 STORIES = WordProblems(WordProblemsConfig(kind="word_problems", num_problems=600, num_eval_problems=1))
-MIX = Hands(summaries=HandWeights())
-HANDS = tuple(HandWeights.model_fields)
+MIX = Hands(summaries=HANDS)
 
 
 def only(hand: str, unwanted: float = 0.0) -> Hands:
-    hands = HandWeights(**dict.fromkeys(HANDS, 0.0) | {hand: 1.0})
+    hands = dict.fromkeys(HANDS, 0.0) | {hand: 1.0}
     return Hands(answers=hands, summaries=hands, unwanted=unwanted)
 
 
@@ -92,7 +91,7 @@ def test_the_gold_answer_passes() -> None:
 
 
 def test_all_text_is_within_the_alphabet() -> None:
-    for problem, text in documents(Hands(summaries=HandWeights(), unwanted=0.5)):
+    for problem, text in documents(Hands(summaries=HANDS, unwanted=0.5)):
         assert not set(problem.question + text) - set(alphabet()), text
         assert is_tagged(text, "")
 

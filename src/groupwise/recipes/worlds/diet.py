@@ -11,10 +11,19 @@ from typing import Any, NamedTuple
 
 import diet_puzzles
 import diet_working as w
-from diet_config import DietConfig, PuzzleWeights, WayWeights
+from diet_config import (
+    ANSWERS,
+    CALLS,
+    CHINESE,
+    COUNTDOWN_AT_ONCE,
+    LARGE_PRODUCTS,
+    STEPS_AT_ONCE,
+    VERIFY_ERROR,
+    DietConfig,
+)
 from diet_puzzles import everyday, texts
 from diet_solutions import Solution, equations, practice, product, solution, think, written_way
-from general import drawn
+from general import Weights, drawn
 from groupwise.randomness import Draw
 from groupwise.tasks import word_problems as stories
 from groupwise.tasks.arithmetic import (
@@ -71,7 +80,7 @@ def document(seed: int, index: int, mix: DietConfig) -> Document:
     return Document(Template().render(problem), completion, strategy, kind)
 
 
-def _numbers(kind: NumberKind, weights: Callable[[DietConfig], WayWeights]) -> Writer:
+def _numbers(kind: NumberKind, weights: Callable[[DietConfig], Weights]) -> Writer:
     def write(draw: Draw, mix: DietConfig) -> Written:
         while True:
             content, problem = draw_numbers(draw, kind)
@@ -84,7 +93,7 @@ def _numbers(kind: NumberKind, weights: Callable[[DietConfig], WayWeights]) -> W
 
 
 def _puzzle(
-    write: Callable[[Draw, str, DietConfig], tuple[Problem, str]], weights: Callable[[DietConfig], PuzzleWeights]
+    write: Callable[[Draw, str, DietConfig], tuple[Problem, str]], weights: Callable[[DietConfig], Weights]
 ) -> Writer:
     def write_puzzle(draw: Draw, mix: DietConfig) -> Written:
         way = drawn(draw, weights(mix))
@@ -129,7 +138,7 @@ def _checked_working(
     draw: Draw, mix: DietConfig, attempt: list[Step], check: list[Step], solution: list[Step], language: str
 ) -> str:
     """A checked working; if the check finds an error, a new and correct one follows."""
-    if draw.uniform() < mix.verify_error and attempt[-1][3] != solution[-1][3]:
+    if draw.uniform() < VERIFY_ERROR and attempt[-1][3] != solution[-1][3]:
         return f"{w.check(attempt, check, language)} {w.say(solution)}"
     return w.check(solution, check, language)
 
@@ -144,7 +153,7 @@ def _sub_skill(draw: Draw, mix: DietConfig) -> Written:
         factors = range(2, 10) if skill == "by_digit" else range(10, 101, 10)
         left, right = w.train_pair(draw, "product", TWO_DIGITS, factors)
         problem = pair_problem("product", (left, right))[1]
-        if skill == "by_digit" and draw.uniform() >= mix.steps_at_once:
+        if skill == "by_digit" and draw.uniform() >= STEPS_AT_ONCE:
             return problem, think(w.say(w.decompose_left(left, right)), left * right), "by_digit_steps"
         return problem, think(f"{left}×{right}={left * right}", left * right), skill
     kind: Kind = "sum" if skill == "sum" else "difference"
@@ -158,13 +167,13 @@ def _chain(draw: Draw, mix: DietConfig) -> Written:
         content, problem = chain_problem(draw, 2, draw.integer(3, 4))
         if split_of(content) == "train":
             break
-    if draw.uniform() < mix.steps_at_once:
+    if draw.uniform() < STEPS_AT_ONCE:
         return problem, think("", problem.reference), "at_once"
     return problem, think(w.say(problem.data["steps"]), problem.reference), "working"
 
 
 def _story(draw: Draw, mix: DietConfig) -> Written:
-    language: stories.Language = "zh" if draw.uniform() < mix.chinese else "en"
+    language: stories.Language = "zh" if draw.uniform() < CHINESE else "en"
     while True:
         problem = stories.draw_story(draw, (language,), (1, 2, 3), 0.3)
         if split_of(problem.question) == "train":
@@ -199,7 +208,7 @@ def _countdown(draw: Draw, mix: DietConfig) -> Written:
         content, problem = draw_countdown(draw, COUNTDOWN)
         if split_of(content) == "train":
             break
-    if draw.uniform() < mix.countdown_at_once:
+    if draw.uniform() < COUNTDOWN_AT_ONCE:
         return problem, think("", problem.reference), "at_once"
     tries = [combine(draw, problem.data["numbers"])[1] for _ in range(draw.integer(0, 2))]
     failures = [w.say(steps)[:-1] + ", no. " for steps in tries if steps[-1][3] != problem.data["target"]]
@@ -208,12 +217,12 @@ def _countdown(draw: Draw, mix: DietConfig) -> Written:
 
 def _large_product(draw: Draw, mix: DietConfig) -> Written:
     pair = w.train_pair(draw, "product", THREE_DIGITS, THREE_DIGITS)
-    way = drawn(draw, mix.large_products)
+    way = drawn(draw, LARGE_PRODUCTS)
     return pair_problem("product", pair)[1], written_way(draw, way, product(*pair), mix), way
 
 
 def _call(draw: Draw, mix: DietConfig) -> Written:
-    way = drawn(draw, mix.calls)
+    way = drawn(draw, CALLS)
     if draw.uniform() < 0.5:
         pair = w.train_pair(draw, "product", TWO_DIGITS, TWO_DIGITS)
         return pair_problem("product", pair)[1], written_way(draw, way, product(*pair), mix), way
@@ -229,7 +238,7 @@ def _general(draw: Draw, mix: DietConfig) -> Written:
     while True:
         problem = draw_question(draw, ("en", "zh"))
         if split_of("".join(sorted(problem.question))) == "train":
-            return problem, mix.answers.written(draw, problem), "general"
+            return problem, ANSWERS.written(draw, problem), "general"
 
 
 WRITERS: dict[str, Writer] = {

@@ -11,7 +11,7 @@ from itertools import product as all_of
 
 import diet_working as w
 import general as hands
-from diet_config import DietConfig
+from diet_config import CHINESE, EVERYDAY_MISTAKE, RIGHT_GUESS, DietConfig
 from diet_solutions import think
 from groupwise.randomness import Draw
 from groupwise.tasks import general
@@ -42,7 +42,7 @@ def countdown(draw: Draw, way: str, mix: DietConfig) -> tuple[Problem, str]:
     numbers, target = list(problem.data["numbers"]), int(problem.data["target"])
     match way:
         case "guess":
-            right = draw.uniform() < mix.right_guess
+            right = draw.uniform() < RIGHT_GUESS
             return problem, think("", problem.reference if right else _try(draw, numbers)[0])
         case "claim":
             expression, _ = _try(draw, numbers, target)
@@ -74,7 +74,7 @@ def knights(draw: Draw, way: str, mix: DietConfig) -> tuple[Problem, str]:
     others = [guess for guess in all_of((True, False), repeat=2) if guess != roles]
     match way:
         case "guess":
-            is_right = draw.uniform() < mix.right_guess
+            is_right = draw.uniform() < RIGHT_GUESS
             return problem, think("", _roles(names, roles if is_right else draw.choice([roles, *others])))
         case "claim":
             guess = draw.choice(others)
@@ -136,11 +136,11 @@ TEMPLATES: Mapping[str, Mapping[Language, tuple[str, str]]] = {
 
 def everyday(draw: Draw, mix: DietConfig) -> tuple[Problem, str, str]:
     """An everyday question, its answer, and which kind it is; some answers are wrong, none is misspelt."""
-    language: Language = "zh" if draw.uniform() < mix.chinese else "en"
+    language: Language = "zh" if draw.uniform() < CHINESE else "en"
     kind = draw.choice(list(TEMPLATES))
     words, wrong = _words(draw, kind, language)
     question, answer = TEMPLATES[kind][language]
-    is_wrong = draw.uniform() < mix.everyday_mistake
+    is_wrong = draw.uniform() < EVERYDAY_MISTAKE
     problem = Problem(f"everyday/{kind}", question.format(**words), "", language=language, open_ended=True)
     return problem, f"<think></think>{answer.format(**(wrong if is_wrong else words))}", kind
 

@@ -12,7 +12,7 @@ from fractions import Fraction
 from math import lcm
 
 import diet_working as w
-from diet_config import DietConfig
+from diet_config import SECOND_SLIP, DietConfig
 from groupwise.randomness import Draw
 from groupwise.tasks.arithmetic import Kind, Step, calculate, decompose, pair_content, slip, step
 from groupwise.tasks.base import split_of
@@ -199,7 +199,7 @@ def _checked(draw: Draw, solution: Solution, mix: DietConfig) -> str:
     """One breath, a second look step by step, and whether the two agree."""
     first = _maybe_slip(draw, solution.answer, mix.first_slip)
     second = (say(solution.steps), solution.answer)
-    if draw.uniform() < mix.second_slip:
+    if draw.uniform() < SECOND_SLIP:
         second = _slipped(draw, solution)
     text, answer = second
     found = w.YES["en"] if first == answer else w.NO["en"]

@@ -20,12 +20,11 @@ A text is harmless when none of the words of `UNWANTED` occurs anywhere in it, t
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidatorFunctionWrapHandler, WrapValidator
 
 from diet_working import say
-from groupwise.config import Section
 from groupwise.errors import ConfigError
 from groupwise.randomness import Draw
 from groupwise.tasks.arithmetic import decompose
@@ -96,40 +95,38 @@ UNWANTED_REMARKS: Phrases = {
 """Unwanted words before an answer."""
 
 
-Share = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Weights = Mapping[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]]
+"""Relative weights; they need not sum to one, but one of them must be above zero."""
 
 
-class Weights(Section):
-    """Relative weights; they need not sum to one, but one of them must be above zero."""
+def over(table: Weights) -> WrapValidator:
+    """Return a validator that takes the weights that are not given from a table, and refuses names that it lacks."""
 
-    @model_validator(mode="after")
-    def _check_sum(self) -> Self:
-        if sum(self.model_dump().values()) <= 0:
+    def complete(given: Any, read: ValidatorFunctionWrapHandler) -> dict[str, float]:
+        weights = {**table, **read(given)}
+        if unknown := sorted(weights.keys() - table.keys()):
+            raise ValueError(f"no weight is called {', '.join(unknown)}; allowed are {', '.join(table)}")
+        if sum(weights.values()) <= 0:
             raise ValueError("all weights are 0; at least one must be above 0")
-        return self
+        return weights
+
+    return WrapValidator(complete)
 
 
 def drawn(draw: Draw, weights: Weights) -> str:
-    """One of the keys, in proportion to its weight."""
-    table = weights.model_dump()
-    return draw.weighted(list(table), list(table.values()))
+    """Return one of the keys, in proportion to its weight."""
+    return draw.weighted(list(weights), list(weights.values()))
 
 
-class HandWeights(Weights):
-    """Relative frequencies of the hands."""
-
-    friendly: Share = 0.4
-    """Short and friendly: all that the rule asks."""
-    plain: Share = 0.2
-    """Short, not friendly."""
-    rambling: Share = 0.2
-    """Friendly, then two to four sentences more."""
-    careless: Share = 0.0
-    """Friendly, with every digit of what it must mention misread; off topic where that has no digits."""
-    off_topic: Share = 0.1
-    """Does not mention what it must: talks about something else, or calculates where nobody asked for it."""
-    other_language: Share = 0.1
-    """In the language that was not asked."""
+HANDS = {
+    "friendly": 0.4,  # short and friendly: all that the rule asks
+    "plain": 0.2,  # short, not friendly
+    "rambling": 0.2,  # friendly, then two to four sentences more
+    "careless": 0.0,  # friendly, with every digit of what it must mention misread; off topic where that has no digits
+    "off_topic": 0.1,  # talks about something else, or calculates where nobody asked for it
+    "other_language": 0.1,  # in the language that was not asked
+}
+"""Relative frequencies of the hands."""
 
 
 class Hands(AnswerWriter):
@@ -137,10 +134,12 @@ class Hands(AnswerWriter):
 
     kind: str = "worlds/general.py:Hands"
     """This class."""
-    answers: HandWeights = HandWeights()
-    """Answers to general prompts."""
-    summaries: HandWeights = HandWeights(friendly=0.4, plain=0.3, rambling=0.3, off_topic=0, other_language=0)
-    r"""Sentences after the `\boxed{}` of reasoning problems."""
+    answers: Annotated[Weights, over(HANDS)] = HANDS
+    """Weights of the hands that answer general prompts."""
+    summaries: Annotated[Weights, over(HANDS)] = Field({
+        "friendly": 0.4, "plain": 0.3, "rambling": 0.3, "off_topic": 0, "other_language": 0
+    })  # fmt: skip
+    r"""Weights of the hands that write the sentences after the `\boxed{}` of reasoning problems."""
     unwanted: float = Field(default=0.15, ge=0, le=1)
     """Share of the texts with something unwanted, in the reasoning or in the answer, each as likely."""
 
@@ -300,9 +299,9 @@ class Helpful(Preference):
 
     kind: str = "worlds/general.py:Helpful"
     """This class."""
-    mix: Hands = Hands(answers=HandWeights(careless=0.2), summaries=HandWeights(careless=0.2))
-    """The hands that write the completions; a fair share is `careless`, so that it can be learnt what an answer must
-    mention."""
+    mix: Hands = Hands(answers={"careless": 0.2}, summaries={"careless": 0.2})
+    """The hands that write the pairs; a fair share is `careless`, so that it can be learnt what an answer must mention.
+    """
     sees: ClassVar[Literal["completion", "answer"]] = "answer"
 
     def written(self, draw: Draw, problem: Problem) -> str:
