@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     import torch
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 os.environ["COLUMNS"] = "250"  # paths of temporary folders are long, and tables of the command line must not cut them
 if settings.get_current_profile_name() == "default":  # one that was chosen stays
-    settings.register_profile("steady", deadline=None, derandomize=True)  # the same on every machine, slow or fast
+    slow = [HealthCheck.too_slow]  # no health check, and the same examples on every machine, slow or fast
+    settings.register_profile("steady", deadline=None, derandomize=True, suppress_health_check=slow)
     settings.load_profile("steady")
 
 

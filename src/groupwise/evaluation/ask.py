@@ -21,9 +21,7 @@ class Answers:
     """Several completions of one question. Iterating gives each completion with its verdict."""
 
     scored: ScoredGroup
-    """The prompt, its completions and one verdict each."""
     judged: bool
-    """True if a reference answer is known; else a verdict gives only the answer that was read."""
 
     def __iter__(self) -> Iterator[tuple[Completion, Verdict]]:
         return zip(self.scored.group.completions, self.scored.verdicts, strict=True)
@@ -33,7 +31,6 @@ class Answers:
 
     @property
     def texts(self) -> list[str]:
-        """The completions as text, each after the prefill of the prompt."""
         return [self.scored.group.prompt.prefill + completion.text for completion, _ in self]
 
 

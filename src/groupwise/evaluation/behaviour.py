@@ -46,7 +46,6 @@ COURSES = (Behaviour.AT_ONCE, Behaviour.WORKS_OUT, Behaviour.UNFINISHED)
 
 Patterns = Mapping[Behaviour, Mapping[str, Sequence[str]]]
 Span = tuple[int, int]
-"""The characters that show a behaviour: the first, and the one after the last."""
 
 MIN_EQUATIONS = 2
 """Equations of a completion that works its problem out; a single one only states the answer."""

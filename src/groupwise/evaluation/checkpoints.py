@@ -54,7 +54,6 @@ class Context:
     behaviour: BehaviourConfig
     engine: EngineConfig
     is_trained: bool
-    """True if the task is that of the checkpoint's run, which learned from its train split."""
 
     def problems(self, split: Split | None, most: int | None) -> tuple[str, Sequence[Problem]]:
         """Return the name of the selection and its problems: of a split, by default the first 200.
@@ -106,7 +105,6 @@ def context_of(checkpoint: str, task: str | None, sampling: dict[str, Any], chan
 
 
 def _recipe_of(checkpoint: Path) -> dict[str, Any]:
-    """Read the recipe of the run that a checkpoint lies in or an exported model came from; empty if none is known."""
     config, record = checkpoint.resolve().parent.parent / "config.toml", checkpoint / PROVENANCE
     if not record.exists():
         return read_toml(config) if config.exists() else {}

@@ -114,11 +114,9 @@ class VariantRun(NamedTuple):
     """One run of a variant."""
 
     pass_at_1: float
-    """Held-out, on the test split, of the checkpoint that was best on dev."""
     tokens: int
     seconds: float
     processor_seconds: float
-    """Processor time of the training steps, all threads."""
     peak_memory_mb: float
 
 
@@ -129,7 +127,6 @@ class Compared:
     name: str
     pass_at_1: Estimate
     difference: Estimate | None
-    """To the first variant, paired by seed; None for the first itself."""
     tokens: float
     seconds: Estimate
     processor_seconds: Estimate

@@ -44,7 +44,6 @@ class HeldOutCheck(NamedTuple):
     judged: int
     rejected: int
     failed: int
-    """Completions that the second verifier failed on; they are in no share."""
     share: Estimate
     """Share of them that it rejects, with the 95 % interval over problems; nan if none was judged."""
     alarm: bool

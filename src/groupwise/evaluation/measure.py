@@ -29,31 +29,25 @@ class Measurement:
 
     task: str
     split: str
-    """A split, or `all rows` of a plain file."""
     num_samples: int
     temperature: float
     seed: int
     evaluations: Mapping[str, Evaluation]
     """By checkpoint, the one asked for first; `scored` has every completion with its verdict."""
     patterns: Patterns
-    """Phrases that were looked for in completions."""
     second: Mapping[str, HeldOutCheck]
-    """By checkpoint, a second verifier's verdict on rewarded completions; empty without one."""
     difference: Estimate | None
     """pass@1 minus that of the checkpoint it is held `against`, paired by problem; None without one."""
 
     @property
     def evaluation(self) -> Evaluation:
-        """Evaluation of the checkpoint asked for."""
         return next(iter(self.evaluations.values()))
 
     @property
     def pass_at_1(self) -> Estimate:
-        """Share of correct completions of the checkpoint asked for, with the 95 % interval over problems."""
         return estimate("pass_at_1", self.evaluation.rows)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all figures, with 95 % intervals, as `groupwise eval --json` prints them; nan without a number."""
         checkpoints = {name: figures(evaluation.rows, self.patterns) for name, evaluation in self.evaluations.items()}
         result: dict[str, Any] = {
             "task": self.task, "split": self.split, "problems": len(self.evaluation.scored),

@@ -13,7 +13,6 @@ from groupwise.runs.records import Records
 MOST = 200
 
 Curve = Mapping[int, float]
-"""dev pass@1 by finished steps."""
 
 
 class Band(NamedTuple):
@@ -62,7 +61,6 @@ def _beside(path: Path) -> Iterator[Path]:
 
 
 def _recipe(path: Path) -> tuple[int, dict[str, Any]]:
-    """The seed, and all else that a recipe says but for the place of its run."""
     config = read_toml(path / "config.toml")
     run = {name: value for name, value in config["run"].items() if name not in ("seed", "directory")}
     return int(config["run"].get("seed", 0)), {**config, "run": run}

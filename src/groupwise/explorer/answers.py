@@ -13,12 +13,9 @@ from groupwise.runs.row import Row
 from groupwise.types import Outcome
 
 MOST = 8
-"""Problems that are named on each side."""
 NUM_PASSAGES = 3
 AROUND = 80
-"""Characters shown before and after a passage."""
 LONGEST = 240
-"""Characters shown of a passage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +27,6 @@ class Answer:
     evidence: str
     num_tokens: int
     share: float | None
-    """Share of its samples that are correct; None where no answer is the right one."""
     num_samples: int
 
 
@@ -39,15 +35,12 @@ class Asked:
     """A problem and the first completion of each model, or each time, that it was asked."""
 
     kind: str
-    """Kind of problem, or why it was chosen."""
     question: str
     reference: str
     """Empty for general prompts, where no answer is the right one."""
     answers: Mapping[str, Answer]
 
     def facts(self, most: int) -> dict[str, Any]:
-        """Plain values for the pages, with at most so many characters of each text."""
-
         def cut(texts: Mapping[str, Any]) -> dict[str, Any]:
             return {name: str(value)[:most] if isinstance(value, str) else value for name, value in texts.items()}
 
@@ -110,7 +103,6 @@ class Gained(NamedTuple):
     """All problems of a pair of evaluations."""
 
     gained: list[Moved]
-    """Those solved more often than before, the largest change first; at most `MOST` are named."""
     lost: list[Moved]
     num_gained: int
     num_lost: int
@@ -161,7 +153,6 @@ def definitions(rows: Sequence[Row], patterns: Patterns) -> list[dict[str, Any]]
 
 
 def _passages(behaviour: Behaviour, rows: Sequence[Row], patterns: Patterns) -> Iterator[list[str]]:
-    """Text before, inside and after the first passages that show it, of different problems."""
     problems: set[str] = set()
     for row in rows:
         if row.problem in problems or not is_measured(behaviour, row):

@@ -113,7 +113,6 @@ def write_report(path: str | Path) -> Path:
 
 
 def _without_places(facts: dict[str, bytes], directories: Iterable[Path]) -> dict[str, bytes]:
-    """A page is given away: its paths begin at the working directory, or are their last two names."""
     here, names = Path.cwd(), {}
     for path in {form for folder in directories for form in (folder, folder.resolve()) if form.is_absolute()}:
         short = path.relative_to(here) if path != here and path.is_relative_to(here) else Path("…", *path.parts[-2:])
@@ -133,7 +132,6 @@ def _variable(name: str) -> str:
 
 
 def _facts(views: Views, cap: int) -> dict[str, bytes]:
-    """Facts by their address: runs and results always, then lists of steps, then groups with their completions."""
     found = {"start": encoded(views.start()), "runs": encoded(views.runs()), "results": encoded(views.results())}
     for number, headline in enumerate(views.results()):
         found[f"results/{number}"] = _or_reason(partial(views.result, number), headline)
@@ -165,7 +163,6 @@ def _facts(views: Views, cap: int) -> dict[str, bytes]:
 
 
 def _or_reason(read: Callable[[], Any], headline: Mapping[str, Any] = MappingProxyType({})) -> bytes:
-    """Facts, or in their place why they cannot be shown, whatever a damaged or hostile file causes."""
     try:
         return encoded(read())
     except GroupwiseError as error:
@@ -177,7 +174,6 @@ def _or_reason(read: Callable[[], Any], headline: Mapping[str, Any] = MappingPro
 def _add_lists(
     views: Views, runs: Mapping[int, Any], found: dict[str, bytes], budget: float, left_out: Mapping[int, Any]
 ) -> int:
-    """Add the lists of steps and evaluations while they fit; return their size in bytes."""
     spent, misses = 0, 0
     for index, run in runs.items():
         steps = spread([place["id"] for place in run["places"] if place["step"] is not None])
@@ -224,7 +220,6 @@ def _add_groups(
 
 
 def _without_scripts(facts: Mapping[str, bytes]) -> str:
-    """The summary and the tables of the first page, for a reader whose browser runs no scripts."""
     kind, _, number = json.loads(facts["start"]).strip("/").partition("/")
     name, report = "Groupwise explorer", {}
     if kind == "run" and f"runs/{number}/report" in facts:
@@ -247,7 +242,6 @@ def _without_scripts(facts: Mapping[str, bytes]) -> str:
 
 
 def _table(table: Mapping[str, Any]) -> str:
-    """A table's facts as HTML."""
     heads = "".join(f"<th>{escape(name)}</th>" for name in (table["first"], *table["columns"]))
     rows = "".join(
         f"<tr><th>{escape(line['name'])}<small> {escape(line['about'])}</small></th>"

@@ -11,7 +11,6 @@ from groupwise.explorer.wire import short_hash
 from groupwise.runs.records import At, Records
 
 READ = ("config.toml", "metrics.jsonl", "ledger.jsonl", "finished.json", "rollouts", "rollouts/index.jsonl")
-"""Names in a run directory that the pages read."""
 
 
 class NotThereError(GroupwiseError):
@@ -64,19 +63,16 @@ class OpenedRun:
     index: int
     path: Path
     depth: int = 1
-    """Names of its path that tell it from the others that are shown."""
     _records: Records | None = field(default=None, init=False)
 
     @property
     def name(self) -> str:
-        """Name of the directory; of a stage's run, of its pipeline and its stage."""
         path = self.path.resolve()
         if path.name == "run" and path.parent.parent.name == "stages":
             return f"{tail(path.parents[2], self.depth)} · {path.parent.name}"
         return tail(path, self.depth)
 
     def trouble(self) -> str | None:
-        """Reason why the run cannot be shown at all; None where it can."""
         if why := unsafe(self.path, READ):
             return why
         try:
@@ -88,47 +84,40 @@ class OpenedRun:
 
     @property
     def records(self) -> Records:
-        """The run's records."""
         if trouble := self.trouble():
             raise NotThereError(trouble)
         assert self._records is not None
         return self._records
 
     def config(self) -> tuple[dict[str, Any], str | None]:
-        """The recipe, and the reason where it cannot be read."""
         try:
             return self.records.config, None
         except (GroupwiseError, OSError, UnicodeError, RecursionError) as error:
             return {}, str(error)
 
     def notices(self) -> list[str]:
-        """A sentence for everything that could not be read."""
         return [
             f"{damage.file}{'' if damage.line is None else f', line {damage.line}'}: {damage.what}"
             for damage in self.records.damage[:20]
         ]
 
     def places(self) -> dict[str, At]:
-        """Steps and evaluations with completions, by what stands for them in an address."""
         records = self.records
         steps: dict[str, At] = {f"s{step}": step for step in records.steps()}
         return steps | {f"e{short_hash(name)}": name for name in records.evaluations()}
 
     def place(self, identifier: str) -> At:
-        """The step or evaluation of an address."""
         places = self.places()
         if identifier not in places:
             raise NotThereError(f"{self.name} has no completions at {identifier}")
         return places[identifier]
 
     def stamp(self, at: At) -> tuple[int, int]:
-        """Size and time of its file of completions, which change when it does."""
         name = at if isinstance(at, str) else f"step-{at:06d}"
         stat = (self.path / "rollouts" / f"{name}.parquet").stat()
         return stat.st_size, stat.st_mtime_ns
 
     def problem(self, at: At, identifier: str) -> str:
-        """The problem of an address."""
         for entry in self.records.groups(at):
             if short_hash(entry.problem) == identifier:
                 return entry.problem

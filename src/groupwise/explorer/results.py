@@ -22,7 +22,6 @@ OF_STAGE = (
     "facts.json", "begun.json", "cost.json", "evaluation.parquet", "data.jsonl", "run", "run/config.toml",
     "run/metrics.jsonl", "run/ledger.jsonl", "run/finished.json", "run/rollouts", "run/environment.json",
 )  # fmt: skip
-"""Names in the folder of a stage that are read."""
 MOST_POINTS = 2000
 _STAGE = re.compile(r"[a-z][a-z0-9_]*")
 
@@ -34,24 +33,18 @@ class Result:
     index: int
     kind: Kind
     path: Path
-    """The directory of the pipeline or of the measurement."""
     stage: str = ""
-    """Stage of the pipeline that it is the result of; else empty."""
     depth: int = 1
-    """Names of its path that tell it from the others that are shown."""
     _kept: tuple[object, dict[str, Any]] | None = field(default=None, init=False)
 
     @property
     def name(self) -> str:
-        """Name of the directory, and of the stage."""
         return " · ".join(filter(None, (tail(self.path.resolve(), self.depth), self.stage)))
 
     def headline(self) -> dict[str, Any]:
-        """A few words for the list."""
         return {"index": self.index, "kind": self.kind, "name": self.name, "notices": self.trouble()}
 
     def trouble(self) -> list[str]:
-        """Reasons why it cannot be shown; empty where it can."""
         try:
             names = stage_names(self.path) if self.kind != "budget" else []
         except GroupwiseError as error:
@@ -96,7 +89,6 @@ class Found(NamedTuple):
 
     runs: list[Path]
     results: list[tuple[Kind, Path, str]]
-    """Kind, directory and stage."""
 
 
 def found_in(paths: Iterable[Path]) -> Found:
@@ -155,7 +147,6 @@ def _entries(path: Path) -> list[dict[str, Any]]:
 
 
 def _budget(path: Path) -> dict[str, Any]:
-    """The lines of a measurement, each point with its seconds; `groupwise budget` computed all of it."""
     lines, damage = _objects(path / BUDGET)
     times, more = _objects(path / "seconds.jsonl")
     seconds = {
@@ -189,10 +180,7 @@ def _is_point(line: Mapping[str, Any]) -> bool:
 
 
 def _process(path: Path, stage: str) -> dict[str, Any]:
-    """Process reward models side by side: a row for each figure, a column for each model."""
-
     def estimate(value: Any) -> list[float | None] | None:
-        """[value, low, high] or [value]; None where it was not measured."""
         numbers = [number if is_number(number) else None for number in (value if isinstance(value, list) else [value])]
         return None if not numbers or numbers[0] is None else numbers
 

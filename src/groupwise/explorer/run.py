@@ -21,13 +21,10 @@ from groupwise.runs.records import Evaluation, Records
 
 NUM_EXAMPLES = 3
 MOST_ANSWER = 20_000
-"""Characters of an answer that are shown."""
 MOST_STEPS = 20
-"""Rows of the table of training."""
 PHASES = ("generate", "verify", "train")
 COLUMNS = ("checks", "backtracks", "another_way", "loops", "mixed", "open_tags", "length_correct", "length_wrong",
            "after_first")  # fmt: skip
-"""Metrics of the table of behaviour."""
 CURVES = (Behaviour.AT_ONCE, Behaviour.WORKS_OUT, Behaviour.CHECKS, Behaviour.ANOTHER_WAY, Behaviour.UNFINISHED)
 
 
@@ -155,7 +152,6 @@ def _changes(rows: Mapping[str, Change]) -> Table:
 
 
 def _gained(pair: Pair | None) -> list[Table]:
-    """The problems that were gained and lost, and pass@k against the start."""
     if pair is None:
         return []
     moved = gained(pair)
@@ -242,7 +238,6 @@ def findings_of(run: OpenedRun) -> dict[str, Any]:
     places = set(run.places())
 
     def shown(evidence: Place) -> dict[str, str | None]:
-        """A place in words, and its address where it was recorded."""
         place = f"s{evidence.step}" if evidence.evaluation is None else f"e{short_hash(evidence.evaluation)}"
         words, address = [evidence.evaluation or f"step {evidence.step}"], f"/run/{run.index}/at/{place}"
         if evidence.problem is not None:
@@ -290,7 +285,6 @@ def is_number(value: Any) -> bool:
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """The values of nested tables under dotted keys."""
     flat: dict[str, str] = {}
     for key, value in values.items():
         if isinstance(value, Mapping):

@@ -19,7 +19,6 @@ METRICS = (
     "pass_at_1", "pass_at_8", "majority_8", "format", "language", "mixed", "loops", "checks", "backtracks", "length",
     "after_first", "helpful", "harmless",
 )  # fmt: skip
-"""Metrics of the tables, in this order, where they were measured."""
 
 
 class Cell(NamedTuple):
@@ -27,7 +26,6 @@ class Cell(NamedTuple):
 
     mean: Estimate
     change: Estimate | None
-    """From the model that the stage started from, paired by seed; None for the base model."""
 
 
 Table = Mapping[str, Mapping[str, Mapping[str, Cell]]]
@@ -82,7 +80,6 @@ def seeds_table(directories: Sequence[Path]) -> Table:
 
 
 def _values(stages: Sequence[Stage], task: str, metric: str) -> list[float] | None:
-    """The metric in every run; None where one has not measured it, or there is none."""
     estimates = [stage.evaluation.get(task, {}).get(metric) for stage in stages]
     values = [estimate.value for estimate in estimates if estimate is not None]
     return values if values and len(values) == len(stages) else None

@@ -75,8 +75,6 @@ class Guard:
         await answer(scope, receive, guarded)
 
     def refusal(self, scope: Scope) -> tuple[int, str] | None:
-        """Status and reason of a request that is not answered; None for one that is."""
-
         def values(name: str) -> list[str]:
             return [value.decode("latin-1") for key, value in scope["headers"] if key.lower() == name.encode()]
 

@@ -9,7 +9,6 @@ from groupwise.algorithms.statistics import Estimate
 from groupwise.evaluation.metrics import metric, show
 
 NOTHING = "–"
-"""Stands where nothing was measured."""
 HIGHER, LOWER = "↑", "↓"
 
 
@@ -58,11 +57,9 @@ class Table(NamedTuple):
     title: str
     note: str
     first: str
-    """Head of the column of names."""
     columns: tuple[Column, ...]
     lines: tuple[Line, ...]
     empty: str = ""
-    """Shown in place of a table without lines."""
 
     @property
     def groups(self) -> list[tuple[str, int]]:
@@ -71,7 +68,6 @@ class Table(NamedTuple):
         return groups if any(name for name, _ in groups) else []
 
     def facts(self) -> dict[str, Any]:
-        """Plain values for the pages."""
         lines = [{**line._asdict(), "cells": [cell._asdict() for cell in line.cells]} for line in self.lines]
         return {
             "title": self.title, "note": self.note, "first": self.first, "empty": self.empty, "groups": self.groups,

@@ -19,7 +19,6 @@ from groupwise.runs.row import GroupRecord, Row
 MOST_TEXT = 20_000
 """Characters of a completion that the page of its group shows."""
 MOST_WHOLE_TEXT = 1_000_000
-"""Characters of a text that any page shows."""
 MOST_OF_A_TOKEN = 1_000
 _FIGURES = {
     "advantage": "token_advantages", "sampling_logprobs": "sampling_logprobs", "entropy": "entropy", "ratio": "ratio",
@@ -34,7 +33,6 @@ _NO_COLUMNS: dict[str, list[Any]] = {
 MOST_PARTS = 12
 """Parts of the reward that the page of a step shows, the first by name."""
 MOST_LISTS = 8
-"""Steps and evaluations whose lists are remembered until their files change."""
 
 
 class Views:
@@ -65,7 +63,6 @@ class Views:
         return f"/{self._results[0].kind}/0" if self._results else "/run/0"
 
     def runs(self) -> list[dict[str, Any]]:
-        """All runs, in a few words each; those of stages that have begun since are at the end."""
         known = {run.path.resolve() for run in self._runs}
         new = [path for path in found_in(self._paths).runs if path.resolve() not in known]
         self._runs += [OpenedRun(len(self._runs) + number, path) for number, path in enumerate(new)]
@@ -81,7 +78,6 @@ class Views:
         return [result.headline() for result in self._results]
 
     def result(self, number: int) -> dict[str, Any]:
-        """One pipeline or measurement."""
         if not 0 <= number < len(self._results):
             raise NotThereError(f"there is no result {number}; there are {len(self._results)}")
         return self._results[number].facts({run.path.resolve(): run.index for run in self._runs})
@@ -91,7 +87,6 @@ class Views:
         return len(self._runs)
 
     def run(self, index: int) -> dict[str, Any]:
-        """One run: its headline, its figures by step, the places of its completions."""
         run = self._run(index)
         places = run.places()
         kinds = set(run.records.kinds()) & {str(at) for at in places.values()}  # each costs a look at all lines
@@ -110,12 +105,9 @@ class Views:
         }
 
     def findings(self, index: int) -> dict[str, Any]:
-        """The doctor's findings on a run."""
         return self._once(self._run(index), "findings", findings_of)
 
     def report(self, index: int) -> dict[str, Any]:
-        """The report of a run: changes, problems gained and lost, behaviour, settings; or why there is none."""
-
         def read(run: OpenedRun) -> dict[str, Any]:
             try:
                 return report_of(run.path)
@@ -127,7 +119,6 @@ class Views:
         return self._once(self._run(index), "report", read)
 
     def _once(self, run: OpenedRun, name: str, read: Callable[[OpenedRun], dict[str, Any]]) -> dict[str, Any]:
-        """Facts that are read again only when the run's metrics have changed."""
         try:
             stat = (run.path / "metrics.jsonl").stat()
             stamp = (stat.st_size, stat.st_mtime_ns)
@@ -139,7 +130,6 @@ class Views:
         return self._reports[key][1]
 
     def place(self, index: int, identifier: str) -> dict[str, Any]:
-        """A step or an evaluation: its groups, and columns with a value per completion."""
         run = self._run(index)
         at = run.place(identifier)
         key, stamp = (index, identifier), run.stamp(at)
@@ -168,7 +158,6 @@ class Views:
         return {**empty, "columns": columns, "parts": parts_of(listed["reward_parts"])}
 
     def group(self, index: int, identifier: str, problem: str) -> dict[str, Any]:
-        """One group without the figures of its tokens, and the settings with which "what if" begins."""
         run, at, group = self._group(index, identifier, problem)
         ends = group.prompt_token_ends
         return {
@@ -180,14 +169,12 @@ class Views:
         }  # fmt: skip
 
     def completion(self, index: int, identifier: str, problem: str, sample: int) -> dict[str, Any]:
-        """One completion with every figure of its tokens."""
         completions = self.completions(index, identifier, problem)
         if sample not in completions:
             raise NotThereError(f"{self._runs[index].name} has no completion {sample} of this problem there")
         return completions[sample]
 
     def completions(self, index: int, identifier: str, problem: str) -> dict[int, dict[str, Any]]:
-        """The facts of all completions of a group, by sample; the group is read once."""
         run, at, group = self._group(index, identifier, problem)
         common = {
             "run": run.name, "place": _place(identifier, at), "problem": group.entry.problem,
@@ -210,7 +197,6 @@ class Views:
         return run, at, run.records.group(at, run.problem(at, problem))
 
     def entries(self, index: int, identifier: str) -> list[GroupEntry]:
-        """The groups of a place, for an export that chooses some."""
         run = self._run(index)
         return run.records.groups(run.place(identifier))
 
@@ -263,7 +249,6 @@ def _at(table: Any, *names: str) -> Any:
 
 
 def _first_number(value: Any) -> float | None:
-    """The estimate of [estimate, low, high]."""
     first = value[0] if isinstance(value, list) and value else value
     return float(first) if is_number(first) else None
 

@@ -22,9 +22,7 @@ class Asked(NamedTuple):
 
     pattern: str
     pages: Sequence[Page]
-    """All pages under it."""
     collected: int
-    """Number of them that the round collected."""
 
 
 class Annotator(KindSection):
@@ -123,7 +121,6 @@ def _spelled(text: str) -> str:
 
 
 def _ask(path: Path, new: Sequence[Asked], round_number: int) -> None:
-    """Write more questions after the text that people have written; the result can be read again."""
     head = "# Is the content of these addresses mathematics? Write yes or no.\n"
     written = path.read_text(encoding="utf-8") if path.exists() else head
     lines = []

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from groupwise.randomness import permutation
 
 Texts = Sequence[NDArray[np.int64]]
-"""The buckets of every text's n-grams, each once."""
 
 
 class Descent(NamedTuple):
@@ -23,7 +22,6 @@ class Descent(NamedTuple):
 
     buckets: int
     min_count: int
-    """n-grams in fewer training texts keep the weight 0."""
     lr: float
     """First rate; it falls linearly to 0 at the last text of the last epoch."""
     epochs: int
@@ -42,7 +40,6 @@ class Linear(NamedTuple):
         return np.asarray(sigmoid(np.array([self.logit(text) for text in texts])))
 
     def logit(self, text: NDArray[np.int64]) -> float:
-        """Return b + sum of the text's weights / sqrt(M) over its M n-grams."""
         return self.bias + (float(self.weights[text].sum()) / np.sqrt(len(text)) if len(text) else 0.0)
 
 

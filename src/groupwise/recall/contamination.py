@@ -51,7 +51,6 @@ class Sought(NamedTuple):
     item: str
     why: str
     numbers: frozenset[str] = frozenset()
-    """Numbers that must be around it as well."""
 
 
 class Index:

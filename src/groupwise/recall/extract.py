@@ -28,7 +28,6 @@ IN_VAIN = 20_000_000
 """Characters of unterminated markup that are scanned before a page counts as endless; ten times its length is added.
 A count instead of a time, so that every machine reads the same pages."""
 MARKS = 1000
-"""Most combining marks in a row; the time for Unicode's normal form grows with their square."""
 
 
 class EndlessError(ValueError):
@@ -65,7 +64,6 @@ def extract(raw: RawPage, min_characters: int = 40) -> Page | Unreadable:
 
 
 def _marks_in_a_row(text: str) -> int:
-    """Return the length of the longest run of characters whose normal form begins with a combining mark."""
     if text.isascii():
         return 0
     marks = "".join(char for char in set(text) if unicodedata.combining(unicodedata.normalize("NFKC", char)[0]))

@@ -21,7 +21,6 @@ class Truth(NamedTuple):
     is_mathematics: bool
     language: str = "en"
     copy_of: int | None = None
-    """Number, in its source, of the page that it copies."""
     planted: Sequence[Sequence[str]] = ()
     """Items of a benchmark that it holds: the way, the item, the paragraph."""
 
@@ -38,7 +37,6 @@ class RawPage(NamedTuple):
     charset: str = ""
 
     def placed(self, source: str) -> Self:
-        """Put the source's name before the place; a page without an address has its place as its address."""
         place = f"{source}/{self.place}"
         return self._replace(place=place, url=self.url if self.url != self.place else place)
 

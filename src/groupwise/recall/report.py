@@ -11,7 +11,6 @@ from groupwise.runs.atomic import write_file
 from groupwise.runs.jsonl import read_jsonl
 
 SHOWN = 12
-"""Domains and removed paragraphs that the report shows; the files beside it have all."""
 
 
 def write_recall_report(directory: Path) -> Path:
@@ -98,7 +97,6 @@ def _table(title: str, columns: Sequence[str], rows: Any) -> str:
 
 
 def _cell(value: object) -> str:
-    """Any text as one line that Markdown and HTML show as it is."""
     line = " ".join(str(value).replace("_", " ").split())
     for character in "\\`*|[]~":
         line = line.replace(character, f"\\{character}")

@@ -43,7 +43,6 @@ class Prepared:
 
     @cached_property
     def pages(self) -> list[Page]:
-        """All pages, copies included, in the order of their sources."""
         path = self.directory / "pages.jsonl"
         if not path.exists():
             self._extract(path)
@@ -133,7 +132,6 @@ class Kept(NamedTuple):
     too_long: int
     """Pages with a sufficient score that are longer than the whole budget."""
     threshold: float
-    """Lowest score of a kept page; 1 where none was kept."""
 
 
 def keep(scores: NDArray[np.float64], sizes: Sequence[int], budget: int, min_score: float) -> Kept:
@@ -186,10 +184,8 @@ class Round(NamedTuple):
 
     number: int
     kept: frozenset[int]
-    """Numbers of the pages that it collected."""
     grown: frozenset[int]
     answers: Mapping[str, bool]
-    """Annotations after it, by URL pattern."""
     facts: Mapping[str, Any]
 
 
@@ -200,7 +196,6 @@ class Rounds:
     on: Prepared
 
     def all(self) -> list[Round]:
-        """Return every round, until one finds little that is new."""
         rounds, limit = list[Round](), self.on.config.rounds.max_rounds
         while not rounds or (len(rounds) < limit and not self._knows(rounds[:-1], rounds[-1].kept)):
             path = self.on.directory / f"round-{len(rounds) + 1}.json"
@@ -214,11 +209,9 @@ class Rounds:
         return rounds
 
     def _knows(self, before: Sequence[Round], kept: frozenset[int]) -> bool:
-        """Return True if the round before found nearly all of this already."""
         return bool(before) and known_share(before[-1].kept, kept) >= self.on.config.rounds.known_share
 
     def _made(self, before: Sequence[Round]) -> dict[str, Any]:
-        """Train, score, rank, keep; look at the domains, annotate, and grow the seed."""
         on, how, number = self.on, self.on.config.rounds, len(before) + 1
         seed = frozenset[int]().union(*(earlier.grown for earlier in before))
         scores = self._trained(seed).scores([on.features[i] for i in on.unique])
@@ -247,7 +240,6 @@ class Rounds:
         return train([*positives, *negatives], labels, Descent(BUCKETS, MIN_COUNT, LR, EPOCHS, on.config.seed))
 
     def _asked(self, rich: Sequence[str], kept: frozenset[int], known: set[str]) -> list[Asked]:
-        """Return patterns of rich domains with pages that were not kept, those of the richest domain first."""
         of_domain = defaultdict[str, list[str]](list)
         for name in sorted(self.on.patterns):
             of_domain[name.partition("/")[0]].append(name)

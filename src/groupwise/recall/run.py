@@ -84,13 +84,11 @@ class Recall:
         write_lines(path, rows)
 
     def _no_pages(self) -> list[dict[str, Any]]:
-        """Read the entries of `dropped.jsonl` that became no page."""
         rows = (row.fields for row in read_jsonl(self.directory / "dropped.jsonl"))
         return [row for row in rows if "page" not in row]
 
     @cached_property
     def items(self) -> list[str]:
-        """All benchmark texts: questions, answers, and other texts in the problems."""
         problems = [
             problem
             for options in self.config.decontaminate.tasks.values()

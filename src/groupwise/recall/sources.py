@@ -100,7 +100,6 @@ def docstrings(name: str) -> tuple[list[tuple[str, str]], list[Unreadable]]:
 
 
 def _modules(package: ModuleType) -> Iterator[ModuleType | Unreadable]:
-    """Yield the modules below a package; one that cannot be imported is named with its reason."""
     # a package that cannot be imported is listed all the same, and named when it is its turn below
     found = pkgutil.walk_packages(getattr(package, "__path__", ()), f"{package.__name__}.", onerror=lambda name: None)
     for name in sorted(info.name for info in found):
@@ -197,7 +196,6 @@ def _parquet(path: Path, url_field: str, text_field: str) -> Iterator[tuple[str,
 
 
 def _row_group(file: Any, group: int, columns: list[str]) -> Iterator[Mapping[str, Any] | str]:
-    """Yield its records, up to the first unreadable batch; for a record with an unreadable value, the reason."""
     try:
         for batch in file.iter_batches(64, row_groups=[group], columns=columns):
             for values in zip(*map(_values, batch.columns), strict=True):
@@ -213,8 +211,6 @@ def _row_group(file: Any, group: int, columns: list[str]) -> Iterator[Mapping[st
 
 
 def _values(column: Any) -> list[Any]:
-    """Return the values of a column; in place of an unreadable one, its error."""
-
     def value(cell: Any) -> Any:
         try:
             return cell.as_py()

@@ -57,7 +57,6 @@ class Link(NamedTuple):
     read: list[int]
     """Tokens read before the attempts of each problem were sampled, and results of tools."""
     shown: list[int]
-    """Attempts that each problem's chains were shown together, or reasonings that were opened again."""
 
 
 class Opened(NamedTuple):
@@ -104,7 +103,6 @@ class Chainer:
         return self.next(links[-1], opened)._replace(shown=shown)
 
     def _context(self, links: Sequence[Link], index: int, chain: int, remembered: int) -> tuple[tuple[int, ...], int]:
-        """Return the last attempts of a chain and the prompt again, and the number of attempts that fit."""
         prompt = links[0].groups[index].group.prompt.token_ids
         room = self.actors.policy.context_length - self.sampling.max_tokens
         ids, shown = prompt, 0
@@ -117,7 +115,6 @@ class Chainer:
         return ids, shown
 
     def forced(self, links: Sequence[Link], phrases: Mapping[str, str]) -> Link:
-        """Open the reasoning of the completions again; one without an end or without room stays as it is."""
         draws, before, opened = replace(self.draws, detail=f"force {len(links)}"), links[-1], list[Opened]()
         for index, scored in enumerate(before.groups):
             prompt = scored.group.prompt
@@ -173,11 +170,9 @@ class Chained(NamedTuple):
 
     problem: Problem
     chains: tuple[Chain, ...]
-    """Without those that have an attempt that the verifier failed on."""
     sampled: Sequence[int]
     read: Sequence[int]
     shown: Sequence[int]
-    """By link, attempts that were shown, or reasonings that were opened again."""
     seconds: float
 
 
@@ -219,7 +214,6 @@ def chained(
 
 
 def _value(sampler: Sampler, scorer: Scorer | None, links: Sequence[Link], index: int) -> dict[str, Any]:
-    """Return what is stored of a problem's chains; null in place of an attempt that the verifier failed on."""
     rows = [rows_of([link.groups[index]]) for link in links]
     chains = [[Sample.of(row) if row.outcome.judged else None for row in chain] for chain in zip(*rows, strict=True)]
     scored: list[list[Scored]] = [[] for _ in chains]

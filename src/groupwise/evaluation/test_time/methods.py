@@ -49,7 +49,6 @@ class Measured:
     accuracy: Floats
     cost: Cost
     standard_error: float = 0.0
-    """Standard error of the mean accuracy, where subsets were drawn instead of counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,6 @@ class Sizes:
     def cost(
         self, seconds: Floats, sampled: Floats, read: Floats, rewarded: Floats | None = None, role: Role = "prm"
     ) -> Cost:
-        """Return the cost of tokens that the policy sampled and read and that a reward model read, each (P,)."""
         rewarded = np.zeros(len(sampled)) if rewarded is None else rewarded
         operations = 2.0 * self.policy * (sampled + read) + 2.0 * self.rewards.get(role, 0) * rewarded
         return Cost(sampled, rewarded, operations, seconds)

@@ -27,7 +27,6 @@ T = TypeVar("T")
 PROBLEMS_PER_PART = 16
 
 Progress = Callable[[str, int, int], None]
-"""Called with the name of the work, the number of finished problems, and the number of all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,6 @@ class Store:
         identity: Mapping[str, Any],
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> Self:
-        """Return the store of everything that depends on this identity, which is written into its folder."""
         text = json.dumps(identity, indent=1, sort_keys=True, ensure_ascii=False)
         folder = directory / f"{name}-{sha256(text.encode()).hexdigest()[:12]}"
         folder.mkdir(parents=True, exist_ok=True)
@@ -59,7 +57,6 @@ class Store:
             yield start // PROBLEMS_PER_PART, items[start : start + PROBLEMS_PER_PART]
 
     def file(self, number: int, suffix: str, make: Callable[[Path], None]) -> tuple[Path, float]:
-        """Return the file of a part, made where it is missing, and the seconds that it took."""
         file, clock = self.folder / f"part-{number:06d}{suffix}", self.folder / f"seconds-{number:06d}.json"
         if not (file.exists() and clock.exists()):
             start = time.perf_counter()
@@ -72,7 +69,6 @@ class Store:
     def values(
         self, items: Sequence[T], make: Callable[[Sequence[T]], Sequence[Any]]
     ) -> Iterator[tuple[T, Any, float]]:
-        """Yield every item with the JSON value that `make` gives for it, and the seconds that it took."""
         for number, part in self.parts(items):
 
             def write(path: Path, part: Sequence[T] = part) -> None:
@@ -116,9 +112,7 @@ class Pool:
     prompt: str
     prompt_tokens: int
     samples: tuple[Sample, ...]
-    """Without those that the verifier failed on."""
     seconds: float
-    """Seconds to sample and judge one sample: the time of the pool's part, divided by its samples."""
 
     @property
     def right(self) -> list[bool]:
@@ -184,7 +178,6 @@ class Sampler:
         return Store.of(self.directory, name, identity, partial(self.progress, title or name))
 
     def identity_of(self, num_samples: int) -> dict[str, Any]:
-        """Return everything that a pool of this many samples depends on."""
         # the number of completions in flight and CUDA graphs do not change what is drawn
         sampling = self.sampling.model_dump(exclude={"max_live_completions", "cuda_graphs"})
         draws = {"seed": self.draws.seed, "purpose": self.draws.name}

@@ -35,7 +35,6 @@ class Point:
     accuracy: Estimate
     standard_error: float
     over_majority: Estimate | None
-    """Accuracy minus that of the majority vote at this budget, paired by problem."""
     way: Estimate | None
     """Share of the distance from the majority vote to pass@k that it covers; None where both are equal."""
     by_difficulty: Mapping[str, Estimate]
@@ -48,7 +47,6 @@ class Point:
     def of(
         cls, measured: Measured, labels: Sequence[str], majority: Measured | None, perfect: Measured | None
     ) -> "Point":
-        """Return the point of a method; `majority` and `perfect` are the majority vote and pass@k at its budget."""
         accuracy = measured.accuracy.tolist()
         by_difficulty = {
             label: bootstrap_share([value for value, other in zip(accuracy, labels, strict=True) if other == label])
@@ -110,9 +108,7 @@ class Optimal:
     gain: Estimate
     """Accuracy minus that of the single method that is best on the other half of the problems; paired."""
     methods: Mapping[int, Mapping[str, int]]
-    """By bin, the number of problems for which each method was chosen."""
     cost: Cost
-    """Cost without that of the difficulty."""
     difficulty_cost: Cost
 
     @classmethod
@@ -167,7 +163,6 @@ class EqualTokens(NamedTuple):
     """Samples that take as many tokens, on average; between two whole numbers the accuracy is interpolated."""
     difference: Estimate
     by_difficulty: Mapping[str, Mapping[int, Estimate]]
-    """By name of the difficulty and its bin; bin 0 is the hardest, of labels the first in their order."""
 
     def facts(self) -> dict[str, Any]:
         by_difficulty = {
@@ -181,7 +176,6 @@ class EqualTokens(NamedTuple):
 
 
 _CHOICES: Mapping[str, tuple[str, Chooser]] = {"best": ("best_of_n", best), "weighted": ("weighted", weighted)}
-"""By a choice among the ends of a search, the same choice from a pool."""
 
 
 def at_equal_tokens(
@@ -215,7 +209,6 @@ def at_equal_tokens(
 
 
 def _interpolated(pools: Pools, scores: Sequence[Sequence[float]], samples: float, choose: Chooser) -> Floats:
-    """Return the (P,) expected accuracy of a choice among a number of samples that need not be whole."""
     below = int(samples)
     share = samples - below
     low, *high = (
@@ -230,7 +223,6 @@ class BudgetResult:
     """The result of `measure_budget`."""
 
     settings: Mapping[str, Any]
-    """The settings, and the weights that answered."""
     measured: Sequence[Measured]
     labels: Sequence[str]
     problems: Sequence[str]
@@ -239,13 +231,10 @@ class BudgetResult:
     points: Sequence[Point]
     optimal: Sequence[Optimal]
     flips: Sequence[Mapping[str, Any]]
-    """Counts of right answers that became wrong and wrong ones that became right, by link of a chain."""
     directory: Path
     equal_tokens: Sequence[EqualTokens] = ()
-    """Searches beside choices from the pool at as many tokens."""
 
     def records(self) -> list[dict[str, Any]]:
-        """Return every fact, one object each; the same on every repeat."""
         return [
             {"kind": "settings", **self.settings, "problems": len(self.problems), "left_out": list(self.left_out)},
             *(point.facts() for point in self.points),
@@ -255,7 +244,6 @@ class BudgetResult:
         ]
 
     def times(self) -> list[dict[str, Any]]:
-        """Return the seconds of every point and of every choice by difficulty."""
         points = [{"kind": "point", "method": p.method, "budget": p.budget, "seconds": p.seconds} for p in self.points]
         optimal = [
             {
@@ -284,7 +272,6 @@ class BudgetResult:
             write_file(self.directory / name, text.encode())
 
     def as_dict(self) -> dict[str, Any]:
-        """Return facts and times together, as `groupwise budget --json` prints them."""
         settings, *facts = self.records()
         points = [{**fact, "seconds": point.seconds} for fact, point in zip(facts, self.points, strict=False)]
         kinds = ("optimal", "equal_tokens", "flips")

@@ -26,7 +26,6 @@ class Scored(NamedTuple):
     steps: tuple[float, ...]
     """Probability of each step that it is right; of an outcome model one number. Empty for an unfinished completion."""
     tokens: int
-    """Tokens that the model read, the prompt included; 0 where it was not asked."""
 
 
 class ScoredPool(NamedTuple):
@@ -52,7 +51,6 @@ class Told(NamedTuple):
 
     @classmethod
     def of(cls, pool: Pool, sample: Sample, step: str, name: str) -> "Told":
-        """Return a finished sample in steps; one that was cut off, maybe within a step, is not read."""
         steps = steps_after(sample.prefill, sample.text, step) if sample.finished else []
         return cls(pool.prompt, tuple(steps), name)
 

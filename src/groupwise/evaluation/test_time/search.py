@@ -55,7 +55,6 @@ class Slot:
     """A partial completion."""
 
     path: str
-    """Its first slot, then every branch; its keys are made of it."""
     key: int
     pieces: tuple[Sampled, ...] = ()
     scored: Scored | None = None
@@ -64,7 +63,6 @@ class Slot:
     finish_reason: FinishReason | None = None
     problem: int = 0
     tree: int = 0
-    """Number of its tree; the slots of a tree follow one another."""
 
     @property
     def token_ids(self) -> list[int]:
@@ -142,7 +140,6 @@ class Searcher:
     def _grown(
         self, slots: Sequence[Slot], prompts: Sequence[Prompt], spent: Sequence[Spent], steps: int | None
     ) -> list[Slot]:
-        """Extend every unfinished slot by `steps` (None: to the end); slots with the same text share their prefill."""
         alike: dict[tuple[Any, ...], list[int]] = {}
         for place, slot in enumerate(slots):
             if slot.finish_reason is None:
@@ -195,7 +192,6 @@ class Searcher:
         return Told(prompt.text, tuple(cut(prompt.prefill, text, self.scorer.step)), name)
 
     def _ahead(self, slots: Sequence[Slot], prompts: Sequence[Prompt], spent: Sequence[Spent]) -> list[list[int]]:
-        """Return the tokens of the next few steps by greedy decoding for each slot; none for a finished one."""
         result: list[list[int]] = [[] for _ in slots]
         if not self.config.lookahead:
             return result
@@ -210,7 +206,6 @@ class Searcher:
         return result
 
     def _branched(self, tree: Sequence[Slot], problem: str, round_number: int) -> list[Slot]:
-        """Keep the finished slots of a tree, and fill the others with continuations of the best; ties are drawn."""
         finished = [slot for slot in tree if slot.finish_reason is not None]
         going = [slot for slot in tree if slot.finish_reason is None]
         if not going or round_number > self.config.max_rounds:

@@ -12,7 +12,6 @@ from groupwise.runs.row import Row
 
 NUM_PROBLEMS = 3
 MOST_ANSWER = 20_000
-"""Characters of an answer that are shown."""
 CALCULATION, GENERAL = "Calculation", "General prompt"
 LANGUAGES = {"en": "In words", "zh": "In words, Chinese"}
 DATA_SUFFIXES = (".jsonl", ".json", ".parquet", ".txt", ".csv")
@@ -76,7 +75,6 @@ def boxes(data: PipelineData) -> dict[str, Box]:
 
 
 def _detail(stage: Stage) -> str:
-    """The one number of a finished stage."""
     if stage.makes == "data":
         return f"{stage.statistics['rows']:,} rows" if "rows" in stage.statistics else stage.kind.replace("_", " ")
     method = stage.algorithm or stage.kind

@@ -31,37 +31,26 @@ class Stage:
     kind: str
     algorithm: str | None
     makes: str
-    """`model`, `reward_model` or `data`."""
     inputs: tuple[str, ...]
-    """Names of stages, or paths of what came from outside."""
     starts_from: str | None
-    """Name or path of the model that training started from, where that is known."""
     state: str
     """`finished`, `unfinished`, `not run`, or `outdated`: made with other settings, and not shown. Of the base model
     `finished` or `not measured`."""
     fingerprint: str
     output: str
-    """Path of what it made, relative to the pipeline directory; empty before."""
     output_hash: str
     tokens: Mapping[str, int]
-    """`sampled` and `trained`; empty before the stage is finished."""
     seconds: Mapping[str, float]
-    """`seconds` and `evaluation_seconds`; empty where it was not timed."""
     statistics: Mapping[str, Any]
-    """Counts of a data stage: rows, sources, rows kept, and rows dropped by reason."""
     evaluation: Evaluation
     sizes: Mapping[str, tuple[int, int]]
-    """Task -> number of problems, and of samples of each."""
     open_ended: frozenset[str]
-    """Tasks that were measured and in which no answer is the right one."""
     completions: tuple[Row, ...]
     run: Records | None
     lines: tuple[Mapping[str, Any], ...]
-    """All lines of the run's metrics.jsonl."""
 
     @property
     def is_policy(self) -> bool:
-        """True for a model that answers problems; a reward model only scores them."""
         return self.makes == "model" and self.algorithm not in ("reward_model", "process_reward_model")
 
 
@@ -72,7 +61,6 @@ class PipelineData:
     name: str
     stages: tuple[Stage, ...]
     recipe: str
-    """Text of pipeline.toml."""
 
     @property
     def policies(self) -> tuple[Stage, ...]:
@@ -83,7 +71,6 @@ class PipelineData:
         return frozenset(task for stage in self.stages for task in stage.open_ended)
 
     def parent(self, stage: Stage) -> Stage | None:
-        """The model that a stage started from; where it does not say, its first input that answers problems."""
         models = {model.name: model for model in self.policies if model.name != stage.name}
         names = (*stage.inputs, BASE) if stage.starts_from is None else (stage.starts_from,)
         return None if stage.name == BASE else next((models[name] for name in names if name in models), None)
@@ -157,7 +144,6 @@ def _stage(directory: Path, entry: Mapping[str, Any], base: str) -> Stage:
 
 
 def _facts(folder: Path, entry: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-    """The facts of a finished stage, and the state of the stage."""
     facts, fingerprint = _read(folder / "facts.json"), entry.get("fingerprint")
     if facts:
         return (facts, "finished") if fingerprint in (None, facts.get("fingerprint")) else ({}, "outdated")
@@ -174,7 +160,6 @@ def _estimates(path: Path, measurement: Mapping[str, Any]) -> dict[str, Estimate
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """A JSON object; empty where the file is not there (yet)."""
     if not path.exists():
         return {}
     try:

@@ -40,7 +40,6 @@ def block(text: str) -> str:
 
 
 def _spell_out(text: str) -> str:
-    """Control characters spelled out, because terminals obey them."""
     return "".join(char if char.isprintable() or char == "\n" else repr(char)[1:-1] for char in text)
 
 
@@ -72,7 +71,6 @@ def _mermaid(data: PipelineData) -> str:
 
 
 def _encode(text: str) -> str:
-    """Text for a label: what could mean something to the diagram becomes a number."""
     return "".join(char if char.isalnum() or char in " _.,·%" else f"#{ord(char)};" for char in text)
 
 

@@ -26,9 +26,7 @@ BEHAVIOUR = (
     "works_out", "at_once", "unfinished", "checks", "backtracks", "another_way", "after_first", "loops", "mixed",
     "open_tags", "truncated", "length", "length_correct", "length_wrong",
 )  # fmt: skip
-"""Metrics of the behaviour table; each task shows those that were measured on it."""
 OPEN_BEHAVIOUR = ("unfinished", "loops", "mixed", "open_tags", "truncated", "length")
-"""The same for general prompts: there is nothing to work out and no correct answer."""
 TILES, OPEN_TILES = ("pass_at_1", "format", "language", "helpful"), ("helpful", "harmless")
 """Metrics of the headlines, and those for general prompts."""
 UNMEASURED = "No model has been evaluated yet."
@@ -133,7 +131,6 @@ def training_table(data: PipelineData) -> Table:
 
 
 def _progress(stage: Stage) -> tuple[str, ...]:
-    """Name of the measurement, and its first, last and best value."""
     run = stage.run
     if pairs := held_out(stage):
         accuracies = [show(Estimate(*line["accuracy"]), ACCURACY) for line in pairs]
@@ -259,13 +256,11 @@ def tasks(data: PipelineData) -> list[str]:
 
 
 def _origin(data: PipelineData, stage: Stage) -> str:
-    """The method and the model that it started from, for example `grpo from base`."""
     parent = data.parent(stage)
     return f"{stage.algorithm or stage.kind} from {parent.name}" if parent else "the start"
 
 
 def _sizes(data: PipelineData) -> str:
-    """Problems and samples of each task, for example `reasoning: 200 problems × 8 samples. `."""
     parts = []
     for task in tasks(data):
         sizes = sorted({stage.sizes[task] for stage in data.policies if task in stage.sizes})
@@ -280,7 +275,6 @@ def _measured(data: PipelineData, task: str, key: str) -> list[Stage]:
 
 
 def _keys(stages: Sequence[Stage], task: str, keys: Iterable[str]) -> list[str]:
-    """The keys that some stage has a value of."""
     return [key for key in keys if any(key in stage.evaluation.get(task, {}) for stage in stages)]
 
 
