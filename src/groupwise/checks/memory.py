@@ -1,15 +1,8 @@
 """Memory that a recipe will need, part by part, from the model's configuration alone: no weight is loaded.
 
-A step has two phases. Sampling holds weights, optimizer moments, keys and values; training holds weights, moments,
-gradients, activations of one micro-batch and a chunk of logits. The peak is the larger of the two.
-Weights in bf16 take 2 bytes each, and have a master copy in fp32 beside them; moments and the gradient that is added up
-stay fp32, while the gradients that micro-batches computed side by side hold of their own are bf16.
-FlexAttention keeps the log-sum-exp of every token, head and layer, as our own attention does, and beside the layers a
-mask: four lists of blocks, each of 4 bytes per pair of blocks, four counts per block, and two numbers per token.
-Adapters (LoRA) are fp32, beside frozen weights that have neither gradient nor moments; the reference and a critic's
-copy of the model are the policy's own weights. Layers are counted as if all that is linear in them were adapted.
-Activation checkpointing leaves of the activations the layers' inputs and one whole layer; where the recipe leaves it
-to the memory that is available, what decides is this machine's, now.
+The peak is the larger of two phases: sampling holds weights, optimizer moments, keys and values; training holds
+weights, moments, gradients, activations of one micro-batch and a chunk of logits. Moments and summed gradients are
+fp32. With adapters (fp32, counted on every linear layer), reference and critic share the policy's frozen weights.
 """
 
 from collections.abc import Mapping
@@ -62,11 +55,7 @@ class MemoryPlan:
 
 
 def plan(recipe: RlRecipe, prompt_tokens: int = 64) -> MemoryPlan:
-    """The memory of a recipe's step, for prompts of so many tokens.
-
-    Raises:
-        ModelError: the model's configuration cannot be read.
-    """
+    """Return the memory of a recipe's step, for prompts of this many tokens. Raises ModelError."""
     size = language_model_size(recipe.model.path)
     count, text = size.total, size.config.get_text_config()
     of_weight = torch.finfo(getattr(torch, recipe.model.weights_dtype)).bits // 8
@@ -125,7 +114,10 @@ def plan(recipe: RlRecipe, prompt_tokens: int = 64) -> MemoryPlan:
     if recipe.model.attention == "flex":
         training["block mask"] = mask_bytes(tokens)
     by_servers = isinstance(recipe.engine, VllmConfig)
-    sampling = {} if by_servers else {"keys and values": _keys_and_values(recipe, text, prompt_tokens, width)}
+    live = min(recipe.sampling.max_live_completions, recipe.batch.prompts_per_step * recipe.batch.group_size)
+    positions = recipe.batch.prompts_per_step * prompt_tokens + live * recipe.sampling.max_tokens  # each prompt once
+    per_position = 2 * text.num_hidden_layers * text.num_key_value_heads * head_dim(text) * width
+    sampling = {} if by_servers else {"keys and values": int(per_position * positions)}
     if isinstance(recipe.engine, VllmConfig):
         weights |= _servers(recipe.engine, size)
         sampling |= {REHEARSAL: of_weight * count} if recipe.engine.rehearse else {}
@@ -163,24 +155,13 @@ class _Learns(NamedTuple):
         return cls(adapters, adapters)
 
 
-def _keys_and_values(recipe: RlRecipe, text: Any, prompt_tokens: int, width: int) -> int:
-    per_token = 2 * text.num_hidden_layers * text.num_key_value_heads * head_dim(text) * width
-    live = min(recipe.sampling.max_live_completions, recipe.batch.prompts_per_step * recipe.batch.group_size)
-    return int(per_token * (recipe.batch.prompts_per_step * prompt_tokens + live * recipe.sampling.max_tokens))
-
-
 WHOLE = ("reward model ", "process reward model", "servers' ")  # beginnings of the names of parts that no rank shares
 OF_ACTIVATIONS = "their gradients"
 GATHERED = "gathered weights"  # while a rank samples or publishes; and, fewer, while it trains
 
 
 def plan_of_rank(recipe: RlRecipe, prompt_tokens: int = 64, ranks: int = 1) -> MemoryPlan:
-    """The memory of the first of some ranks, which has the largest share; of the only process where there is one.
-
-    Raises:
-        ModelError: the model's configuration cannot be read.
-        ConfigError: ranks, or their number, do not go with the recipe.
-    """
+    """The memory of the first of some ranks, which has the largest share; of the only process where there is one."""
     refuse_offload(recipe.ranks, ranks)
     if ranks == 1:
         return plan(recipe, prompt_tokens)

@@ -1,7 +1,4 @@
-"""Facts of a machine for a bug report: `groupwise doctor --environment`.
-
-Each fact is found by itself. What cannot be found here, or does not work, is said in its place and hides nothing else.
-"""
+"""Facts of a machine for a bug report: `groupwise doctor --environment`. A fact that fails says so in its place."""
 
 import os
 import re
@@ -20,10 +17,7 @@ _FORK_SERVER_S = 10.0
 
 
 def surroundings() -> dict[str, Any]:
-    """Versions, processor, threads, torch's build, cards, sandbox tiers and the fork server, as JSON can hold them.
-
-    It takes a few seconds: torch is loaded, a worker is forked, and each sandbox does its self-test.
-    """
+    """Return versions, processor, threads, torch, cards, sandbox tiers and the fork server; takes a few seconds."""
     build = _or_why_not(torch_build)  # first: the threads below are torch's
     facts = environment()
     versions = {**facts.pop("versions"), **dependencies()}
@@ -45,20 +39,18 @@ def _or_why_not(find: Callable[[], Any]) -> Any:
 
 
 def dependencies() -> dict[str, str]:
-    """Versions of what the package requires, extras included; `MISSING` where there is none."""
+    """Return the versions of what the package requires, extras included; `MISSING` where there is none."""
+    versions: dict[str, str] = {}
     try:
         required = metadata.requires("groupwise") or []
     except metadata.PackageNotFoundError:
-        return {}
-    names = sorted({re.split(r"[^A-Za-z0-9._-]", line, maxsplit=1)[0] for line in required} - {"groupwise"})
-    return {name: _version(name) for name in names}
-
-
-def _version(name: str) -> str:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return MISSING
+        return versions
+    for name in sorted({re.split(r"[^A-Za-z0-9._-]", line, maxsplit=1)[0] for line in required} - {"groupwise"}):
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            versions[name] = MISSING
+    return versions
 
 
 def torch_build() -> dict[str, Any]:
@@ -77,11 +69,7 @@ def torch_build() -> dict[str, Any]:
 
 
 def sandbox_tier(tier: str) -> str:
-    """`holds` where the sandbox of a tier refuses everything that its self-test tries.
-
-    Raises:
-        SandboxError: there is none here, or it lets something through.
-    """
+    """`holds` where the sandbox of a tier refuses everything that its self-test tries. Raises SandboxError."""
     from groupwise.sandbox.base import SandboxConfig
     from groupwise.sandbox.opening import open_sandbox
 

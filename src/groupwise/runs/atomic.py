@@ -43,11 +43,7 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 def refuse_to_replace(path: Path) -> None:
-    """Writing a model directory may replace nothing but a model directory that was written in the same way.
-
-    Raises:
-        CheckpointError: something else is there.
-    """
+    """Writing a model directory may replace nothing but a model directory that was written in the same way."""
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return
     if not ((path / MANIFEST).is_file() and (path / "config.json").is_file()):
@@ -84,11 +80,7 @@ def new_directory(path: Path) -> Iterator[Path]:
 
 
 def check_directory(path: Path) -> None:
-    """Compare a directory with its manifest.
-
-    Raises:
-        CheckpointError: it has no manifest, or a file is missing or changed; names the file.
-    """
+    """Compare a directory with its manifest. Raises CheckpointError."""
     manifest_path = path / MANIFEST
     if not manifest_path.is_file():
         raise CheckpointError(f"{path} is not a finished checkpoint: it has no {MANIFEST}")

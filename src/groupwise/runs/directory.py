@@ -125,11 +125,7 @@ class RunDirectory:
 
 
 def begin_run(path: Path, config_toml: str, sources: Sequence[Path] = ()) -> RunDirectory:
-    """Create a run directory with copies of the user's sources; an earlier run in it is deleted.
-
-    Raises:
-        CheckpointError: something else than a run is there.
-    """
+    """Create a run directory with copies of the user's sources; an earlier run in it is deleted."""
     run = RunDirectory(path)
     _refuse_foreign(run)
     # its recipe last, but for its lock, which the process that deletes holds
@@ -150,11 +146,7 @@ def begin_run(path: Path, config_toml: str, sources: Sequence[Path] = ()) -> Run
 
 
 def hold_run(path: Path) -> Hold:
-    """Keep other processes out of a run directory, before anything in it is read or deleted.
-
-    Raises:
-        CheckpointError: another process works in it, or something else than a run is there.
-    """
+    """Keep other processes out of a run directory, before anything in it is read or deleted. Raises CheckpointError."""
     _refuse_foreign(RunDirectory(path))
     return Hold(path, "run.directory")
 

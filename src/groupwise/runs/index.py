@@ -1,8 +1,4 @@
-"""Index of the files of completions, group by group: the lines of `rollouts/index.jsonl`.
-
-A list of steps and groups opens from these lines alone; a completion is then one row group of one parquet file. The
-same entries are made of the file itself where there is no index, so a run without an index has one, too.
-"""
+"""Index of the files of completions, group by group: the lines of `rollouts/index.jsonl`."""
 
 import json
 import re
@@ -64,7 +60,8 @@ class GroupEntry:
     @classmethod
     def of(cls, rows: Sequence[Mapping[str, Any]], row_group: int, first_row: int) -> Self:
         """Return the entry of a group's rows, which have `LIGHT` columns."""
-        outcomes, rewards = [Outcome(row["outcome"]) for row in rows], [_finite(row["reward"]) for row in rows]
+        outcomes = [Outcome(row["outcome"]) for row in rows]
+        rewards = [reward if (reward := row["reward"]) is not None and isfinite(reward) else None for row in rows]
         judged = [reward for reward in rewards if reward is not None]
         trained = [row["trained"] for row in rows if row.get("trained") is not None]
         advantages = [abs(row["advantage"]) for row in rows if row["advantage"] is not None]
@@ -105,10 +102,6 @@ class GroupEntry:
         return asdict(self)
 
 
-def _finite(reward: float | None) -> float | None:
-    return reward if reward is not None and isfinite(reward) else None
-
-
 LIGHT = (
     "problem", "difficulty", "outcome", "finish_reason", "reward", "advantage", "num_tokens", "trained", "discarded",
 )  # fmt: skip
@@ -116,12 +109,7 @@ LIGHT = (
 
 
 def entries(rows: Iterable[Mapping[str, Any]], row_groups: Sequence[int]) -> list[GroupEntry]:
-    """Return the entries of a file.
-
-    Args:
-        rows: of the whole file, in its order, with `LIGHT` columns; the rows of a group follow each other.
-        row_groups: rows of each row group of the file.
-    """
+    """Return the entries of a file."""
     ends = [sum(row_groups[: i + 1]) for i in range(len(row_groups))]
     found: list[GroupEntry] = []
     first = 0

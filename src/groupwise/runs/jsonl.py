@@ -33,22 +33,19 @@ def read_jsonl(path: str | Path) -> Iterator[Record]:
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             for number, line in enumerate(file, 1):
-                text = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
-                if text.strip():
-                    place = f"{path}, line {number}"
-                    yield Record(place, number, _parsed(place, text))
+                line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+                if not line.strip():
+                    continue
+                place = f"{path}, line {number}"
+                try:
+                    text = line.decode("utf-8")
+                    value = json.loads(text)
+                except UnicodeDecodeError as error:
+                    raise DataError(f"{place} is not UTF-8: {error}") from None
+                except (ValueError, RecursionError) as error:
+                    raise DataError(f"{place} is not JSON: {error}; it begins with {text[:40]!r}") from None
+                if not isinstance(value, dict):
+                    raise DataError(f"{place} is a JSON {type(value).__name__}; an object is needed")
+                yield Record(place, number, value)
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path} cannot be read: {error}") from None
-
-
-def _parsed(place: str, line: bytes) -> dict[str, Any]:
-    try:
-        text = line.decode("utf-8")
-        value = json.loads(text)
-    except UnicodeDecodeError as error:
-        raise DataError(f"{place} is not UTF-8: {error}") from None
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{place} is not JSON: {error}; it begins with {text[:40]!r}") from None
-    if not isinstance(value, dict):
-        raise DataError(f"{place} is a JSON {type(value).__name__}; an object is needed")
-    return value

@@ -1,7 +1,6 @@
 """Append-only line files of a run.
 
-The ledger holds facts that are identical on a repeat or a resume; each of its lines carries the hash of the line
-before, so an edited or torn ledger is found. The metrics file has the same form without hashes and may differ.
+Each line of the ledger carries the hash of the line before, so an edited or torn ledger is found.
 """
 
 import hashlib

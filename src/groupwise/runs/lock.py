@@ -23,11 +23,7 @@ _guard = threading.RLock()
 
 
 class Hold:
-    """A directory that this process alone works in, until `release`, the object's end, or the process's.
-
-    The same process may hold a directory several times: a run that ended with an error may be begun again while its
-    traceback still refers to it.
-    """
+    """A directory that this process alone works in, until `release` or its end; it may hold it twice."""
 
     def __init__(self, directory: Path, key: str) -> None:
         """Create the directory if needed. `key`: the setting that chooses another one, for the error."""
@@ -75,20 +71,29 @@ def _release(identity: tuple[int, int], token: object) -> None:
 class Neighbours:
     """The other runs, as one run sees them."""
 
-    def __init__(self, own: Path | None) -> None:
-        self._own, self._seen, self._known = own, 0, set[Path]()
+    def __init__(self, file: Path | None) -> None:
+        self._file, self._seen, self._known = file, 0, set[Path]()
 
     def news(self) -> list[str]:
-        """Directories of the other runs that began since the last call; a system call where nothing changed."""
+        """Return directories of the other runs that began since the last call; a system call if nothing changed."""
         try:
-            now = self._own.parent.stat().st_mtime_ns if self._own else self._seen
+            now = self._file.parent.stat().st_mtime_ns if self._file else self._seen
         except FileNotFoundError:  # the system empties the directory when the user logs out
             return []
-        if self._own is None or now == self._seen:
+        if self._file is None or now == self._seen:
             return []
         self._seen = now
-        others = (file for file in self._own.parent.glob("run-*") if file != self._own)
-        live = {file: directory for file in others if (directory := _announced(file))}
+        live: dict[Path, str] = {}
+        for other in self._file.parent.glob("run-*"):
+            if other == self._file:
+                continue
+            with suppress(FileNotFoundError), other.open("rb") as held:
+                try:
+                    fcntl.flock(held, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                    other.unlink()  # its process is gone
+                except BlockingIOError:
+                    if directory := held.read().decode():
+                        live[other] = directory
         fresh, self._known = live.keys() - self._known, set(live)
         return sorted(live[file] for file in fresh)
 
@@ -114,14 +119,3 @@ def announced(run: Path) -> Iterator[Neighbours]:
     finally:
         own.unlink(missing_ok=True)
         os.close(descriptor)
-
-
-def _announced(file: Path) -> str:
-    """Return the content of a live run's file; empty if its process is gone, and then the file is deleted."""
-    with suppress(FileNotFoundError), file.open("rb") as held:
-        try:
-            fcntl.flock(held, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return held.read().decode()
-        file.unlink()
-    return ""

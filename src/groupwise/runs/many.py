@@ -39,15 +39,7 @@ class Children:
             self._stop(signal.SIGINT)  # each stops after the step in hand
 
     def run(self, words: Sequence[str], on_line: Callable[[str], None] = lambda line: None) -> str | None:
-        """Run `groupwise` with these arguments to its end.
-
-        Args:
-            words: what stands after `groupwise`.
-            on_line: called with each line that it prints.
-
-        Returns:
-            Its last line if it failed, else None.
-        """
+        """Run `groupwise` with these arguments to its end."""
         with self._guard:
             if self._stopped:
                 return "not begun: it was interrupted"
@@ -79,10 +71,7 @@ class Children:
 
 
 def share_of_threads(at_once: int) -> dict[str, str]:
-    """The environment in which each of `at_once` processes computes with its share of the CPU threads.
-
-    Who sets OMP_NUM_THREADS has chosen.
-    """
+    """Return an environment in which `at_once` processes share the CPU threads; OMP_NUM_THREADS goes before."""
     return {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // at_once)), **os.environ}
 
 

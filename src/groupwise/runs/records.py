@@ -1,18 +1,11 @@
-"""The one reader of what a run recorded: for pages, the doctor, and whoever looks at a run. No torch, no model.
+"""The one reader of what a run recorded; it needs neither torch nor a model.
 
     run = Records.open("runs/arithmetic")
-    run.steps()                                   # recorded steps: [0, 1, 2, ...]
-    run.groups(3)                                 # the step's groups, from the index alone
     run.group(3, "arithmetic/23x17").completions  # one row group of one file
-    run.completion(3, "arithmetic/23x17", 0).ratio
     run.metrics()                                 # lines of metrics.jsonl: scalars and distributions of every step
-    run.damage                                    # what could not be read so far, by name
 
-`at` is a training step (0-based) or the name of an evaluation, such as `dev-step-000040`. Everything is read when it is
-asked for, and again when its file has changed, so a run that is still being written grows under the reader's eyes. What
-cannot be read is left out and named in `damage`; asking for it by name is an error, and so is `intact` where a line
-cannot be read.
-No path comes from the contents of a file, and links that lead out of the run directory are not followed.
+Everything is read when it is asked for, and again when its file has changed. What cannot be read is left out and named
+in `damage`. No path comes from the contents of a file, and links that lead out of the run directory are not followed.
 """
 
 import json
@@ -175,7 +168,7 @@ class Records:
         return sorted(name for name in self._names() if not _STEP.fullmatch(name))
 
     def groups(self, at: At) -> list[GroupEntry]:
-        """Return the groups recorded there, discarded ones included, in the order in which they stand in the file."""
+        """Return the groups recorded there, discarded ones too; a file that cannot be read is named in `damage`."""
         path = self._file(at)
         try:
             stamp = _stamp(path)

@@ -1,12 +1,8 @@
-"""Completions on disk: one parquet file per training step or evaluation, readable by pandas, polars and DuckDB.
+"""Completions on disk: one parquet file per training step or evaluation, each group a row group.
 
-`groupwise.runs.row.Row` explains the columns. Every group is a row group of its file. Token arrays are lists;
-log-probabilities and entropies are in nats; `advantage` and `reward` are null where the verifier failed (and
-`advantage` in evaluations). Where advantages differ between the tokens of a completion, `advantage` is their mean and
-`token_advantages` holds them; else that is null. `sampled` says which tokens the policy drew; null where it drew all of
-them. `steps` holds the ends and rewards of a completion's steps as JSON.
-
-A value that nothing measured is null, never 0: a list as a whole, or the entries of tokens of tools' results.
+`groupwise.runs.row.Row` explains the columns. A value that nothing measured is null, never 0: a list as a whole, or the
+entries of tokens of tools' results. `token_advantages` is null where all tokens have the same, `sampled` where the
+policy drew all tokens; `steps` is JSON.
 """
 
 import base64
@@ -28,7 +24,7 @@ from groupwise.errors import DataError
 from groupwise.runs.atomic import write_file
 from groupwise.runs.index import SCHEMA_NUMBER, GroupEntry
 from groupwise.runs.row import OF_TOKENS, Row
-from groupwise.types import AdvantagedGroup, Completion, ScoredGroup, TokenValues, Verdict
+from groupwise.types import AdvantagedGroup, Completion, ScoredGroup, TokenValues
 
 SCHEMA = pa.schema(
     [
@@ -104,46 +100,38 @@ class Detailed:
 def write_rollouts(
     path: Path, groups: Sequence[ScoredGroup | AdvantagedGroup | Detailed], tokens: TokenColumns = "all"
 ) -> list[GroupEntry]:
-    """Write every completion of the groups, atomically, each group as a row group; returns what an index says of them.
-
-    Args:
-        path: the file.
-        groups: in this order.
-        tokens: what is written of every token.
-    """
+    """Write every completion of the groups, atomically, each group as a row group; returns its index entries."""
     return write_rows(path, [_rows(g if isinstance(g, Detailed) else Detailed(g)) for g in groups], tokens)
 
 
 def write_rows(
     path: Path, rows: Sequence[Sequence[Mapping[str, Any]]], tokens: TokenColumns = "all"
 ) -> list[GroupEntry]:
-    """Write the rows of groups, atomically, each group as a row group; returns what an index says of them.
-
-    Args:
-        path: the file.
-        rows: of each group; a column that a row does not have is null.
-        tokens: what is written of every token.
-    """
-    table = _table([row for group in rows for row in group], tokens)
-    buffer, first, found = io.BytesIO(), 0, []
+    """Write the rows of groups, atomically; a column that a row does not have is null. Returns its index entries."""
+    every, columns = [row for group in rows for row in group], []
+    for name, kind in zip(SCHEMA.names, SCHEMA.types, strict=True):
+        is_list = pa.types.is_list(kind)
+        wanted = tokens == "all" or not is_list or (tokens == "sampled" and name in OF_SAMPLING)
+        values = [row.get(name) if wanted else None for row in every]
+        if name in _TABLES:
+            values = [json.dumps(dict(value or {})) for value in values]
+        columns.append(_lists(values, kind) if is_list else pa.array(values, kind))
+    table = pa.table(columns, schema=SCHEMA)
+    buffer, first, written = io.BytesIO(), 0, []
     options: dict[str, Any] = {"compression": "zstd", "use_dictionary": _WORDS, "write_statistics": False}
     with pq.ParquetWriter(buffer, SCHEMA, **options) as writer:
         for number, group in enumerate(rows):
             writer.write_table(table.slice(first, len(group)), row_group_size=max(1, len(group)))
-            found.append(GroupEntry.of(group, number, first))
+            written.append(GroupEntry.of(group, number, first))
             first += len(group)
-        writer.add_key_value_metadata({LISTED_KEY: packed_list([row for group in rows for row in group])})
+        writer.add_key_value_metadata({LISTED_KEY: packed_list(every)})
     path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path, buffer.getvalue())
-    return found
+    return written
 
 
 def read_columns(path: Path, columns: Sequence[str], row_group: int | None = None) -> pa.Table:
-    """Read these columns of a file of completions, or of one of its row groups.
-
-    Raises:
-        DataError: the file cannot be read, or lacks a column.
-    """
+    """Read these columns of a file of completions, or of one of its row groups. Raises DataError."""
     try:
         with pq.ParquetFile(path) as file:  # opened once, and in one piece: many row groups make anything else slow
             table = file.read(columns) if row_group is None else file.read_row_group(row_group, columns)
@@ -196,65 +184,46 @@ def unpacked_list(footer: Mapping[bytes, bytes] | None, num_rows: int) -> dict[s
         return None
     if not isinstance(columns, dict) or columns.keys() != LISTED.keys():
         return None
-    return columns if all(_fits(columns[name], kind, num_rows) for name, kind in LISTED.items()) else None
-
-
-def _fits(values: Any, kind: type | tuple[type, ...], num_rows: int) -> bool:
-    if not isinstance(values, list) or len(values) != num_rows:
-        return False
-    return all(value is None or isinstance(value, kind) for value in values)
+    for name, kind in LISTED.items():
+        values = columns[name]
+        if not isinstance(values, list) or len(values) != num_rows:
+            return None
+        if not all(value is None or isinstance(value, kind) for value in values):
+            return None
+    return columns
 
 
 def _rows(detailed: Detailed) -> list[dict[str, Any]]:
-    """The rows of a group; what they do not have is null."""
     group = detailed.group
     scored = group.scored if isinstance(group, AdvantagedGroup) else group
     arrays = group.advantages if isinstance(group, AdvantagedGroup) else (None,) * len(scored.verdicts)
     problem, prompt = scored.group.prompt.problem, scored.group.prompt
     common = {
-        "step": scored.group.step,
-        "problem": problem.id,
-        "difficulty": problem.difficulty,
-        "language": problem.language,
-        "question": problem.question,
-        "reference": problem.reference,
-        "open_ended": problem.open_ended,
-        "prompt": prompt.text,
-        "prefill": prompt.prefill,
-        "policy_version": scored.group.policy_version,
-        "prompt_token_ids": np.array(prompt.token_ids),
-        "prompt_token_ends": detailed.prompt_token_ends,
-        "discarded": detailed.discarded,
-        "trained": None,
-    }
+        "step": scored.group.step, "problem": problem.id, "difficulty": problem.difficulty,
+        "language": problem.language, "question": problem.question, "reference": problem.reference,
+        "open_ended": problem.open_ended, "prompt": prompt.text, "prefill": prompt.prefill,
+        "policy_version": scored.group.policy_version, "prompt_token_ids": np.array(prompt.token_ids),
+        "prompt_token_ends": detailed.prompt_token_ends, "discarded": detailed.discarded, "trained": None,
+    }  # fmt: skip
     more = detailed.completions or [{} for _ in scored.verdicts]
     return [
-        {**common, **_row(completion, verdict), **_advantage(completion, advantages), **own}
-        for completion, verdict, advantages, own in zip(
+        {
+            **common,
+            "sample": completion.sample_index, "text": completion.text, "finish_reason": str(completion.finish_reason),
+            "outcome": str(verdict.outcome), "answer": verdict.answer, "evidence": verdict.evidence,
+            "reward": verdict.reward, "reward_parts": verdict.parts, "measures": verdict.measures,
+            "steps": json.dumps(verdict.steps) if verdict.steps else None,
+            "num_tokens": completion.num_tokens, "token_ids": completion.token_ids,
+            "sampling_logprobs": measured(completion, completion.sampling_logprobs),
+            "entropy": None if completion.entropy is None else measured(completion, completion.entropy),
+            "sampled": None if completion.sampled.all() else completion.sampled,
+            **_advantage(completion, advantages),
+            **columns,
+        }
+        for completion, verdict, advantages, columns in zip(
             scored.group.completions, scored.verdicts, arrays, more, strict=True
         )
-    ]
-
-
-def _row(completion: Completion, verdict: Verdict) -> dict[str, Any]:
-    whole = bool(completion.sampled.all())
-    return {
-        "sample": completion.sample_index,
-        "text": completion.text,
-        "finish_reason": str(completion.finish_reason),
-        "outcome": str(verdict.outcome),
-        "answer": verdict.answer,
-        "evidence": verdict.evidence,
-        "reward": verdict.reward,
-        "reward_parts": verdict.parts,
-        "measures": verdict.measures,
-        "steps": json.dumps(verdict.steps) if verdict.steps else None,
-        "num_tokens": completion.num_tokens,
-        "token_ids": completion.token_ids,
-        "sampling_logprobs": measured(completion, completion.sampling_logprobs),
-        "entropy": None if completion.entropy is None else measured(completion, completion.entropy),
-        "sampled": None if whole else completion.sampled,
-    }
+    ]  # fmt: skip
 
 
 def measured(completion: Completion, values: NDArray[Any]) -> NDArray[Any]:
@@ -271,17 +240,6 @@ def _advantage(completion: Completion, advantages: TokenValues | None) -> dict[s
     if (sampled == sampled[0]).all():
         return {"advantage": float(sampled[0]), "token_advantages": None}
     return {"advantage": float(sampled.mean()), "token_advantages": measured(completion, advantages)}
-
-
-def _table(rows: Sequence[Mapping[str, Any]], tokens: TokenColumns) -> pa.Table:
-    columns = []
-    for name, kind in zip(SCHEMA.names, SCHEMA.types, strict=True):
-        wanted = tokens == "all" or not pa.types.is_list(kind) or (tokens == "sampled" and name in OF_SAMPLING)
-        values = [row.get(name) if wanted else None for row in rows]
-        if name in _TABLES:
-            values = [json.dumps(dict(value or {})) for value in values]
-        columns.append(_lists(values, kind) if pa.types.is_list(kind) else pa.array(values, kind))
-    return pa.table(columns, schema=SCHEMA)
 
 
 def _lists(arrays: Sequence[NDArray[Any] | None], kind: pa.DataType) -> pa.Array:

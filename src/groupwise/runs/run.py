@@ -1,10 +1,6 @@
-"""A run directory as Python values: tables of its steps, groups, completions and evaluations.
+"""A run directory as tables of its steps, groups, completions and evaluations; no model and no torch.
 
-Reads files alone, no model and no torch, so it works on a finished run, on a live one, and on a copy.
-
-    run = Run.open("runs/arithmetic")
-    run.steps().to_pandas().plot(x="step", y="reward")
-    run.completions(0).to_arrow()
+Run.open("runs/arithmetic").steps().to_pandas().plot(x="step", y="reward")
 """
 
 from collections.abc import Iterator, Mapping, Sequence

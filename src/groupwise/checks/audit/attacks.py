@@ -226,22 +226,21 @@ def adversarial_cases(
     if with_floods:
         texts += [(form, *labelled) for form in forms[:1] for labelled in _texts(form, FLOODS)]
     is_unique = VERIFIERS.find(verifier).one_right  # else nothing is known by construction beside the reference answer
+
+    def right_anyway(form: Form, text: str) -> bool:
+        answers = (extract(written, extraction).answer for written in (text, form.answer(form.problem.reference)))
+        return extraction == "last_number" and len(set(answers)) == 1
+
     return [
         Case(f"{form.problem.id}, text {number}", kind, form.problem, text, expected if expected or is_unique else None)
         for number, (form, kind, expected, text) in enumerate(texts)
-        if expected is not False or not _is_right_anyway(form, text, extraction)
+        if expected is not False or not right_anyway(form, text)
     ]
 
 
 def _texts(form: Form, kinds: Kinds) -> Iterator[tuple[str, bool | None, str]]:
     for kind, (make, expected) in kinds.items():
         yield from ((kind, expected, text) for text in dict.fromkeys(make(form)))
-
-
-def _is_right_anyway(form: Form, text: str, extraction: Extraction) -> bool:
-    if extraction != "last_number":
-        return False
-    return extract(text, extraction).answer == extract(form.answer(form.problem.reference), extraction).answer
 
 
 def reference_problems(references: Sequence[str]) -> list[Problem]:

@@ -1,7 +1,4 @@
-"""Cases through a verifier, one at a time: the verdict, how long it took, and whether anything was written to disk.
-
-Beside it stands a second opinion, where there is one: a checker that shares no code with the verifier.
-"""
+"""Cases through a verifier, one at a time, with a second opinion of a checker that shares no code with it."""
 
 import os
 import re
@@ -91,11 +88,7 @@ class Case:
 
 
 def load_cases(paths: Sequence[Path], extraction: Extraction = "boxed", tiers: Sequence[str] = ()) -> list[Case]:
-    """The cases of all files, of these tiers only where any are named.
-
-    Raises:
-        DataError: names the file and line that cannot be read, or the tiers there are.
-    """
+    """Return the cases of all files, or of these tiers only. Raises DataError."""
     cases = [_case(record.fields, extraction, record.place) for path in paths for record in read_jsonl(path)]
     known = sorted({case.group for case in cases})
     unknown = set(tiers) - set(known)
@@ -119,17 +112,12 @@ def _case(row: dict[str, Any], extraction: Extraction, where: str) -> Case:
     problem = Problem(name, str(row.get("question", "")), row["gold"], language=language, data=row.get("data", {}))
     text, expected, note = row[field], row["expected"], str(row.get("note", ""))
     if field == "pred":
-        text = _in_form(row, extraction)
+        has_form = _MARKS[extraction] and _MARKS[extraction] in text
+        is_bare = not has_form and ("wrap" not in row or _BARE.fullmatch(text.strip()))
+        text = _FORMS[extraction] % text.strip() if is_bare or row.get("wrap") == "boxed" else text
         if expected and _MARKS[extraction] not in text:
             expected, note = None, f"the answer stands in prose, without {_MARKS[extraction]}, which is not read"
     return Case(name, str(row.get("tier", "attack")), problem, text, expected, note)
-
-
-def _in_form(row: dict[str, Any], extraction: Extraction) -> str:
-    text: str = row["pred"]
-    has_form = _MARKS[extraction] and _MARKS[extraction] in text
-    is_bare = not has_form and ("wrap" not in row or _BARE.fullmatch(text.strip()))
-    return _FORMS[extraction] % text.strip() if is_bare or row.get("wrap") == "boxed" else text
 
 
 SecondOpinion = Callable[[Case], bool | None]
@@ -189,29 +177,22 @@ def judge_cases(
     canary: Canary | None = None,
     second_opinion: SecondOpinion = lambda case: None,
 ) -> Iterator[Result]:
-    """One result per case, in order; ends early after `limits.hangs` hangs.
-
-    The time it takes to start the verifier counts for no verdict.
-    """
-    verifier.start()
+    """Yield one result per case, in order; ends early after `limits.hangs` hangs."""
+    verifier.start()  # its time counts for no verdict
     hangs = 0
     for case in cases:
-        verdict, seconds = _timed(verifier, case)
+        began = time.perf_counter()
+        try:
+            verdict = verifier.verify(case.problem, case.text)
+        except Exception as error:  # a verifier must never raise, so this is a finding of the audit
+            verdict = Verdict(Outcome.CRASHED, {}, f"it raised {type(error).__name__}: {error}"[:400])
+        seconds = time.perf_counter() - began
         written = canary is not None and canary.written()
         miss = Miss.FILE_WRITTEN if written else _miss(case, verdict, seconds, limits)
         yield Result(case, verdict, seconds, miss, second_opinion(case))
         hangs += miss is Miss.HANG
         if hangs == limits.hangs:
             return
-
-
-def _timed(verifier: Verifier, case: Case) -> tuple[Verdict, float]:
-    began = time.perf_counter()
-    try:
-        verdict = verifier.verify(case.problem, case.text)
-    except Exception as error:  # a verifier must never raise, so this is a finding of the audit
-        verdict = Verdict(Outcome.CRASHED, {}, f"it raised {type(error).__name__}: {error}"[:400])
-    return verdict, time.perf_counter() - began
 
 
 def _miss(case: Case, verdict: Verdict, seconds: float, limits: Limits) -> Miss | None:

@@ -1,7 +1,4 @@
-"""An audit of the sandbox: it proves itself first, then programs that try to get out are run in it.
-
-`groupwise audit sandbox` is `audit_sandbox` with its findings printed.
-"""
+"""`groupwise audit sandbox`: the sandbox proves itself, then programs that try to get out are run in it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

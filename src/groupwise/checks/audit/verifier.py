@@ -1,7 +1,4 @@
-"""A whole audit of a verifier: what is tried on it, by whom it is judged, and what came of it.
-
-`groupwise audit VERIFIER` is `audit_verifier` with its findings printed.
-"""
+"""`groupwise audit VERIFIER`: a whole audit of a verifier, and the short one before training."""
 
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -150,18 +147,9 @@ def _settings(request: _Request) -> _Settings:
 def _cases(request: _Request, task: Task | None, extraction: Extraction, canary: Canary) -> list[Case]:
     if request.cases:
         return load_cases(request.cases, extraction, request.tiers)
-    subject = task.verifier if task and request.task else request.judges_like
-    return adversarial_cases(
-        _problems(request, task), task.template if task else Template(), canary,
-        verifier=subject, extraction=extraction, differs=differs_for(subject),
-    )  # fmt: skip
-
-
-def _problems(request: _Request, task: Task | None) -> list[Problem]:
-    """The task's problems, evenly spread, and the reference answers; for mathematics also the usual forms."""
     usual = REFERENCES if request.verifier == "math" and not (request.task or request.references) else ()
     problems = reference_problems([*request.references, *usual])
-    if task is not None:
+    if task is not None:  # the task's problems, evenly spread
         every = task.problems("train")
         problems = [*every[:: max(1, len(every) // request.num_problems)][: request.num_problems], *problems]
     if not problems:
@@ -169,7 +157,11 @@ def _problems(request: _Request, task: Task | None) -> list[Problem]:
             f"no task is judged by {request.verifier!r}: name labelled cases, a task ({', '.join(TASKS.table)}) or "
             "reference answers"
         )
-    return problems
+    subject = task.verifier if task and request.task else request.judges_like
+    return adversarial_cases(
+        problems, task.template if task else Template(), canary,
+        verifier=subject, extraction=extraction, differs=differs_for(subject),
+    )  # fmt: skip
 
 
 NUM_PROBLEMS = 2
@@ -183,9 +175,24 @@ def quick_audit(task: Task, verifier: Verifier) -> None:
     Raises:
         VerifierError: names the attack, what was written and what the verifier said.
     """
+    limits = Limits(verdict_s=verifier.verdict_s + 5, hangs=1)
     for config, problems in by_verifier(task, verifier.config):
-        if VERIFIERS.find(config.kind).by_text_alone:
-            _audit(task, config, problems[:NUM_PROBLEMS], verifier)
+        name = config.kind
+        if not VERIFIERS.find(name).by_text_alone:
+            continue
+        cases = adversarial_cases(
+            problems[:NUM_PROBLEMS], task.template, verifier=name,
+            extraction=extraction_of(config), differs=differs_for(name), with_floods=False,
+        )  # fmt: skip
+        for result in judge_cases(verifier, cases, limits):
+            if result.miss in (Miss.FALSE_POSITIVE, Miss.FALSE_NEGATIVE):
+                what = "pays for" if result.miss is Miss.FALSE_POSITIVE else "does not pay for"
+                source = f" --task {task.name}" if name == task.verifier else ""
+                raise VerifierError(
+                    f"the verifier '{name}' {what} '{result.case.group}' on {result.case.problem.id}: "
+                    f"{result.case.text[:200]!r} is {result.verdict.outcome} ({result.verdict.evidence}); "
+                    f"see all with `groupwise audit {name}{source}`"
+                )
 
 
 def by_verifier(task: Task, config: VerifierConfig) -> Iterator[tuple[VerifierConfig, list[Problem]]]:
@@ -196,21 +203,3 @@ def by_verifier(task: Task, config: VerifierConfig) -> Iterator[tuple[VerifierCo
         return
     for kind in dict.fromkeys(problem.verifier for problem in problems):
         yield config.member(kind), [problem for problem in problems if problem.verifier == kind]
-
-
-def _audit(task: Task, config: VerifierConfig, problems: Sequence[Problem], verifier: Verifier) -> None:
-    name = config.kind
-    cases = adversarial_cases(
-        problems, task.template, verifier=name,
-        extraction=extraction_of(config), differs=differs_for(name), with_floods=False,
-    )  # fmt: skip
-    limits = Limits(verdict_s=verifier.verdict_s + 5, hangs=1)
-    for result in judge_cases(verifier, cases, limits):
-        if result.miss in (Miss.FALSE_POSITIVE, Miss.FALSE_NEGATIVE):
-            what = "pays for" if result.miss is Miss.FALSE_POSITIVE else "does not pay for"
-            source = f" --task {task.name}" if name == task.verifier else ""
-            raise VerifierError(
-                f"the verifier '{name}' {what} '{result.case.group}' on {result.case.problem.id}: "
-                f"{result.case.text[:200]!r} is {result.verdict.outcome} ({result.verdict.evidence}); "
-                f"see all with `groupwise audit {name}{source}`"
-            )

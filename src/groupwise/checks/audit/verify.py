@@ -1,7 +1,4 @@
-"""One completion, its verdict and how it came about; and the reference answers of a file of problems.
-
-`groupwise verify` is `verify`, or `check_references`, with the findings printed.
-"""
+"""`groupwise verify`: one completion, its verdict and derivation; and the reference answers of a file."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,6 @@
-"""The doctor: what is wrong with a run, read from its directory alone.
+"""The doctor: faults of a run, read from its directory alone; `RULES` is the one table of rules.
 
-`RULES` is the one table of rules. A rule compares a run with its own start, and asks whether what it sees did harm: a
-healthy run may lose entropy, grow longer, or solve its problems.
+A rule compares a run with its start: a healthy run may lose entropy, grow longer, or solve its problems.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,4 @@
-"""Facts that the rules read: a run's recorded numbers, step by step, and its completions at both ends.
-
-Everything comes from the run directory. What was not recorded is None or missing, and a rule that needs it is silent
-and named among those that could not be judged.
-"""
+"""Facts that the rules read from a run directory; what was not recorded is None or missing."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -115,12 +111,7 @@ class RunFacts:
 
 
 def read_facts(path: str | Path) -> RunFacts:
-    """Read a run directory.
-
-    Raises:
-        ConfigError: there is no run at this path, or it is not one of reinforcement learning.
-        DataError: a file of completions cannot be read.
-    """
+    """Read a run directory. Raises ConfigError and DataError."""
     records = Records.open(path)
     lines = records.metrics()
     if not lines or "signal" not in lines[0]:

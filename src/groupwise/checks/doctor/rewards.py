@@ -130,34 +130,30 @@ def second_opinion(run: RunFacts) -> Finding | None:
 
 def reward_without_result(run: RunFacts) -> Finding | None:
     """The reward rises, and what it stands for does not."""
-    rewards = run.values("reward")
+    every = run.values("reward")
     dev = [result.pass_at_1 for result in run.dev]
-    if len(rewards) < 2 * WINDOW or (len(dev) > 1 and dev[-1] - dev[0] > 0.02 and not worsens(run)):
+    if len(every) < 2 * WINDOW or (len(dev) > 1 and dev[-1] - dev[0] > 0.02 and not worsens(run)):
         return None
+    findings = []
     # a reward that has risen and stays up has been gamed no less than one that still rises
-    lately = max(2 * WINDOW, len(rewards) // 2)
-    found = [finding for size in dict.fromkeys((len(rewards), lately)) if (finding := _unexplained(run, size))]
-    return max(found, key=lambda finding: finding.severity.rank, default=None)
-
-
-def _unexplained(run: RunFacts, size: int) -> Finding | None:
-    """A rise of the reward over the last `size` steps that correctness does not explain."""
-    rewards, correct = run.values("reward")[-size:], run.values("sampled_correct")[-size:]
-    gain, result = (slope(values) * (len(values) - 1) for values in (rewards, correct))
-    if rises(rewards) >= SURE or gain < 0.02:
-        return None
-    share = 1 - max(result, 0.0) / gain
-    severity = Severity.CRITICAL if falls(correct) < SURE else Severity.WARNING if share >= 0.7 else None
-    if severity is None:
-        return None
-    first = run.steps[-min(size, len(run.steps))].step
-    return Finding(
-        check="reward_without_result", severity=severity, since_step=first, statistic=share, threshold=0.7,
-        unit="share of the reward's gain that correctness does not explain",
-        evidence=f"over the last {len(rewards)} steps the reward gained {gain:+.3f} and the share of "
-        f"correct completions {result:+.3f}: what is paid is something else",
-        places=paid(run), wasted=since(run, first),
-    )  # fmt: skip
+    for size in dict.fromkeys((len(every), max(2 * WINDOW, len(every) // 2))):
+        rewards, correct = every[-size:], run.values("sampled_correct")[-size:]
+        gain, result = (slope(values) * (len(values) - 1) for values in (rewards, correct))
+        if rises(rewards) >= SURE or gain < 0.02:
+            continue
+        share = 1 - max(result, 0.0) / gain
+        severity = Severity.CRITICAL if falls(correct) < SURE else Severity.WARNING if share >= 0.7 else None
+        if severity is None:
+            continue
+        first = run.steps[-min(size, len(run.steps))].step
+        findings.append(Finding(
+            check="reward_without_result", severity=severity, since_step=first, statistic=share, threshold=0.7,
+            unit="share of the reward's gain that correctness does not explain",
+            evidence=f"over the last {len(rewards)} steps the reward gained {gain:+.3f} and the share of "
+            f"correct completions {result:+.3f}: what is paid is something else",
+            places=paid(run), wasted=since(run, first),
+        ))  # fmt: skip
+    return max(findings, key=lambda finding: finding.severity.rank, default=None)
 
 
 def part_dominates(run: RunFacts) -> Finding | None:
@@ -215,19 +211,18 @@ def _part_varies(run: RunFacts) -> Finding | None:
 
 
 def _variances(completions: Sequence[Row]) -> tuple[float, float]:
-    """Variance of a group's rewards, and what of it lies between its correct and its other completions."""
+    """Return the variance of a group's rewards, and what lies between its correct and other completions.
+
+    The second is negative where the others earn more: that variance does not speak for being right.
+    """
     right, wrong = _sides(completions)
     everyone = [*right, *wrong]
     if len(everyone) < 2:
         return 0.0, 0.0
     within = sum(len(side) * pvariance(side) for side in (right, wrong) if side) / len(everyone)
     total = pvariance(everyone)
-    return total, (total - within) * (1 if (_lead(completions) or 0.0) >= 0 else -1)
-
-
-def _lead(completions: Sequence[Row]) -> float | None:
-    right, wrong = _sides(completions)
-    return fmean(right) - fmean(wrong) if right and wrong else None
+    others_earn_more = right and wrong and fmean(right) < fmean(wrong)
+    return total, (within - total) if others_earn_more else (total - within)
 
 
 def _sides(completions: Sequence[Row]) -> tuple[list[float], list[float]]:

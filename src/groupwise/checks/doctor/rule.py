@@ -87,10 +87,7 @@ def has_gained(run: RunFacts) -> bool:
 
 
 def gains(run: RunFacts) -> float:
-    """One-sided p-value of "the pass rate of the last 10 steps is not above that of the first 5" (two shares, normal).
-
-    0.5 where there are fewer steps than that.
-    """
+    """Return the one-sided p-value of "the pass rate of the last 10 steps is not above that of the first 5"."""
     return 0.5 * math.erfc(_change(run) / math.sqrt(2))
 
 

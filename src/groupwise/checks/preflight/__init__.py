@@ -1,7 +1,6 @@
-"""The preflight: what would go wrong with a recipe, said before it is trained.
+"""The preflight of a recipe: `CHECKS` is the one table of checks.
 
-`CHECKS` is the one table of checks. Those that cost nothing are done by every `groupwise train`; `groupwise preflight`
-does them all: it judges reference answers, samples some problems, and trains two steps on a copy.
+Those that cost nothing are done by every `groupwise train`; `groupwise preflight` does them all.
 """
 
 import time
@@ -65,26 +64,22 @@ def preflight(
                 not_done[check.name] = "there is nothing to learn"
                 continue
             began = time.perf_counter()
-            checked = _done(check, bench)
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # what warnings say, findings say with numbers
+                    checked = check.run(bench)
+            except GroupwiseError as error:
+                ending = Finding(
+                    check=check.name, severity=Severity.CRITICAL, evidence=str(error), is_error=True,
+                    means="The run would end with this error.", advice=(Advice("", "what the message says"),),
+                )  # fmt: skip
+                checked = Checked({}, (ending,))
             seconds[check.name] = time.perf_counter() - began
             known = {finding.evidence for finding in findings}
             findings += [replace(found, check=check.name) for found in checked.findings if found.evidence not in known]
             figures[check.name] = checked.figures
     findings.sort(key=lambda finding: -finding.severity.rank)
     return Preflight(findings=tuple(findings), figures=figures, not_done=not_done, seconds=seconds)
-
-
-def _done(check: Check, bench: Bench) -> Checked:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what warnings say, findings say with numbers
-            return check.run(bench)
-    except GroupwiseError as error:
-        ending = Finding(
-            check=check.name, severity=Severity.CRITICAL, evidence=str(error),
-            means="The run would end with this error.", advice=(Advice("", "what the message says"),), is_error=True,
-        )  # fmt: skip
-        return Checked({}, (ending,))
 
 
 __all__ = ["CHECKS", "Check", "Cost", "Finding", "Preflight", "PreflightOptions", "Severity", "preflight"]

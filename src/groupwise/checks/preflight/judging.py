@@ -35,7 +35,19 @@ def judging(bench: Bench) -> Checked:
         accepted = sum(verdict.outcome is Outcome.CORRECT for verdict in verdicts)
         low, high = wilson(accepted, len(problems))
         figures["accepted"] = f"{accepted / len(problems):.1%} [{low:.1%}, {high:.1%}]"
-        findings += _repeats(bench, requests, verdicts)
+        again = verifier.verify_many(requests[::-1])[::-1] if verifier.repeatable else verdicts
+        other = [
+            r.problem.id
+            for r, a, b in zip(requests, verdicts, again, strict=True)
+            if (a.outcome, a.reward) != (b.outcome, b.reward) and not (a.outcome.failed or b.outcome.failed)
+        ]
+        if other:
+            findings.append(finding(
+                Severity.CRITICAL,
+                f"{len(other)} of {len(requests)} verdicts differ when the same text is judged again",
+                "The reward is partly noise, and no step can be repeated.",
+                Advice("verifier", "make it a function of its arguments alone"), other,
+            ))  # fmt: skip
         timed, slow = _time(bench, requests[:NUM_TIMED])
         figures, findings = figures | timed, [*findings, *slow]
     figures["shortcuts tried"], paid = _shortcuts(bench)
@@ -61,23 +73,6 @@ def _references(bench: Bench, requests: Sequence[Request], verdicts: Sequence[Ve
             else "Right only where the reward is about something else than the reference answer.",
             Advice("task.template.gold", "the form that the verifier reads; or mend the references, or the verifier"),
             [r.problem.id for r, _ in pairs],
-        )  # fmt: skip
-
-
-def _repeats(bench: Bench, requests: Sequence[Request], verdicts: Sequence[Verdict]) -> Iterator[Finding]:
-    if not bench.verifier.repeatable:
-        return
-    again = bench.verifier.verify_many(list(requests[::-1]))[::-1]
-    other = [
-        r.problem.id
-        for r, a, b in zip(requests, verdicts, again, strict=True)
-        if (a.outcome, a.reward) != (b.outcome, b.reward) and not (a.outcome.failed or b.outcome.failed)
-    ]
-    if other:
-        yield finding(
-            Severity.CRITICAL, f"{len(other)} of {len(requests)} verdicts differ when the same text is judged again",
-            "The reward is partly noise, and no step can be repeated.",
-            Advice("verifier", "make it a function of its arguments alone"), other,
         )  # fmt: skip
 
 

@@ -19,7 +19,22 @@ def settings(bench: Bench) -> Checked:
     recipe = bench.recipe
     problems = len(bench.problems("train"))
     passes = recipe.batch.prompts_per_step * recipe.run.num_steps / max(1, problems)
-    findings = [*schedule(recipe), *_advantage(recipe), *_style(recipe), *_rhythm(recipe)]
+    findings = [*schedule(recipe), *_advantage(recipe)]
+    config = recipe.verifier
+    parts = {name: part.weight for name, part in config.parts.items() if part.gate == "always" and part.weight > 0}
+    if config.format_reward > 0:
+        parts["format"] = config.format_reward
+    total = min(sum(parts.values()), config.cap_wrong if config.cap_wrong is not None else float("inf"))
+    if parts and total >= config.correct_reward:
+        findings.append(finding(
+            Severity.WARNING,
+            f"parts that are paid without a correct answer earn up to {total:g} "
+            f"({', '.join(f'{name} {weight:g}' for name, weight in parts.items())}), a correct answer earns "
+            f"{config.correct_reward:g}",
+            "A wrong answer in good style is worth as much as a right one: style may be all that is learnt.",
+            Advice("verifier.cap_wrong", f"below {config.correct_reward:g}, or gate = 'correct' for the parts"),
+        ))  # fmt: skip
+    findings += _rhythm(recipe)
     if passes > MANY_EPOCHS:
         findings.append(finding(
             Severity.WARNING, f"{problems} training problems are seen {passes:.0f} times each",
@@ -76,23 +91,6 @@ def _advantage(recipe: RlRecipe) -> Iterator[Finding]:
             "equation does, 12=1 before 12=12, knows the next token.",
             Advice("step_rewards.path", "a process reward model, whose steps are read from left to right; or ends "
                    "after which no text can move them"),
-        )  # fmt: skip
-
-
-def _style(recipe: RlRecipe) -> Iterator[Finding]:
-    config = recipe.verifier
-    parts = {name: part.weight for name, part in config.parts.items() if part.gate == "always" and part.weight > 0}
-    if config.format_reward > 0:
-        parts["format"] = config.format_reward
-    total = min(sum(parts.values()), config.cap_wrong if config.cap_wrong is not None else float("inf"))
-    if parts and total >= config.correct_reward:
-        yield finding(
-            Severity.WARNING,
-            f"parts that are paid without a correct answer earn up to {total:g} "
-            f"({', '.join(f'{name} {weight:g}' for name, weight in parts.items())}), a correct answer earns "
-            f"{config.correct_reward:g}",
-            "A wrong answer in good style is worth as much as a right one: style may be all that is learnt.",
-            Advice("verifier.cap_wrong", f"below {config.correct_reward:g}, or gate = 'correct' for the parts"),
         )  # fmt: skip
 
 

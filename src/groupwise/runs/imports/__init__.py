@@ -1,8 +1,4 @@
-"""Runs of other systems as run directories, for the doctor and the pages: `groupwise import`.
-
-A value that the other system did not record is null, and named. To add a system: a file with a function that returns a
-`Foreign`.
-"""
+"""Runs of other systems as run directories: `groupwise import`. What was not recorded is null, and named."""
 
 import hashlib
 from collections.abc import Iterable, Mapping

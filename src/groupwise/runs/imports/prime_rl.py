@@ -1,10 +1,7 @@
-"""Runs of prime-rl: the streams that its file monitor leaves in an output directory.
+"""Runs of prime-rl: the streams that its file monitor leaves in an output directory (November 2026).
 
-Episodes are in `traces/stream/00000.jsonl`, each with `group.id` and `traces`, whose `rewards` are {name: {score,
-weight}}, whose `nodes` have a `message` and their `parent`, and whose `info` says of what kind and step they are. What
-became known later is in `traces/annotations/PRODUCER/00000.jsonl`, {trace_id, info, branches}, and is folded in, the
-newest last. Metrics are lines {step, ...}. (src/prime_rl/monitors/file/, read in November 2026.) Finished chunks are
-sealed as `.jsonl.zst`; pyarrow reads those.
+Episodes are in `traces/stream/00000.jsonl`, sealed chunks in `.jsonl.zst`. What became known later is in
+`traces/annotations/PRODUCER/00000.jsonl`, {trace_id, info, branches}, and is folded in, the newest last.
 """
 
 import json
@@ -22,15 +19,7 @@ Trace = Mapping[str, Any]
 
 
 def read_prime_rl(source: Path, scalars: Path | None = None) -> tuple[Foreign, list[str]]:
-    """Read an output directory of prime-rl.
-
-    Args:
-        source: the directory, or a folder of its streams.
-        scalars: the file of metrics; None: every `metrics*.jsonl` in the directory.
-
-    Raises:
-        DataError: there are no episodes and no metrics, or a file cannot be read.
-    """
+    """Read an output directory of prime-rl. Raises DataError."""
     damage: list[str] = []
     streams: list[Path] = []
     notes: list[Path] = []

@@ -34,17 +34,7 @@ FLAT = ("train/frac_reward_zero_std", "frac_reward_zero_std")  # the share of gr
 
 
 def read_scalars(system: str, source: Path, own: Sequence[str] = ()) -> tuple[Foreign, list[str]]:
-    """A run of scalars, and what could not be read.
-
-    Args:
-        system: `wandb` or `tensorboard`.
-        source: a file, or the folder that it is in.
-        own: `OURS=THEIRS` each, before the names that are known.
-
-    Raises:
-        ConfigError: a name of `own` is not one of ours, or not one that was recorded.
-        DataError: there are no scalars, or none with a name that is known.
-    """
+    """Return a run of scalars, and what could not be read. Raises ConfigError and DataError."""
     found, damage = READERS[system](source)
     names = _names(own, found)
     steps: dict[int, dict[str, float]] = {}

@@ -1,9 +1,7 @@
 """Scalars of TensorBoard's event files, read without TensorBoard.
 
-A file is a row of records: the length as 8 bytes, its checksum, the event, its checksum (tensorflow's record_writer.cc;
-checksums are CRC-32C, rotated and shifted). An event (event.proto) has `step` = 2 and `summary` = 5, whose `value` = 1
-has `tag` = 1 and `simple_value` = 2, or a `tensor` = 8 of one number (tensor.proto: `dtype` = 1, `tensor_content` = 4,
-`float_val` = 5, `double_val` = 6).
+A record is its length as 8 bytes, a checksum (rotated and shifted CRC-32C), the event, a checksum. An event has
+`step` = 2 and `summary` = 5, whose `value` = 1 has `tag` = 1 and `simple_value` = 2, or a `tensor` = 8 of one number.
 """
 
 import struct
@@ -22,11 +20,7 @@ for _byte in range(256):
 
 
 def read_events(source: Path) -> tuple[dict[int, dict[str, float]], list[str]]:
-    """Scalars by step and tag, and what could not be read, of a file or of all event files in a folder.
-
-    Raises:
-        DataError: there is no event file, or one is none.
-    """
+    """Scalars by step and tag, and what could not be read, of a file or of all event files in a folder."""
     files = [source] if source.is_file() else sorted(source.rglob("events.out.tfevents.*"))
     if not files:
         raise DataError(f"{source} has no event files of TensorBoard (events.out.tfevents.*)")

@@ -27,12 +27,13 @@ _NO_REWARDS = ("step", "prompt", "completion", "advantage", "mode")
 
 
 def read_trl(source: Path) -> Foreign:
-    """Read an output directory of TRL.
+    """Read an output directory of TRL. Raises DataError."""
 
-    Raises:
-        DataError: it holds neither a trainer's state nor completions, or a file cannot be read.
-    """
-    states = sorted(source.glob("checkpoint-*/trainer_state.json"), key=lambda path: _number(path.parent.name))
+    def num_steps(state: Path) -> int:
+        digits = state.parent.name.rpartition("-")[2]
+        return int(digits) if digits.isdigit() else -1
+
+    states = sorted(source.glob("checkpoint-*/trainer_state.json"), key=num_steps)
     state = source / "trainer_state.json"
     newest = state if state.is_file() else states[-1] if states else None
     files = sorted([*source.glob("completions/completions_*.parquet"), *source.glob("completions_*.parquet")])
@@ -49,11 +50,6 @@ def read_trl(source: Path) -> Foreign:
         except (OSError, pa.ArrowException, KeyError, ValueError, TypeError) as error:
             raise DataError(f"{path} holds no completions of TRL: {error!r}") from None
     return Foreign(scalars={} if newest is None else _scalars(newest), answers=answers)
-
-
-def _number(name: str) -> int:
-    digits = name.rpartition("-")[2]
-    return int(digits) if digits.isdigit() else -1
 
 
 def _scalars(path: Path) -> dict[int, dict[str, float]]:

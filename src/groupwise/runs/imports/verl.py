@@ -9,7 +9,7 @@ from pathlib import Path
 
 from groupwise.errors import DataError
 from groupwise.runs.imports.foreign import Answer, Foreign, as_text, finite, renamed
-from groupwise.runs.jsonl import Record, read_jsonl
+from groupwise.runs.jsonl import read_jsonl
 
 SCALARS = {
     "critic/rewards/mean": "reward", "critic/score/mean": "reward", "actor/entropy": "entropy",
@@ -24,16 +24,7 @@ _OWN = ("input", "output", "gts", "score", "step")
 
 
 def read_verl(source: Path, scalars: Path | None = None, dev: Path | None = None) -> Foreign:
-    """Read directories of verl.
-
-    Args:
-        source: `trainer.rollout_data_dir`.
-        scalars: the file that `trainer.logger = ["file"]` wrote; None: there is none.
-        dev: `trainer.validation_data_dir`; None: there is none.
-
-    Raises:
-        DataError: there are no completions, or a file cannot be read.
-    """
+    """Read directories of verl. Raises DataError."""
     answers = _folder(source)
     if not answers:
         raise DataError(f"{source} has no files N.jsonl of verl: trainer.rollout_data_dir names the folder they are in")
@@ -50,19 +41,19 @@ def read_verl(source: Path, scalars: Path | None = None, dev: Path | None = None
 
 
 def _folder(folder: Path) -> dict[int, list[Answer]]:
-    files = [path for path in sorted(folder.glob("*.jsonl")) if path.stem.isdigit()]
-    return {int(path.stem): [_answer(record) for record in read_jsonl(path)] for path in files}
-
-
-def _answer(record: Record) -> Answer:
-    row = record.fields
-    if missing := [name for name in ("input", "output", "score") if name not in row]:
-        raise DataError(
-            f"{record.place}: a completion of verl has input, output and score; {', '.join(missing)} is missing"
-        )
-    score = finite(row["score"])
-    measures = {name: value for name, raw in row.items() if name not in _OWN and (value := finite(raw)) is not None}
-    return Answer(
-        prompt=as_text(row["input"]), text=as_text(row["output"]), reward=score, measures=measures,
-        parts={} if score is None else {"score": score}, reference=as_text(row.get("gts")),
-    )  # fmt: skip
+    answers: dict[int, list[Answer]] = {}
+    for path in (path for path in sorted(folder.glob("*.jsonl")) if path.stem.isdigit()):
+        of_step = answers[int(path.stem)] = []
+        for record in read_jsonl(path):
+            row = record.fields
+            if missing := [name for name in ("input", "output", "score") if name not in row]:
+                raise DataError(
+                    f"{record.place}: a completion of verl has input, output and score; {', '.join(missing)} is missing"
+                )
+            score = finite(row["score"])
+            measures = {n: value for n, raw in row.items() if n not in _OWN and (value := finite(raw)) is not None}
+            of_step.append(Answer(
+                prompt=as_text(row["input"]), text=as_text(row["output"]), reward=score, measures=measures,
+                parts={} if score is None else {"score": score}, reference=as_text(row.get("gts")),
+            ))  # fmt: skip
+    return answers

@@ -10,6 +10,7 @@ import json
 import struct
 import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +29,7 @@ Scalars = dict[int, dict[str, float]]
 
 
 def read_history(source: Path) -> tuple[Scalars, list[str]]:
-    """Scalars by step and name, and what could not be read.
-
-    Raises:
-        DataError: there is no history, or it cannot be read.
-    """
+    """Scalars by step and name, and what could not be read. Raises DataError."""
     path = source
     if not source.is_file():  # the folder of an offline run
         logs = sorted(source.glob("*.wandb"))
@@ -57,11 +54,20 @@ def read_history(source: Path) -> tuple[Scalars, list[str]]:
 
 def _rows(path: Path, damage: list[str]) -> Iterator[Mapping[str, Any]]:
     if path.suffix == ".wandb":
-        yield from (_history(record) for data in _records(path, damage) for record in inner(data, 2))
+        for record in (record for data in _records(path, damage) for record in inner(data, 2)):
+            row: dict[str, Any] = {}
+            for item in inner(record, 1):
+                nested = [key.decode("utf-8", "replace") for key in inner(item, 2)]
+                name = ".".join(nested) if nested else text(item, 1)
+                with suppress(ValueError, RecursionError):  # what is no JSON is no scalar
+                    row[name] = json.loads(text(item, 16))
+            for step in inner(record, 2):
+                row.setdefault(STEP, whole(step, 1))
+            yield row
     elif path.suffix == ".csv":  # a chart's export has `Step` and columns `RUN - NAME`
         with path.open(encoding="utf-8-sig", newline="") as file:
-            for row in csv.DictReader(file):
-                named = {str(name).rpartition(" - ")[2]: number(value) for name, value in row.items() if name}
+            for cells in csv.DictReader(file):
+                named = {str(name).rpartition(" - ")[2]: number(value) for name, value in cells.items() if name}
                 steps = named.pop("Step", None)
                 yield {**named, STEP: named.get(STEP, steps)}
     else:
@@ -76,20 +82,6 @@ def number(value: Any) -> float | None:
         return finite(float(value))
     except (TypeError, ValueError):
         return None
-
-
-def _history(record: bytes) -> dict[str, Any]:
-    row: dict[str, Any] = {}
-    for item in inner(record, 1):
-        nested = [key.decode("utf-8", "replace") for key in inner(item, 2)]
-        name = ".".join(nested) if nested else text(item, 1)
-        try:
-            row[name] = json.loads(text(item, 16))
-        except (ValueError, RecursionError):
-            continue  # what is no JSON is no scalar
-    for step in inner(record, 2):
-        row.setdefault(STEP, whole(step, 1))
-    return row
 
 
 def flat(row: Mapping[str, Any], prefix: str = "", depth: int = 4) -> dict[str, Any]:

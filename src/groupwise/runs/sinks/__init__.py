@@ -1,7 +1,6 @@
 """Stores that show a run's metrics, too: W&B, TensorBoard, trackio, MLflow, or one of the user's.
 
-A sink reads the lines that the run has written to `metrics.jsonl`, in a process of its own; the run never waits for it
-but at its end, for a bounded time. To add one: a `Sink`, and its name in `SINKS`.
+A sink reads `metrics.jsonl` in another process, so the run never waits. To add one: a `Sink`, and its name in `SINKS`.
 """
 
 from abc import ABC, abstractmethod

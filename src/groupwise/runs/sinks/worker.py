@@ -36,7 +36,17 @@ def main(path: str, name: str, settings: str) -> int:
         assert isinstance(config, SinkConfig)
         threading.Thread(target=_watch, args=(lifeline, config.wait_s, ended), daemon=True).start()
         with files.held():
-            _feed(config, files, ended)
+            run, state = RunDirectory(files.run), files.read()
+            sink = SINKS.find(config.kind)(config, SinkRun(files.run, state.id, read_toml(run.config)))
+            tail, done = _Tail(run.metrics.path), False
+            held = state.lines if sink.held is None else sink.held
+            while not done:
+                done = ended.wait(LOOK_EVERY_S)  # before the look, so that the last one sees everything
+                if lines := [line for line in tail.fresh() if line.number >= held]:
+                    sink.write(lines)
+                    files.write(state := replace(state, lines=lines[-1].number + 1))
+            sink.close()
+            files.write(replace(state, closed=True))
     except Exception as error:
         traceback.print_exc()
         files.write(replace(files.read(), failed=" ".join(f"{type(error).__name__}: {error}".split())))
@@ -49,20 +59,6 @@ def _watch(lifeline: int, wait_s: float, ended: threading.Event) -> None:
     os.read(lifeline, 1)
     faulthandler.dump_traceback_later(wait_s + GRACE_S, exit=True)
     ended.set()
-
-
-def _feed(config: SinkConfig, files: SinkFiles, ended: threading.Event) -> None:
-    run, state = RunDirectory(files.run), files.read()
-    sink = SINKS.find(config.kind)(config, SinkRun(files.run, state.id, read_toml(run.config)))
-    tail, done = _Tail(run.metrics.path), False
-    held = state.lines if sink.held is None else sink.held
-    while not done:
-        done = ended.wait(LOOK_EVERY_S)  # before the look, so that the last one sees everything
-        if lines := [line for line in tail.fresh() if line.number >= held]:
-            sink.write(lines)
-            files.write(state := replace(state, lines=lines[-1].number + 1))
-    sink.close()
-    files.write(replace(state, closed=True))
 
 
 class _Tail:
