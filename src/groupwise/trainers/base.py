@@ -75,7 +75,8 @@ class Trainable(Protocol):
     def trainable(self) -> list[tuple[str, nn.Parameter]]: ...
 
 
-R, M = TypeVar("R"), TypeVar("M")
+R = TypeVar("R")
+M = TypeVar("M")
 
 NUM_HELD_OUT = 256
 """Most held-out pairs or rows that are measured."""
