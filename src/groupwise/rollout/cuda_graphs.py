@@ -1,17 +1,10 @@
 """CUDA graphs for decode: a step is recorded once per padded shape and replayed with one launch.
 
-Decoding a token launches thousands of small kernels, and launching them from Python takes longer than running them.
-A CUDA graph runs the kernels that were recorded, on the addresses that were recorded. So
-
-- every step is padded to one of few shapes (`round_up`), and each shape that occurs is recorded when it first does;
-- inputs are copied into a buffer that the recording reads; keys and values live in one cache, whose compaction moves
-  contents, never storage;
-- weights are read where they are, and the optimizer updates them in place. Under autocast, matrices that would be
-  converted in every step are converted once per `generate` into copies that keep their addresses.
-
-Cache, copies and graphs stay allocated between calls. They are made again, graphs included, when a call needs a larger
-cache, when a weight has another address, or when the computation has another dtype. Where that memory is wanted for
-training, `sampling.cuda_graphs = false` does without it; `release` frees it once.
+Launching a step's thousands of small kernels from Python takes longer than running them. A graph runs them on the
+addresses that were recorded: every step is padded to one of few shapes (`round_up`), inputs are copied into a buffer,
+keys and values live in one cache, and weights are updated in place; under autocast, converted copies keep their
+addresses. Graphs are made again when the cache, an address or the dtype changes, and stay between calls until
+`release`; `sampling.cuda_graphs = false` does without them.
 """
 
 from collections.abc import Callable, Iterator
@@ -44,10 +37,7 @@ def round_up(size: int) -> int:
 
 
 def padded(shape: Shape, largest: Shape) -> Shape:
-    """The shape at which a step of the given shape is run, in a call that needs at most `largest`.
-
-    Only rows and suffix follow the step. Few rows cannot have many prompts or members, which bounds the rest.
-    """
+    """Pad a step's shape in a call that needs at most `largest`: only rows and suffix follow the step."""
     rows = round_up(shape.rows)
     suffix = round_up(max(shape.suffix, SHORTEST_SUFFIX))
     return Shape(rows, min(rows, largest.slots), min(rows, largest.members), largest.prompt, suffix)
@@ -55,8 +45,6 @@ def padded(shape: Shape, largest: Shape) -> Shape:
 
 @dataclass(frozen=True, slots=True)
 class _Recorded:
-    """A recorded step and the buffer that it reads."""
-
     packed: Tensor
     replay: Work
 
@@ -66,17 +54,13 @@ class GraphDecoder:
 
     def __init__(self, make_recorder: Callable[[], Record]) -> None:
         self.make_recorder = make_recorder
-        """Makes what records the steps of one cache: graphs that share memory go together."""
         self.cache = KvCache(Shape(0, 0, 0, 0, 0))
         self.largest = self.cache.room
-        """The most that steps of the present call need, rounded up; the cache has room for this or more."""
         self.steps: dict[Shape, _Recorded] = {}
         self.copies: dict[str, Tensor] = {}
-        """Weights in the dtype of the computation, by their name in the base model."""
         self.addresses: tuple[object, ...] = ()
 
     def begin(self, policy: Policy, largest: Shape) -> None:
-        """Prepare for steps up to `largest` with the policy's present weights."""
         self.largest = Shape(*map(round_up, largest))._replace(suffix=round_up(max(largest.suffix, SHORTEST_SUFFIX)))
         room = Shape(*map(max, self.largest, self.cache.room))
         addresses, converted = policy.addresses(), policy.converted()
@@ -122,11 +106,7 @@ class CudaRecorder:
         self.pool = torch.cuda.graph_pool_handle()
 
     def __call__(self, work: Work) -> Work:
-        """Do the work once, so that libraries set themselves up, and then record it.
-
-        Raises:
-            ModelError: the work waits for the device or depends on what it computes.
-        """
+        """Do the work once, so that libraries set themselves up, and then record it."""
         present = torch.cuda.current_stream(self.device)
         self.stream.wait_stream(present)
         with torch.cuda.stream(self.stream):

@@ -1,12 +1,8 @@
 """Decoding one token for every live completion: keys and values, and the step from numpy arrays to hidden states.
 
-A prompt's keys and values are stored once and shared by its group; each completion has its own after them. Live
-completions are always rows 0 .. n-1 and live prompts slots 0 .. m-1, so the products read views of the cache and never
-copy it. When some leave, the last ones move into their places.
-
-A step runs at its exact sizes or padded to larger ones. A padded row is another completion of the prompt in slot 0 that
-writes to a free row of the cache and whose result is dropped; a padded prompt is one that no row belongs to. So a step
-computes the same whatever its shape.
+A prompt's keys and values are shared by its group. Live completions are always rows 0 .. n-1 and live prompts slots
+0 .. m-1, so products read views of the cache; when some leave, the last ones move into their places. A padded row is
+another completion of slot 0 whose result is dropped, so a step computes the same whatever its shape.
 """
 
 from dataclasses import dataclass, field
@@ -25,15 +21,10 @@ class Shape(NamedTuple):
     """Sizes of a decode step, or the largest that a cache has room for."""
 
     rows: int
-    """Completions."""
     slots: int
-    """Prompts."""
     members: int
-    """Completions of the prompt that has most of them."""
     prompt: int
-    """Tokens of the longest prompt."""
     suffix: int
-    """Tokens of the longest completion."""
 
 
 LONG = 256
@@ -46,8 +37,7 @@ NARROW = 64
 class KvCache:
     """Storage for every layer; layers are added when they first write and stay where they are.
 
-    On a processor the keys of long completions are stored as (rows, Hkv, D, suffix) and seen transposed: one query
-    meets many keys, and products with narrow heads then read them at the rate of the memory.
+    On a processor the keys of long completions lie as (rows, Hkv, D, suffix), which is faster for narrow heads.
     """
 
     room: Shape
@@ -61,7 +51,6 @@ class KvCache:
         return self.layers[0][0].shape[1]
 
     def ensure_layer(self, layer: int, like: Tensor) -> None:
-        """Allocate a layer's storage; `like` is (N, Hkv, D)."""
         if layer < len(self.layers):
             return
         _, heads, width = like.shape
@@ -75,12 +64,10 @@ class KvCache:
             store.append((keys.transpose(-1, -2) if turned else keys, values))
 
     def move_rows(self, sources: Tensor, targets: Tensor, length: int) -> None:
-        """Copy the first `length` tokens of some completions to other rows."""
         for stored in (tensor[:, :, :length] for pair in self.layers for tensor in pair):
             stored.index_copy_(0, targets, stored.index_select(0, sources))
 
     def move_prompts(self, sources: Tensor, targets: Tensor) -> None:
-        """Copy some prompts to other slots."""
         for stored in (tensor for pair in self.prompt_layers for tensor in pair):
             stored.index_copy_(0, targets, stored.index_select(0, sources))
 
@@ -92,9 +79,7 @@ class PrefillLayout:
     packed: Layout
     cache: KvCache
     slots: Tensor
-    """(N,) slot of each token's prompt."""
     positions: Tensor
-    """(N,) position of each token in its prompt."""
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         self.cache.ensure_layer(layer, value)
@@ -110,11 +95,8 @@ class DecodeLayout:
 
     cache: KvCache
     shape: Shape
-    """Sizes of this step; `members` is g, `prompt` is P and `suffix`, this token included, is T."""
     rows: Tensor
-    """(n,) 0 .. n-1"""
     lengths: Tensor
-    """(n,) tokens in each completion's cache before this one."""
     members: Tensor
     """(m * Hkv * g,) for each prompt, key head and member the row * Hkv + key head; padded with row 0."""
     positions: Tensor
@@ -145,7 +127,6 @@ class DecodeLayout:
         return gathered.view(self.shape.slots, kv_heads, -1, width)
 
     def _by_row(self, by_prompt: Tensor) -> Tensor:
-        """(m, Hkv, g * rep, X) -> (n, Hkv, rep, X)."""
         slots, kv_heads, _, width = by_prompt.shape
         gathered = by_prompt.view(slots * kv_heads * self.shape.members, -1).index_select(0, self.positions)
         return gathered.view(self.shape.rows, kv_heads, -1, width)
@@ -156,23 +137,17 @@ class Step:
     """Inputs of a decode step beside weights and cache; arrays are (n,), one entry per live completion."""
 
     tokens: NDArray[np.int64]
-    """Last token of each completion, whose successor is wanted."""
     lengths: NDArray[np.int64]
-    """Tokens in each completion's cache before that one."""
     slots: NDArray[np.int64]
-    """Slot of each completion's prompt."""
     prompt_lengths: NDArray[np.int64]
-    """Tokens of each completion's prompt."""
 
     @property
     def shape(self) -> Shape:
-        """The exact sizes: nothing is padded but shorter prompts and completions."""
         counts = np.bincount(self.slots)
         longest, longest_prompt = self.lengths.max() + 1, self.prompt_lengths.max()
         return Shape(len(self.tokens), len(counts), int(counts.max()), int(longest_prompt), int(longest))
 
     def fills(self, shape: Shape) -> bool:
-        """True where every prompt and every completion is as long as the shape."""
         ends = ((self.lengths + 1, shape.suffix), (self.prompt_lengths, shape.prompt))
         return len(self.tokens) == shape.rows and all((length == longest).all() for length, longest in ends)
 
@@ -203,9 +178,7 @@ class Decoder(Protocol):
     @property
     def cache(self) -> KvCache: ...
 
-    def hidden(self, policy: Policy, step: Step) -> Tensor:
-        """(n, d) final hidden states of the step's tokens."""
-        ...
+    def hidden(self, policy: Policy, step: Step) -> Tensor: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +213,6 @@ def model_inputs(cache: KvCache, packed: Tensor, shape: Shape, masked: bool) -> 
 
 
 def _mask(lengths: Tensor, prompt_lengths: Tensor, shape: Shape) -> Tensor:
-    """(n, 1, 1, P + T) of 0 and -inf."""
     prompt = torch.arange(shape.prompt, device=lengths.device) >= prompt_lengths[:, None]
     own = torch.arange(shape.suffix, device=lengths.device) > lengths[:, None]
     beyond = torch.cat((prompt, own), 1)

@@ -43,35 +43,25 @@ class Request:
     token_ids: tuple[int, ...]
     keys: tuple[int, ...]
     begun: int = 0
-    """Number of `token_ids`, at their end, that belong to the completion: what continues it is drawn at the positions
-    behind them."""
+    """Number of `token_ids`, at their end, that belong to the completion."""
     max_tokens: int | None = None
     """Most tokens to sample; None: what `sampling.max_tokens` leaves, which counts those that it has begun with."""
     pause: "Pause | None" = None
     """Asked after every token; None: completions go on to their end."""
     calls: tuple[ToolCall, ...] = ()
-    """Calls that the completion's beginning has made."""
     since_result: int = 0
-    """Number of `token_ids`, at their end, that the completion has since the last result of a tool: they may hold the
-    beginning of a call."""
+    """Number of `token_ids`, at their end, since the last result of a tool: a call may begin in them."""
     stops: tuple[str, ...] = ()
-    """Texts behind which an engine that does not know tools may pause: the completion ends there by `tool_call` and
-    waits for nothing. One that cannot samples on."""
+    """Texts behind which an engine that does not know tools may pause, ending by `tool_call`."""
     recorded: tuple[Recorded, ...] = ()
-    """For each key the completion as it was sampled before: where it called a tool, the same result is put in again,
-    and no tool is asked. Empty: nothing is recorded."""
+    """For each key the completion as it was sampled before, whose results of tools are used again; empty: none."""
 
     @property
     def open_tokens(self) -> tuple[int, ...]:
-        """Those since the last result, in which a call may have begun."""
         return self.token_ids[len(self.token_ids) - self.since_result :]
 
     def room(self, sampling: SamplingConfig) -> int:
-        """Most tokens to sample.
-
-        Raises:
-            ConfigError: there is none to sample.
-        """
+        """Return the most tokens to sample; raises ConfigError where there is none."""
         room = sampling.max_tokens - self.begun if self.max_tokens is None else self.max_tokens
         if room < 1 or not 0 <= self.begun < len(self.token_ids):
             raise ConfigError(
@@ -93,35 +83,28 @@ class Sampled:
     sampled: NDArray[np.bool_] | None = None
     """True at tokens that were drawn; None: all of them."""
     calls: tuple[ToolCall, ...] = ()
-    """Calls of tools, those of the request included."""
     waits_for: Seen | None = None
-    """The call whose result comes next, where it ended by `tool_call`; `calls` does not have it yet. None there: it
-    paused behind one of the request's `stops`."""
+    """The call whose result comes next, not yet in `calls`, where it ended by `tool_call`."""
 
     @property
     def drawn(self) -> NDArray[np.bool_]:
-        """(T,) which tokens were drawn."""
         return np.ones(len(self.token_ids), np.bool_) if self.sampled is None else self.sampled
 
     @property
     def num_drawn(self) -> int:
-        """Tokens that were drawn: the length that everything counts."""
         return int(np.count_nonzero(self.drawn))
 
     @property
     def num_put_in(self) -> int:
-        """Tokens that were put in."""
         return len(self.token_ids) - self.num_drawn
 
     @property
     def since_put_in(self) -> int:
-        """Tokens behind the last one that was put in."""
         return int(np.argmin(self.drawn[::-1])) if self.num_put_in else len(self.token_ids)
 
 
 Pause = Callable[[Sequence[int]], bool]
-"""Given the tokens since the request, whether to stop here; not asked between a call and its result. Such a completion
-ends by `length`, because it has no stop token, and can be continued from where it is."""
+"""Given the tokens since the request, says whether to stop (by `length`); not asked between a call and its result."""
 OnFinished = Callable[[int, list[Sampled]], None]
 """Called with the index of a request and its completions."""
 
@@ -138,12 +121,11 @@ class Engine(Protocol):
         """Sample every completion of every request.
 
         `on_finished` is called once for each request, with its completions in the order of its keys, as soon as the
-        last of them has finished; meanwhile others may still be sampled.
+        last of them has finished.
 
-        An engine whose attribute `uses_tools` is true knows `sampling.tools`: it puts the results of immediate tools in
-        itself, and ends a completion that calls another tool by `tool_call`. Others need not know of tools: what they
-        sample is cut behind the first call, and they are asked to go on (`rollout.tool_rounds`) by a request whose
-        tokens end with what the completion has, its `begun` last ones.
+        An engine whose attribute `uses_tools` is true puts the results of immediate tools in itself, and ends a
+        completion that calls another tool by `tool_call`. What others sample is cut behind the first call, and
+        `rollout.tool_rounds` asks them to continue from there.
 
         Raises:
             ConfigError: a prompt and its completion do not fit in the model's context.
@@ -179,12 +161,10 @@ class EngineConfig(KindSection):
 
     @property
     def continues(self) -> bool:
-        """True for an engine that continues a completion, as behind a call."""
         return True
 
     @property
     def looks_ahead(self) -> bool:
-        """True for an engine that samples the next step's completions while this one is trained."""
         return False
 
 

@@ -53,15 +53,8 @@ def generate(
 ) -> list[list[Sampled]]:
     """Sample every completion of every request; results are in the order of the requests.
 
-    Args:
-        policy: the model that is sampled from.
-        requests: prompts and keys.
-        config: how to draw.
-        on_finished: called once for each request, between two steps, as soon as its last completion has finished, while
-            others are still being sampled; those that finish in the same step come in the order of the requests.
-
-    Raises:
-        ConfigError: a prompt and its completion do not fit in the model's context.
+    `on_finished` is called once for each request, between two steps, as soon as its last completion has finished.
+    Raises ConfigError where a prompt and its completion do not fit in the model's context.
     """
     for request in requests:
         room = request.room(config)
@@ -107,7 +100,7 @@ def _decoder(policy: Policy, largest: Shape, config: SamplingConfig) -> Abstract
 class _LiveBatch:
     """The state of one `generate` call. Rows are live completions, slots are live prompts; both without gaps.
 
-    An output is the index of a completion among all requested. They are admitted in this order.
+    An output is the index of a completion among all requested.
     """
 
     def __init__(
@@ -124,9 +117,7 @@ class _LiveBatch:
         total = sum(sizes)
         self.max_rows = min(config.max_live_completions, total)
         self.first = np.cumsum([0, *sizes])
-        """Output of each request's first completion."""
         self.request_of = np.repeat(np.arange(len(requests)), sizes)
-        """(total,) request of each output."""
         self.prompt_lengths = np.array([len(request.token_ids) for request in requests], np.int64)
         self.keys = np.array([key for request in requests for key in request.keys], np.uint64)
         self.begun = np.repeat(np.array([request.begun for request in requests], np.int64), sizes)
@@ -139,7 +130,6 @@ class _LiveBatch:
         self.entropy = np.zeros((total, width), np.float32)
         self.length = np.zeros(total, np.int64)
         self.room = np.repeat(np.array(rooms, np.int64), sizes)
-        """(total,) most tokens of each output."""
         self.left = np.repeat(np.array([request.room(config) for request in requests], np.int64), sizes)
         """(total,) tokens that each output may still sample."""
         self.tools = ToolRows(watch, requests, width) if watch else None
@@ -148,15 +138,10 @@ class _LiveBatch:
         self.is_stop[list(policy.stop_ids)] = True
         self.num_admitted = 0
         self.row_output = np.zeros(0, np.int64)
-        """(n,) output of each row."""
         self.slot_request = np.zeros(0, np.int64)
-        """(m,) request of each slot."""
         self.slot_of = np.full(len(requests), -1)
-        """Slot of each request, -1 for none."""
         self.first_logits: dict[int, torch.Tensor] = {}
-        """By request, the logits of its completions' first token, while some of them wait."""
         self.unfinished = np.array(sizes)
-        """Completions of each request that have not finished."""
         self.reported = np.zeros(len(requests), np.bool_)
 
     @property
@@ -164,13 +149,11 @@ class _LiveBatch:
         return self.num_admitted < len(self.request_of) or len(self.row_output) > 0
 
     def admit(self) -> None:
-        """Give free rows to waiting completions until no row is free or nobody waits; then every slot has a row."""
         while self.num_admitted < len(self.request_of) and len(self.row_output) < self.max_rows:
             free = self.max_rows - len(self.row_output)
             self._admit(np.arange(self.num_admitted, min(self.num_admitted + free, len(self.request_of))))
 
     def _admit(self, outputs: NDArray[np.int64]) -> None:
-        """Prefill the prompts of outputs where that is not done, and draw their first tokens."""
         requests = self.request_of[outputs]
         self._prefill_new(np.unique(requests[self.slot_of[requests] < 0]))
         logits = torch.stack([self.first_logits[request] for request in requests.tolist()])
@@ -190,7 +173,6 @@ class _LiveBatch:
             self._prefill(requests[chunk].tolist())
 
     def _prefill(self, chunk: list[int]) -> None:
-        """Keep the keys and values of prompts, and the logits of their first completion token."""
         packed = pack([Sequences(self.requests[request].token_ids, []) for request in chunk], self.policy.device)
         lengths = self.prompt_lengths[chunk]
         slots = self._tensor(np.repeat(self.slot_of[chunk], lengths))
@@ -200,7 +182,6 @@ class _LiveBatch:
         self.first_logits |= dict(zip(chunk, logits, strict=True))
 
     def decode(self) -> None:
-        """One more token for every row."""
         if not len(self.row_output):
             return
         outputs = self.row_output
@@ -264,7 +245,6 @@ class _LiveBatch:
             self.decoder.cache.move_prompts(self._tensor(sources), self._tensor(targets))
 
     def tell(self, on_finished: OnFinished | None) -> None:
-        """Report the requests whose last completion has finished since the last time."""
         if on_finished is None:
             return
         for request in np.flatnonzero((self.unfinished == 0) & ~self.reported).tolist():
@@ -273,7 +253,6 @@ class _LiveBatch:
                 on_finished(request, self.group(request))
 
     def group(self, request: int) -> list[Sampled]:
-        """Completions of a request."""
         return [self._result(output) for output in range(self.first[request], self.first[request + 1])]
 
     def _result(self, output: int) -> Sampled:

@@ -1,8 +1,4 @@
-"""Completions in pieces: what is put in between, what the pieces are together, and how a completion goes on.
-
-A piece that nobody drew is a phrase of the caller's. In any other what was put in are results of tools, each behind the
-call that it belongs to.
-"""
+"""Completions in pieces: phrases of the caller, results of tools, and how a completion continues."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -72,15 +68,9 @@ def go_on(
     context: int,
     pause: Pause | None = None,
 ) -> Request | None:
-    """The request for what follows; None where there is no room.
+    """Return the request for what follows the pieces; None where there is no room.
 
-    Args:
-        prompt: the tokens before the completion.
-        pieces: what the completion has; none at its beginning.
-        keys: of what follows.
-        max_tokens: most tokens of the whole completion; phrases count, results of tools do not.
-        context: most tokens that the model reads.
-        pause: where to stop.
+    `max_tokens` counts phrases and what was drawn, not results of tools.
     """
     if not pieces:
         return Request(tuple(prompt), keys, pause=pause)
@@ -161,12 +151,9 @@ def reflected(
     phrases: Mapping[str, str],
     draws: Draws,
 ) -> list[Group]:
-    """The groups' completions, cut before `</think>`, with a phrase (by language) added, and gone on with.
+    """Cut the groups' completions before `</think>`, add a phrase (by language) and continue them.
 
     A completion that closes no reasoning, whose language has no phrase, or that leaves no room, stays as it is.
-
-    Raises:
-        ModelError: the tokenizer cannot write a phrase.
     """
     opened: list[tuple[int, int, Sampled]] = []
     requests = []
@@ -191,11 +178,7 @@ def reflected(
 
 
 def opened_again(policy: Policy, pieces: Pieces, said: str | None) -> list[Sampled] | None:
-    """The reasoning, as it was sampled up to its end, and a phrase; None where it has no end, or there is no phrase.
-
-    Raises:
-        ModelError: the tokenizer cannot write the phrase.
-    """
+    """Return the reasoning up to its end, and a phrase; None where it has no end, or there is no phrase."""
     end = reasoning_end(policy, pieces)
     if end is None or said is None:
         return None
@@ -207,9 +190,7 @@ class ReasoningEnd(NamedTuple):
     """The end of a completion's reasoning."""
 
     tokens: int
-    """Number of tokens before it."""
     rest: str
-    """The end of the reasoning, where it is in one token with the mark behind it."""
 
 
 def reasoning_end(policy: Policy, pieces: Pieces) -> ReasoningEnd | None:
@@ -236,11 +217,6 @@ def _whole_tokens(policy: Policy, ids: Sequence[int], thought: str) -> int:
 
 
 def _written(policy: Policy, thought: str, phrase: str) -> list[int]:
-    """The ids of a phrase, and of what stands before it.
-
-    Raises:
-        ModelError: the tokenizer cannot write the phrase.
-    """
     text = thought + phrase
     ids: list[int] = policy.tokenizer(text, add_special_tokens=False)["input_ids"]
     unknown = policy.tokenizer.unk_token_id

@@ -38,7 +38,6 @@ class Wanted(NamedTuple):
     """The problems and draws of a step."""
 
     problems: tuple[str, ...]
-    """Ids, in order."""
     draws: Draws
 
     @classmethod
@@ -47,9 +46,8 @@ class Wanted(NamedTuple):
 
 
 class Ahead(Generic[T]):
-    """Completions that are sampled for the next step.
+    """Completions that are sampled for the next step, from the weights that the present one begins with.
 
-    They come from the weights that the present step begins with, so they are one step old when they are trained on.
     Nothing is sampled across new weights: `publish` waits until they are there.
     """
 
@@ -58,7 +56,6 @@ class Ahead(Generic[T]):
         self._begun: tuple[Wanted, Future[T]] | None = None
 
     def plan(self, problems: Sequence[Problem], draws: Draws) -> None:
-        """Sample these as soon as this step has its own completions."""
         self._plan = problems, draws
 
     def begin(self, sample: Callable[[Sequence[Problem], Draws], T]) -> None:
@@ -68,33 +65,21 @@ class Ahead(Generic[T]):
             self._plan, self._begun = None, (Wanted.of(problems, draws), _begun(lambda: sample(problems, draws)))
 
     def take(self, problems: Sequence[Problem], draws: Draws) -> T | None:
-        """Return what was sampled for this step; None where nothing was.
-
-        Raises:
-            Exception: what the sampling raised.
-        """
         if self._begun is None or self._begun[0] != Wanted.of(problems, draws):
             return None
         (_, future), self._begun = self._begun, None
         return future.result()
 
     def wait(self) -> None:
-        """Wait until nothing is being sampled.
-
-        Raises:
-            Exception: what the sampling raised.
-        """
         if self._begun is not None:
             self._begun[1].result()
 
     def drop(self) -> None:
-        """Forget what was sampled: it will be sampled again, from newer weights."""
         self.wait()
         self._begun = None
 
 
 def _begun(call: Callable[[], T]) -> "Future[T]":
-    """Run a call in a daemon thread, which does not keep a failed program from ending."""
     future: Future[T] = Future()
 
     def run() -> None:
@@ -115,9 +100,7 @@ class Seconds:
     verify: float
     train: float
     processor: float
-    """Processor time of all threads, which other programs on the machine do not change much."""
     busy_cores: float = 0.0
-    """Cores that other programs used meanwhile; 0 where the system does not tell."""
 
 
 class Clock:
@@ -139,11 +122,7 @@ class Clock:
 
 
 def encode_prompt(policy: Backbone, template: Template, problem: Problem) -> Prompt:
-    """Render a problem as exactly what the model reads, once; training, evaluation and replay use these ids.
-
-    Raises:
-        ModelError: the tokenizer cannot write a character, has no chat template, or doubles its BOS.
-    """
+    """Render a problem as exactly what the model reads; raises ModelError where the tokenizer cannot write it."""
     tokenizer = policy.tokenizer
     if template.chat:
         text, ids = _chat(tokenizer, template.messages(problem))
@@ -187,31 +166,23 @@ class Actors:
     """The parts that turn problems into scored groups."""
 
     policy: Policy
-    """Its tokenizer writes prompts and reads completions."""
     engine: Engine
-    """Samples."""
     template: Template
-    """Makes prompts of problems."""
     verifier: Verifier
-    """Judges."""
     reflection: Mapping[str, str] = field(default_factory=dict)
     """By language, a phrase that opens a completion's reasoning again (`rollout.pieces`); empty: none."""
     recorded: Mapping[str, tuple[Recorded, ...]] = field(default_factory=dict)
-    """By problem, its completions as they were sampled before: their results of tools are put in again, and for these
-    no tool is asked."""
+    """By problem, its completions as they were sampled before, whose results of tools are used again."""
 
     ahead: "Ahead[Shares] | None" = None
-    """Sampling of the next step's completions while this one is trained; None: none."""
 
     @classmethod
     def of(cls, policy: Policy, template: Template, verifier: Verifier, engine: EngineConfig | None = None) -> Self:
-        """The actors that sample from this policy; without an engine's section, in this process."""
         config = engine or EngineConfig()
         ahead: Ahead[Shares] | None = Ahead() if config.looks_ahead else None
         return cls(policy, make_engine(config, policy), template, verifier, ahead=ahead)
 
     def publish(self, version: int) -> None:
-        """Let the engine sample from the weights as they are now, when nothing is sampled from those before."""
         if self.ahead:
             self.ahead.wait()
         self.engine.publish(self.policy, version)
@@ -276,7 +247,6 @@ class Prefix(NamedTuple):
     prompt: Prompt
     pieces: Pieces
     keys: tuple[int, ...]
-    """One for each continuation."""
 
 
 def continue_and_score(
@@ -285,11 +255,6 @@ def continue_and_score(
     """Sample continuations of every prefix and judge the whole completions, with the checks of `sample_and_score`.
 
     A continuation may have `sampling.max_tokens` tokens beside those of its prefix.
-
-    Raises:
-        ConfigError: a prefix and its continuation do not fit in the model's context.
-        VerifierError: the verifier failed on too many completions.
-        InvariantError: the engine lost completions, or verdicts do not repeat.
     """
     requests = []
     for prompt, pieces, keys in prefixes:
@@ -309,14 +274,7 @@ def continue_and_score(
 def continuations(
     actors: Actors, requests: Sequence[Request], sampling: SamplingConfig, watch: ToolWatch | None = None
 ) -> list[list[Sampled]]:
-    """Sample what follows the tokens of every request, one piece for each key; `score_groups` judges them once whole.
-
-    Tools of a `watch` are open already and stay open; without one they are opened and closed here.
-
-    Raises:
-        ConfigError: a request does not fit in the model's context.
-        InvariantError: the engine lost completions.
-    """
+    """Sample what follows every request, one piece for each key; tools of a `watch` are open already and stay open."""
     sampled: dict[int, list[Sampled]] = {}
     generate_with_tools(actors.engine, actors.policy, requests, sampling, sampled.__setitem__, watch)
     if missing := set(range(len(requests))) - sampled.keys():
@@ -325,12 +283,7 @@ def continuations(
 
 
 def score_groups(actors: Actors, groups: Sequence[Group], sampling: SamplingConfig, draws: Draws) -> list[ScoredGroup]:
-    """Judge groups whose completions were sampled piece by piece, with the checks of `sample_and_score`.
-
-    Raises:
-        VerifierError: the verifier failed on too many completions.
-        InvariantError: verdicts do not repeat.
-    """
+    """Judge groups whose completions were sampled piece by piece, with the checks of `sample_and_score`."""
     scored = score(groups, actors.verifier, sampling.max_tokens)
     return _checked(actors, scored, scored, sampling, draws)
 
@@ -351,7 +304,6 @@ def _sample(
     draws: Draws,
     on_group: Callable[[Group], None],
 ) -> list[Group]:
-    """A group for every problem; `on_group` is called with each one as soon as it is complete."""
     policy = actors.policy
     prompts = [encode_prompt(policy, actors.template, problem) for problem in problems]
     requests = []
@@ -391,7 +343,6 @@ def _group(
 
 
 def _check_stops(policy: Policy, sampled: Sequence[Sampled]) -> None:
-    """A completion that stopped ends with its stop token, which is then trained; any other has none."""
     for sample in sampled:
         stops = [index for index, token in enumerate(sample.token_ids.tolist()) if token in policy.stop_ids]
         if stops != ([len(sample.token_ids) - 1] if sample.finish_reason is FinishReason.STOP else []):

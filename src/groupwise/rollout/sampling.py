@@ -49,11 +49,9 @@ class Drawn(NamedTuple):
     """One token for each of n rows."""
 
     tokens: Tensor
-    """(n,) int64"""
     logprobs: Tensor
     """(n,) fp32 log-probability under the distribution drawn from."""
     entropy: Tensor
-    """(n,) fp32 entropy in nats of that distribution."""
 
 
 NUMBERS_AT_A_TIME = 1 << 17

@@ -1,9 +1,4 @@
-"""The scripted engine: completions that somebody wrote, as if the policy had sampled them.
-
-For tests, whose expected numbers then follow from known tokens, and for dry runs of a recipe: what a completion earns
-and what a step does with it can be seen without sampling. Log-probabilities and entropies are the policy's own, so
-everything behind the engine computes what it always does.
-"""
+"""The scripted engine: completions from a file, with the policy's log-probabilities, for tests and dry runs."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -33,7 +28,6 @@ class ScriptedConfig(EngineConfig):
 
     @property
     def continues(self) -> bool:
-        """It gives whole completions."""
         return False
 
 
@@ -48,17 +42,11 @@ class ScriptedEngine:
 
     @classmethod
     def of(cls, script: Script, policy: Policy) -> Self:
-        """An engine with this script, without a file."""
         engine = cls.__new__(cls)
         engine.policy, engine.version, engine._script = policy, 0, script
         return engine
 
     def generate(self, requests: Sequence[Request], sampling: SamplingConfig, on_finished: OnFinished) -> None:
-        """Give the completions of every request.
-
-        Raises:
-            ConfigError: the script has no such prompt, or not as many completions of it; or there are tools.
-        """
         if sampling.tools:
             raise ConfigError(NO_TOOLS.format(kind="scripted", tools=", ".join(sampling.tools)))
         with self.policy.whole():
@@ -87,7 +75,6 @@ class ScriptedEngine:
 
     @torch.no_grad()
     def _sampled(self, request: Request, completions: Sequence[Sequence[int]], temperature: float) -> list[Sampled]:
-        """The completions with the policy's log-probabilities; those of temperature 0 are 0, as in sampling."""
         packed = pack([Sequences(request.token_ids, completions)], self.policy.device)
         computed = self.policy.token_logprobs(packed, temperature or 1.0)
         scale = np.float32(1 if temperature else 0)
@@ -105,11 +92,7 @@ class ScriptedEngine:
 
 
 def read_script(path: Path) -> Script:
-    """Read a script.
-
-    Raises:
-        DataError: names the file, the line and what is wrong with it.
-    """
+    """Read a script; a DataError names the file, the line and what is wrong with it."""
     script: dict[str, list[str]] = {}
     for record in read_jsonl(path):
         try:

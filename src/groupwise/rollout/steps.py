@@ -14,19 +14,14 @@ from groupwise.types import Completion, Prompt
 PIECE = 64
 """Tokens of a piece whose beginnings are decoded from near, instead of from the text's beginning."""
 CONTEXT = 16
-"""Tokens before a piece that are decoded with it: more than a character that is cut, or a space at the beginning of a
-text, has an influence on."""
+"""Tokens decoded before a piece: more than a cut character or a space at a text's beginning has an influence on."""
 
 
 def step_ends(policy: Policy, prompt: Prompt, completion: Completion, char_ends: Sequence[int]) -> list[int]:
     """Number of completion tokens up to and with the one in which each step ends; linear in the text.
 
-    Args:
-        policy: whose tokenizer wrote the text.
-        prompt: its prefill is the beginning of the judged text.
-        completion: the tokens; a step that ends at the text's end has the stop token too.
-        char_ends: ends of the steps in the judged text (prefill and completion), increasing. The stop token belongs
-            to the last of them where that is the text's end: one before it was over when the stop token was drawn.
+    `char_ends` are increasing, in the judged text (prefill and completion). The stop token belongs to the last of them
+    where that is the text's end.
     """
     ids = completion.token_ids.tolist()
     offset, total = len(prompt.prefill), len(completion.text)
@@ -40,22 +35,17 @@ def step_ends(policy: Policy, prompt: Prompt, completion: Completion, char_ends:
 
 
 class _Beginnings:
-    """Number of characters of the first tokens of a text."""
-
     def __init__(self, tokenizer: Any, ids: list[int], piece: int) -> None:
         self._tokenizer, self._ids, self._piece = tokenizer, ids, piece
         self._marks = [0]
-        """Characters up to the beginning of each piece, and to the end."""
         for end in (*range(piece, len(ids), piece), len(ids)):
             self._marks.append(self.length(end))
 
     @property
     def whole(self) -> int:
-        """Characters of the whole text."""
         return self._marks[-1]
 
     def length(self, count: int) -> int:
-        """Characters of the first `count` tokens."""
         piece = max(0, count - 1) // self._piece
         start = piece * self._piece
         begin = max(0, start - CONTEXT)
@@ -63,7 +53,6 @@ class _Beginnings:
         return self._marks[piece] + self._decoded(begin, count) - before
 
     def first_reaching(self, length: int) -> int:
-        """Fewest tokens, at least one, with so many characters; all of them where they have fewer."""
         piece = max(0, bisect_left(self._marks, length, lo=1) - 1)
         counts = range(piece * self._piece + 1, min((piece + 1) * self._piece, len(self._ids)) + 1)
         return min(counts.start + bisect_left(counts, length, key=self.length), len(self._ids))
@@ -88,10 +77,9 @@ class TokenEnds:
         self._pieces: dict[int, str] = {}
 
     def __call__(self, ids: Sequence[int], text: str) -> NDArray[np.int32] | None:
-        """(T,) where in `text` each token ends, in Unicode code points; None where the tokenizer does not tell.
+        """(T,) where in `text` each token ends, in code points; None where the tokenizer does not tell.
 
-        Tokens after the end of the text (the stop token) are empty. A token that ends within a character is empty, and
-        the one that completes the character has it.
+        Tokens after the end of the text are empty; a character that several tokens share belongs to the last of them.
         """
         pieces = self._aligned([self._piece(token) for token in ids], text)
         if pieces is None:
@@ -116,7 +104,6 @@ class TokenEnds:
         return piece
 
     def _stream(self, ids: Sequence[int]) -> list[str] | None:
-        """Piece by piece as the characters become whole; slower, and only where tokens are no characters."""
         backend = getattr(self._tokenizer, "backend_tokenizer", None)
         if backend is None:
             return None

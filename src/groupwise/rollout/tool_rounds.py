@@ -1,12 +1,10 @@
-"""Completions that wait for a tool, in rounds: whoever calls leaves the batch, and goes on in the next round.
+"""Completions that wait for a tool, in rounds: whoever calls leaves the batch and continues in the next round.
 
-    round 1: the engine samples; a completion that calls a tool ends there, its call runs in a thread, others go on
-    round 2: when all have ended, every result is appended as ids, and the engine goes on with those that called
-    ...      until nobody calls
+round 1: the engine samples; a completion that calls a tool ends there, its call runs in a thread, others continue
+round 2: when all have ended, every result is appended as ids, and the engine continues those that called
+...      until none calls
 
-Rounds, instead of going on as soon as a result is there, make what is sampled independent of how fast a tool is: the
-same completions meet in the same batches, to the last bit, whatever the tools do. No completion ever waits for a tool
-that it has not called.
+So the same completions meet in the same batches, to the last bit, however fast a tool is.
 """
 
 import threading
@@ -40,14 +38,10 @@ def generate_with_tools(
     on_finished: OnFinished,
     watch: ToolWatch | None = None,
 ) -> None:
-    """`engine.generate`, and the tools of the sampling section, whether the engine knows of them or not.
+    """`engine.generate` with the tools of the sampling section, whether the engine knows of them or not.
 
-    Every token of a completion is drawn under the key of its request at its position in the completion; an engine that
-    does not know of tools gets a new key for each piece. `on_finished` is called as `Engine.generate` does. `watch` has
-    tools that are open already and stay so; without one they are opened here, and closed.
-
-    Raises:
-        ConfigError: a prompt and its completion do not fit in the model's context.
+    Every token is drawn under its request's key at its position; an engine that does not know of tools gets a new
+    key for each piece. Tools of a `watch` are open already and stay open.
     """
     if not sampling.tools:
         engine.generate(requests, sampling, on_finished)
@@ -58,24 +52,17 @@ def generate_with_tools(
 
 @dataclass(slots=True)
 class _Draft:
-    """A completion that is not whole yet."""
-
     request: int
     sample: int
     open_tokens: tuple[int, ...]
-    """Tokens of the request since its last result."""
     calls: list[ToolCall]
-    """Those of the request, and then its own."""
     pieces: list[Sampled] = field(default_factory=list)
     seen: Seen | None = None
-    """The call that it waits for."""
     running: "_Running | None" = None
-    """The call, where a tool was asked."""
     reason: FinishReason = FinishReason.TOOL_CALL
 
     @property
     def goes_on(self) -> bool:
-        """True where it waits for a call, or paused where there is none."""
         return bool(self.pieces) and self.reason is FinishReason.TOOL_CALL
 
     @property
@@ -87,7 +74,6 @@ class _Draft:
         return sum(piece.num_drawn for piece in self.pieces)
 
     def since_result(self) -> list[int]:
-        """Tokens that were sampled since the last result."""
         begin = next((i + 1 for i in reversed(range(len(self.pieces))) if self.pieces[i].num_put_in), 0)
         before = () if begin else self.open_tokens
         return [*before, *(token for piece in self.pieces[begin:] for token in piece.token_ids.tolist())]
@@ -97,8 +83,6 @@ class _Draft:
 
 
 class _Rounds:
-    """The drafts of one call, round after round."""
-
     def __init__(
         self,
         engine: Engine,
@@ -231,8 +215,6 @@ class _Rounds:
 
 
 class _Running:
-    """A call that runs in a thread. One that hangs keeps its thread, but neither its place nor the run."""
-
     def __init__(self, tool: Tool, work: Callable[[], ToolResult], places: threading.Semaphore) -> None:
         self._tool, self._work, self._places, self._timeout_s = tool, work, places, tool.config.timeout_s
         self._lock, self._done = threading.Lock(), threading.Event()
@@ -240,7 +222,6 @@ class _Running:
         threading.Thread(target=self._run, name="tool", daemon=True).start()
 
     def result(self) -> ToolResult:
-        """Wait for the tool's result, or for its timeout."""
         self._done.wait()
         assert self._result is not None
         return self._result
@@ -274,11 +255,8 @@ class _Running:
 
 
 class _Runner:
-    """Runs the calls of one tool, some at one time."""
-
     def __init__(self, tool: Tool) -> None:
         self._tool, self._places = tool, threading.Semaphore(tool.parallel)
 
     def start(self, call: str, earlier: Sequence[str]) -> _Running:
-        """Run a call as soon as there is a place for it."""
         return _Running(self._tool, partial(answered, self._tool, call, earlier), self._places)

@@ -27,28 +27,17 @@ class ToolRows:
         self.sampled = np.ones((total, width), np.bool_)
         """(total, width) False at tokens that were put in."""
         self.ended = np.zeros(total, np.bool_)
-        """(total,) which completions end because of a call."""
         self.calls = [list(request.calls) for request in requests for _ in request.keys]
         self.reason: dict[int, FinishReason] = {}
-        """The reasons of those in `ended`."""
         self.waits_for: dict[int, Seen] = {}
-        """The calls of those that wait for a tool."""
         self._request = [(request, i) for request in requests for i in range(len(request.keys))]
         self._coming: dict[int, deque[int]] = {}
         """Tokens that are put in next."""
         self._begin = np.zeros(total, np.int64)
-        """(total,) first token since the last result."""
         self._opened = np.array([watch.letters.opens[list(r.open_tokens)].any() for r, _ in self._request], np.bool_)
-        """(total,) whether a character that a call needs was drawn since then."""
 
     def force(self, outputs: NDArray[np.int64], at: NDArray[np.int64], *stored: NDArray[np.generic]) -> None:
-        """Replace what was drawn by what is put in.
-
-        Args:
-            outputs: (n,) those that drew.
-            at: (n,) the position of what they drew.
-            stored: tokens, log-probabilities and entropies, each (total, width).
-        """
+        """Replace what the outputs (n,) drew at their positions by what is put in; `stored` are (total, width)."""
         if not self._coming:
             return
         tokens, *measured = stored
@@ -65,17 +54,10 @@ class ToolRows:
                 del self._coming[output]
 
     def waits(self, output: int) -> bool:
-        """True between a call and the end of its result."""
         return output in self._coming or output in self.waits_for
 
     def look(self, outputs: NDArray[np.int64], tokens: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
-        """Find the calls that the outputs, which have not finished, have just ended.
-
-        Args:
-            outputs: (n,)
-            tokens: (total, width)
-            lengths: (total,) tokens of each output, the last one included.
-        """
+        """Find the calls that the outputs (n,), which have not finished, have just ended."""
         at = lengths[outputs] - 1
         drawn, last = self.sampled[outputs, at], tokens[outputs, at]
         self._opened[outputs] |= self._watch.letters.opens[last] & drawn
@@ -83,7 +65,6 @@ class ToolRows:
             self._look(output, tokens[output, : lengths[output]])
 
     def told(self, output: int, one: Sampled) -> Sampled:
-        """A completion that has ended, with what tools did to it."""
         return replace(
             one,
             finish_reason=self.reason.get(output, one.finish_reason),
@@ -136,13 +117,7 @@ class ToolRows:
 
 
 def recorded_result(request: Request, sample: int, token_ids: NDArray[np.int64]) -> list[int] | None:
-    """Return the result of when a completion was sampled before; None where nothing is recorded, or it differs.
-
-    Args:
-        request: its tokens may end with the completion's beginning.
-        sample: index of the completion's key.
-        token_ids: what follows the request's tokens.
-    """
+    """Return the result of when a completion was sampled before; None where nothing is recorded, or it differs."""
     if not request.recorded:
         return None
     begun = np.array(request.token_ids[len(request.token_ids) - request.begun :], np.int64)

@@ -1,8 +1,4 @@
-"""Between tools, which know text, and completions, which are token ids.
-
-Calls are looked for in the decoded tokens since the last result, and only behind tokens whose text may end one. A
-result becomes ids once; what was sampled is never tokenised again.
-"""
+"""Between tools, which know text, and completions, which are token ids: a result becomes ids once."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -44,8 +40,6 @@ class Broken(NamedTuple):
 
 
 class _Letters(NamedTuple):
-    """(V,) which tokens have a character that a call needs, and which may end one."""
-
     opens: NDArray[np.bool_]
     closes: NDArray[np.bool_]
 
@@ -58,16 +52,10 @@ class ToolWatch(Closing):
     tokenizer: Any
     stop_ids: frozenset[int]
     controls: tuple[str, ...]
-    """Texts of the tokenizer's control tokens."""
     letters: _Letters
 
     @classmethod
     def of(cls, policy: Policy, sections: Mapping[str, ToolConfig]) -> "ToolWatch":
-        """The watch over new instances of the tools.
-
-        Raises:
-            ConfigError: a tool's shortest result does not fit in `max_result_tokens`.
-        """
         tools = make_tools(sections)
         characters = tuple("".join(getattr(tool, side) for tool in tools.values()) for side in ("opens", "closes"))
         letters = _Letters(*(_with_any(policy.tokenizer, policy.vocabulary, side) for side in characters))
@@ -76,12 +64,10 @@ class ToolWatch(Closing):
 
     @property
     def room(self) -> int:
-        """Most tokens that immediate tools can put into one completion."""
         immediate = [tool.config for tool in self.tools.values() if tool.immediate]
         return sum(config.max_calls * config.max_result_tokens for config in immediate)
 
     def close(self) -> None:
-        """Close every tool; one that cannot be closed is named, and costs nobody what was sampled."""
         for name, tool in self.tools.items():
             try:
                 tool.close()
@@ -89,7 +75,6 @@ class ToolWatch(Closing):
                 warnings.warn(f"the tool {name} cannot be closed: {said_of(error)}", stacklevel=2)
 
     def look(self, token_ids: Sequence[int]) -> Seen | Fault | Broken | None:
-        """Find what the tokens since the last result end with; the tool whose call began first decides."""
         text = _decoded(self.tokenizer, token_ids)
         try:
             return first_call(text, self.tools)
@@ -108,7 +93,6 @@ class ToolWatch(Closing):
         return ", ".join(self.tools)
 
     def stops(self, token_ids: Sequence[int]) -> tuple[str, ...]:
-        """Texts behind which there may be a call, after the tokens since the last result; within a call, its tool's."""
         text, tools = _decoded(self.tokenizer, token_ids), self.tools
         with suppress(Exception):  # a hint; what is wrong with a tool is said where it looks
             if len(tools) > 1 and (name := decides(text, tools)) is not None:
@@ -117,7 +101,6 @@ class ToolWatch(Closing):
         return ()
 
     def refused(self, found: Seen | Fault | Broken, calls: Sequence[ToolCall]) -> Ended | None:
-        """Return why the completion ends here; None where it continues with a result."""
         if isinstance(found, Broken):
             evidence = f"{found.tool}: {found.why}"
             return Ended(FinishReason.TOOL_FAILED, ToolCall(found.tool, "", CallOutcome.FAILED, 0.0, evidence))
@@ -132,11 +115,7 @@ class ToolWatch(Closing):
         )
 
     def put_in(self, seen: Seen, result: ToolResult) -> tuple[ToolCall, list[int]]:
-        """A call that was run, as it is reported, and the ids that are put in for it; none where the tool failed.
-
-        Raises:
-            ConfigError: not even an empty result fits.
-        """
+        """Return the call as it is reported, and the ids that are put in for it; none where the tool failed."""
         ids: list[int] = []
         if result.outcome is not CallOutcome.FAILED:
             try:
@@ -154,13 +133,9 @@ class ToolWatch(Closing):
         return call, ids
 
     def insertion(self, seen: Seen, result: ToolResult) -> tuple[ToolResult, list[int]]:
-        """The ids that are put in for a result: closed by its marks, no longer than it may be, without control tokens.
+        """Return the ids of a result between its marks, cut to its limit, without control tokens.
 
         The result is another one where it is too long and may not be cut.
-
-        Raises:
-            ConfigError: not even an empty result fits.
-            ValueError: there is nothing to put in.
         """
         tool = self.tools[seen.tool]
         text = result.text if tool.config.may_answer else without_answers(result.text)
@@ -237,7 +212,6 @@ def _shortened(text: str, kept: int) -> str:
 
 @lru_cache(maxsize=8)
 def _with_any(tokenizer: Any, vocabulary: int, characters: str) -> NDArray[np.bool_]:
-    """(V,) which tokens have one of the characters."""
     wanted = frozenset(characters)
     texts = tokenizer.batch_decode([[token] for token in range(len(tokenizer))])
     found = np.zeros(vocabulary, np.bool_)

@@ -1,6 +1,6 @@
-"""Trainers: one file per algorithm's loop. A recipe's `algorithm` says which one runs it.
+"""Trainers: one file per algorithm's loop, named by a recipe's `algorithm`.
 
-To add one: a module with a recipe, a function that runs it, and a `TRAINER`; and a line in `TRAINERS`. One of your own
+To add one: a module with a recipe, a function that runs it, and a `TRAINER`; and a line in `TRAINERS`. A user's own
 needs no line: `algorithm = "my_trainer.py:TRAINER"`.
 """
 
@@ -84,22 +84,14 @@ def load_recipe(source: Source, changes: Changes = (), extends: Sequence[str] = 
 
 
 def recorded_recipe(path: Path) -> Recipe:
-    """The resolved recipe that a run directory keeps, whichever version wrote it.
-
-    Raises:
-        ConfigError: it cannot be used any more.
-    """
+    """Read the resolved recipe that a run directory keeps; raises ConfigError where it cannot be used any more."""
     data = read_toml(path)
     algorithm, trainer = chosen(data.get("algorithm"), None, f"{path}: ")
     return parse(trainer.recipe, {**data, "algorithm": algorithm}, source=str(path))
 
 
 def chosen(algorithm: object, folder: Path | None, where: str) -> tuple[str, Trainer]:
-    """The trainer that a recipe names, and its name with the place of the user's file.
-
-    Raises:
-        ConfigError: there is none; begins with `where`.
-    """
+    """Find the trainer that a recipe names, and its name with the user's file located; errors begin with `where`."""
     if not isinstance(algorithm, str):
         raise ConfigError(f"{where}algorithm = {algorithm!r}; allowed are {', '.join(TRAINERS.table)}, file.py:NAME")
     try:

@@ -91,16 +91,8 @@ def accumulate_rows(
 ) -> list[M]:
     """Accumulate the gradient of a step's loss over micro-batches of rows of similar length, on all ranks.
 
-    Args:
-        loss_of: the part of some rows in the step's loss, and what else is measured of them. Its denominator is that of
-            the whole step, so the cut into micro-batches does not matter.
-        rows: of the step.
-        num_tokens: tokens of a row.
-        model: what is trained.
-        tokens_per_micro_batch: most tokens of a micro-batch, 0 for what suits the device.
-
-    Returns:
-        The measurements, by length of the rows.
+    `loss_of` gives the part of some rows in the step's loss, whose denominator is that of the whole step, and what else
+    is measured of them. Returns the measurements, by length of the rows.
     """
     ordered = sorted(rows, key=num_tokens)
     sizes = [num_tokens(row) for row in ordered]
@@ -129,13 +121,10 @@ class Trainer:
     """One algorithm. Its module has it as `TRAINER`, and a line in `TRAINERS` names the module."""
 
     recipe: type[Recipe]
-    """The class of its recipes."""
     run: Callable[[Any, bool, OnReport], Session]
     """(recipe, restart, called with every report): runs it, or resumes an interrupted run."""
     makes: Makes = "model"
-    """The result of a run: a policy, or a reward model."""
     line: Callable[[Any], str] = data_line
-    """The display of a step's report, which has `step`."""
     epochs: Callable[[Any], int] = lambda recipe: 1
     """(recipe): number of passes over the completions that it sampled."""
     trained_beside: Callable[[Any], tuple[str, ...]] = lambda recipe: ()
@@ -145,14 +134,7 @@ class Trainer:
 def load_reference(model: ModelConfig, lora: LoraConfig | None, policy: Policy) -> Policy:
     """Load the frozen model that a run starts from: a second one, or the policy without its adapters.
 
-    Args:
-        model: where the run starts.
-        lora: the adapters that it trains, if any.
-        policy: the one that is trained, new or resumed.
-
-    Raises:
-        ConfigError: the run trains adapters that were trained before, so leaving them out gives another model than the
-            one it starts from.
+    Raises ConfigError where the run trains adapters that were trained before: without them it is another model.
     """
     if lora is None:
         return sharded(start_policy(model, None, seed=0, in_rows=True).freeze())

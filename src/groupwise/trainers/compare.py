@@ -18,26 +18,19 @@ class ComparisonTable:
     """Result of a comparison."""
 
     rows: tuple[Compared, ...]
-    """The variants in the order of the comparison; the first is what the others are compared with."""
     directory: Path
-    """Folder of the runs, with comparison.md and comparison.json."""
 
     def as_markdown(self) -> str:
-        """The table, as comparison.md has it."""
         return as_markdown(self.rows)
 
     def as_dict(self) -> list[dict[str, Any]]:
-        """For machines, as comparison.json has it."""
         return as_dict(self.rows)
 
 
 class _Job(NamedTuple):
-    """One run to do."""
-
     variant: str
     recipe: Path
     over: tuple[str, ...]
-    """Recipes that are put over it."""
     overrides: tuple[str, ...]
     directory: Path
 
@@ -86,7 +79,6 @@ def _jobs(folder: Path, comparison: Comparison, seed: int) -> list[_Job]:
 
 
 def _train(job: _Job, children: Children) -> None:
-    """Train in a process of its own, so that its memory can be measured; nothing where the run is finished."""
     if (job.directory / "finished.json").exists():
         return
     command = ["train", str(job.recipe)]

@@ -1,9 +1,7 @@
 """Distillation: a student learns every next-token distribution of a teacher, not only the tokens that were drawn.
 
-One step: get completions (from a file, from the teacher, or on-policy from the student itself), let both models read
-them, and lower the divergence of the student's next token from the teacher's at every completion token. Generalised
-knowledge distillation (GKD, Agarwal et al., arXiv:2306.13649); with `student` and `reverse_kl` it is on-policy
-distillation (Thinking Machines Lab 2025). No gradient flows through sampling.
+Completions come from a file, the teacher or the student itself. Generalised knowledge distillation (GKD, Agarwal et
+al., arXiv:2306.13649); with `student` and `reverse_kl` it is on-policy distillation.
 """
 
 import time
@@ -142,9 +140,7 @@ class DistillStep(NamedTuple):
     grad_norm: float
     lr: float
     num_tokens: int
-    """Completion tokens that were trained on."""
     sampled_tokens: int | None
-    """Completion tokens drawn in this step; None where completions come from a file."""
     seconds: float
 
 
@@ -154,7 +150,6 @@ class Batch(NamedTuple):
     sequences: list[Sequences]
     sampled_tokens: int | None
     facts: dict[str, Any]
-    """Facts of them for the ledger."""
 
 
 DrawBatch = Callable[[int, Policy, Policy], Batch]
@@ -191,12 +186,7 @@ def train_distill(
 
 
 def as_teacher_of(student: Policy, teacher: Policy, top_k: int = 0) -> Policy:
-    """Let the teacher read prompts as the student's tokenizer writes them and stop where the student stops.
-
-    Raises:
-        ModelError: their tokens mean different things, or the student would not stop where the teacher does.
-        ConfigError: they are on different devices, or the vocabulary has no more than `top_k` tokens.
-    """
+    """Let the teacher read and stop as the student does; raises ModelError where their tokens mean different things."""
     _check_vocabulary(student.tokenizer.get_vocab(), teacher.tokenizer.get_vocab())
     if unknown := teacher.stop_ids - student.stop_ids:
         names = ", ".join(map(repr, student.tokenizer.convert_ids_to_tokens(sorted(unknown))))
@@ -234,12 +224,7 @@ def shared_vocabulary(student: Policy, teacher: Policy) -> int:
 
 
 def batches(recipe: DistillRecipe) -> DrawBatch:
-    """Open the source of a recipe's completions: pairs or problems in shuffled epochs.
-
-    Raises:
-        DataError: the file cannot be used.
-        ConfigError: the task has too few problems.
-    """
+    """Open the source of a recipe's completions: pairs or problems in shuffled epochs."""
     data, seed = recipe.data, recipe.run.seed
     if isinstance(data, TeacherData | StudentData):
         return _sampled(data, seed)
@@ -275,21 +260,14 @@ class Gradient(NamedTuple):
     """Figures measured while the gradient was accumulated."""
 
     loss: float
-    """Mean divergence per completion token, in nats."""
     agreement: float
-    """Share of completion tokens at which both models' likeliest token is the same."""
     num_tokens: int
-    """Completion tokens."""
 
 
 def distill_gradient(
     student: Policy, teacher: Policy, sequences: Sequence[Sequences], config: DistillConfig
 ) -> Gradient:
-    """Accumulate the gradient of the mean divergence over all completion tokens.
-
-    Raises:
-        DataError: a sequence is longer than the context of one of the models, or has a token that one of them lacks.
-    """
+    """Accumulate the gradient of the mean divergence over all completion tokens."""
     num_tokens = sum(sequence.num_predicted for sequence in sequences)
 
     def loss_of(chunk: list[Sequences]) -> tuple[Tensor, tuple[float, int]]:

@@ -88,10 +88,7 @@ def _of_tokens(result: StepResult) -> dict[str, Any]:
 
 
 def _kl_before_last(result: StepResult) -> float | None:
-    """KL(old ‖ weights of a completion's last update) in nats per token, mean of ρ - 1 - log ρ.
-
-    None where a step makes one update: the weights are the old ones then, and the last update is never in it.
-    """
+    """KL(old ‖ weights of a completion's last update) in nats per token; None where a step makes one update."""
     if result.trace is None or len(result.trace.grad_norms) < 2:
         return None
     ratios = np.concatenate([trace.ratio for trace in result.trace.completions.values()]).astype(np.float64)
@@ -117,7 +114,6 @@ def _kl_after(result: StepResult, after: Mapping[int, Arrays]) -> float | None:
 
 
 def _of_groups(result: StepResult) -> dict[str, Any]:
-    """Count groups with a signal, and those without by reason; different answers; variance of each reward part."""
     scored = [group.scored for group in result.groups]
     kept = Counter(flat_because([v.outcome for v in group.verdicts], group.rewards) for group in scored)
     left_out = Counter(why for _, why in discarded(result))
@@ -138,10 +134,6 @@ def _of_groups(result: StepResult) -> dict[str, Any]:
 
 
 def _of_texts(scored: Sequence[ScoredGroup]) -> dict[str, float | None]:
-    """Compute the shares of completions that were cut off in a loop, and that have a word in another script.
-
-    The second is None where no problem's language has a known script.
-    """
     completions = [c for group in scored for c in group.group.completions]
     cut = [c.token_ids.tolist() for c in completions if c.finish_reason is FinishReason.LENGTH]
     known = foreign = 0

@@ -1,7 +1,6 @@
 """Documents to learn from as they are: continued pre-training on a mixture, some of it a replay of earlier text.
 
-Every document is a sequence of its own, and no token attends to another document's. A long one is cut into pieces of
-nearly equal length.
+Every document is a sequence of its own; a long one is cut into pieces of nearly equal length.
 """
 
 import warnings
@@ -34,7 +33,6 @@ class Example(NamedTuple):
     prompt: list[int]
     completion: list[int]
     trained: list[bool] | None = None
-    """For each token of the completion whether it is trained; None: all are."""
 
     @property
     def mask(self) -> NDArray[np.bool_]:
@@ -95,13 +93,10 @@ class Part(NamedTuple):
 
 
 def document_batches(policy: Policy, data: DocumentsData, size: int, run: RunConfig) -> Callable[[int], list[Example]]:
-    """The examples of each step, a pure function of seed and step.
+    """Draw the examples of each step, a pure function of seed and step.
 
-    Which part each place of a step is taken from is drawn with a probability that is the part's share divided by the
-    mean length of its pieces, so that the shares are shares of tokens.
-
-    Raises:
-        DataError: a file cannot be read, or none of its documents can be used.
+    A part is drawn with a probability that is its share divided by the mean length of its pieces, so that the
+    shares are shares of tokens.
     """
     parts = [_part(policy, name, part, data.max_tokens, run.seed) for name, part in data.parts.items()]
     weights = np.array([of.share / part.mean_tokens for of, part in zip(data.parts.values(), parts, strict=True)])
@@ -141,11 +136,7 @@ def _part(policy: Policy, name: str, part: DocumentsPart, max_tokens: int, seed:
 
 
 def replayed(recipe: str) -> TextSource:
-    """Return the generated text that a recipe of supervised fine-tuning learns from.
-
-    Raises:
-        ConfigError: there is no such recipe, or it learns from something else.
-    """
+    """Return the generated text that a recipe of supervised fine-tuning learns from."""
     data, (name, folder) = read_recipe(recipe).get("data", {}), named(recipe)
     if data.get("source") != "texts":
         raise ConfigError(f"replay = {recipe!r}: {name} learns from no generated text (its data.source)")
@@ -159,7 +150,6 @@ def encoded(policy: Policy, texts: Sequence[str]) -> list[list[int]]:
 
 
 def _pieces(policy: Policy, name: str, texts: Sequence[str], limit: int) -> list[list[int]]:
-    """The documents of a file in pieces; those with characters that the model does not know are left out, and said."""
     unknown = policy.tokenizer.unk_token_id
     documents = encoded(policy, texts)
     usable = [ids for ids in documents if unknown is None or unknown not in ids]
@@ -188,11 +178,6 @@ def cut(ids: list[int], limit: int) -> list[list[int]]:
 
 
 def _read(path: Path, text_field: str) -> list[str]:
-    """The texts of a file.
-
-    Raises:
-        DataError: names the file, the line and what is wrong with it.
-    """
     texts = []
     for record in read_jsonl(path):
         if text_field not in record.fields:

@@ -1,7 +1,6 @@
 """Direct Preference Optimization (Rafailov et al. 2023, arXiv:2305.18290) and its kin: a policy from preference pairs.
 
-One step: draw pairs, pack each prompt once with both completions, and raise the implicit reward of the chosen one over
-the other's. The reference is the starting model; it is asked once, before the first step, and then leaves memory.
+The reference is the starting model; it is asked once, before the first step, and then leaves memory.
 """
 
 import time
@@ -90,15 +89,11 @@ class DpoStep(NamedTuple):
     step: int
     loss: float
     accuracy: float
-    """Share of the step's pairs whose chosen completion has the higher implicit reward."""
     margin: float
-    """Mean difference of the implicit rewards."""
     chosen_logprob: float
-    """Mean log-probability of the chosen completions."""
     rejected_logprob: float
     chosen_fell: float | None
-    """Share of pairs whose chosen completion is less likely than under the reference: the margin then comes from the
-    rejected one falling faster. None without a reference."""
+    """Share of pairs whose chosen completion is less likely than under the reference; None without one."""
     grad_norm: float
     lr: float
     num_tokens: int
@@ -131,10 +126,7 @@ def train_dpo(
 def _with_reference(
     recipe: DpoRecipe, policy: Policy, train: list[EncodedPair], held_out: list[EncodedPair]
 ) -> tuple[list[EncodedPair], list[EncodedPair]]:
-    """Ask the reference about the pairs that the run will draw or measure.
-
-    Always in the same micro-batches, so that a resumed run gets the same numbers to the bit.
-    """
+    """Ask the reference, always in the same micro-batches, so that a resumed run gets the same numbers to the bit."""
     reference = load_reference(recipe.model, recipe.lora, policy)
     steps = range(recipe.run.num_steps)
     indices = {i for step in steps for i in pairs_of_step(len(train), recipe.dpo.pairs_per_step, recipe.run.seed, step)}

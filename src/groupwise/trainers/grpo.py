@@ -1,7 +1,6 @@
 """Group Relative Policy Optimization (DeepSeekMath, Shao et al. 2024, arXiv:2402.03300) and its kin.
 
-`grpo_step` is the whole algorithm. Dr. GRPO, RLOO, REINFORCE, DAPO, GSPO, CISPO and the others are settings of it: a
-kind in `[advantage]` or `[loss.policy]`, a name in `loss.aggregation` each (docs/algorithms.md).
+`grpo_step` is the whole algorithm; Dr. GRPO, RLOO, DAPO, GSPO and others are settings of it (docs/algorithms.md).
 """
 
 from collections.abc import Callable, Sequence
@@ -92,14 +91,12 @@ class GrpoLearner(Learner):
 
     recipe: GrpoRecipe
     step_judge: StepJudge | None = None
-    """The process reward model, if there is one."""
 
     @property
     def beside(self) -> Beside | None:
         return self.step_judge.online if self.step_judge else None
 
     def rewarded(self, scored: Sequence[ScoredGroup], step: int) -> list[ScoredGroup]:
-        """The groups with what reward models add, and with the worth of their steps."""
         groups = Learner.rewarded(self, scored, step)
         return self.step_judge(groups) if self.step_judge else groups
 
@@ -135,9 +132,7 @@ class Refilled(NamedTuple):
     kept: list[ScoredGroup]
     """As many as the step has problems; without signal only where the bound on refills was reached."""
     sampled: list[ScoredGroup]
-    """Everything sampled, in order."""
     problems: list[list[str]]
-    """Problem ids of each round."""
 
 
 def refilled(
@@ -148,9 +143,8 @@ def refilled(
 ) -> Refilled:
     """Sample a step's problems, then spare ones in place of groups without signal.
 
-    Dynamic sampling (DAPO, Yu et al. 2025, arXiv:2503.14476, §3.2). What it costs and bends is logged with every step:
-    how many groups were sampled, and the pass rate of all of them beside that of those kept. The kept ones are no fair
-    sample of the task: problems near pass rates 0 and 1 are under-weighted.
+    Dynamic sampling (DAPO, Yu et al. 2025, arXiv:2503.14476, §3.2). The kept groups are no fair sample of the task:
+    problems near pass rates 0 and 1 are under-weighted, so the pass rate of all is logged beside that of those kept.
     """
     sampled: list[ScoredGroup] = []
     rounds: list[list[str]] = []
@@ -195,7 +189,6 @@ def advantaged(scored: Sequence[ScoredGroup], estimator: AdvantageEstimator, pol
 
 
 def _check_order(group: AdvantagedGroup) -> None:
-    """Refuse a group in which something that earned more has the smaller advantage."""
     rewards = group.scored.rewards
     pairs = zip(group.advantages, group.scored.group.completions, strict=True)
     first = [None if array is None else float(array[completion.sampled][0]) for array, completion in pairs]

@@ -1,7 +1,7 @@
 """Proximal Policy Optimization with a critic (Schulman et al. 2017, arXiv:1707.06347), as InstructGPT used it for text.
 
-`ppo_step` is the whole algorithm: the same sampling, verdicts and update as GRPO, but a learned value of every token in
-place of the group's mean. A token's reward is minus the KL penalty; the last token's has the verdict's reward on top.
+A learned value of every token stands in place of the group's mean. A token's reward is minus the KL penalty; the last
+one has the verdict's reward on top.
 """
 
 from collections.abc import Sequence
@@ -177,8 +177,6 @@ def _advantages(scored: ScoredGroup, values: Arrays, penalties: Arrays | None, c
 
 
 def _whitened(groups: Sequence[AdvantagedGroup]) -> list[AdvantagedGroup]:
-    """Subtract the mean over all sampled tokens of the step and divide by their standard deviation."""
-
     def whitened(values: TokenValues | None, completion: Completion) -> TokenValues | None:
         return None if values is None else np.where(completion.sampled, (values - mean) / std, 0).astype(np.float32)
 
@@ -198,11 +196,7 @@ def _whitened(groups: Sequence[AdvantagedGroup]) -> list[AdvantagedGroup]:
 
 
 def ppo_learner(recipe: PpoRecipe, policy: Policy, verifier: Verifier) -> PpoLearner:
-    """Build the parts of a PPO run.
-
-    Raises:
-        ConfigError: the critic's own backbone would be adapters on several ranks.
-    """
+    """Build the parts of a PPO run."""
     backbone = None
     if recipe.critic.backbone == "own":  # it starts as the policy did; weights in a checkpoint are loaded later
         if recipe.lora and RANKS.size > 1:

@@ -36,7 +36,6 @@ class PairsRecipe(FineTuningRecipe):
 
     @property
     def pairs(self) -> PairsConfig:
-        """The section of the algorithm, which says how much a step learns from."""
         raise NotImplementedError
 
 
@@ -48,12 +47,10 @@ class EncodedPair(NamedTuple):
     rejected: list[int]
     margin: float = 0.0
     ref_chosen: float = math.nan
-    """log π_ref of the completions, where a reference is asked."""
     ref_rejected: float = math.nan
 
     @property
     def sequences(self) -> Sequences:
-        """Both completions after their prompt, which is computed once."""
         return Sequences(self.prompt, [self.chosen, self.rejected])
 
     @property
@@ -65,11 +62,9 @@ class HeldOut(NamedTuple):
     """A model's figures on the held-out pairs."""
 
     step: int
-    """Finished steps."""
     accuracy: Estimate
     """Share of pairs whose chosen completion scores higher; equal scores count half."""
     margin: float
-    """Mean score of the chosen completions minus that of the rejected ones."""
     calibration_error: float
     """Expected calibration error of the probability σ(score difference)."""
     mean_score: float
@@ -77,11 +72,7 @@ class HeldOut(NamedTuple):
 
 
 def encode(model: Backbone, pairs: Sequence[Pair]) -> list[EncodedPair]:
-    """Write pairs as token ids, the end token added.
-
-    Raises:
-        DataError: a pair is too long, cannot be written by the tokenizer, or is a conversation without chat template.
-    """
+    """Write pairs as token ids, the end token added; raises DataError where a pair cannot be written."""
     return [_encode(model, pair) for pair in pairs]
 
 

@@ -1,9 +1,7 @@
 """A process reward model: the chance that each step of a completion is right, read at the step's last token.
 
-Lightman et al. 2023 (arXiv:2305.20050) and Math-Shepherd (arXiv:2312.08935), without tokens put in: any tokenizer
-works and no mark tells where a step ends. With `supervision = "outcome"` the same model learns the last label alone
-and is an outcome reward model, so that the two differ in labels only. With `supervision = "implicit"` it is a language
-model that learns outcomes and whose log-ratio to its start scores steps (`models.implicit`).
+Lightman et al. 2023 (arXiv:2305.20050) and Math-Shepherd (arXiv:2312.08935), without marks between steps. Labels of the
+last step alone make it an outcome reward model; an implicit one is a language model (`models.steps`).
 """
 
 import time
@@ -87,9 +85,7 @@ class ProcessRewardModelStep(NamedTuple):
     loss: float
     """Mean binary cross-entropy per labelled step, in nats."""
     accuracy: float
-    """Share of labelled steps on whose right side of 1/2 the score was, before the update."""
     mean_score: float
-    """Mean probability given to labelled steps."""
     grad_norm: float
     lr: float
     num_tokens: int
@@ -100,9 +96,7 @@ class HeldOutSteps(NamedTuple):
     """A model's figures on held-out rows."""
 
     step: int
-    """Finished steps."""
     loss: float
-    """Mean binary cross-entropy per labelled step, in nats."""
     auc: float | None
     """Chance that a right step scores above a wrong one; None where one kind is missing."""
     f1: float | None
@@ -112,11 +106,7 @@ class HeldOutSteps(NamedTuple):
 def train_process_reward_model(
     recipe: ProcessRewardModelRecipe, restart: bool = False, on_report: Callable[[Any], None] = lambda report: None
 ) -> Session:
-    """Run a recipe, or resume an interrupted run; `on_report` gets every step's report and `HeldOutSteps`.
-
-    Raises:
-        DataError: a row cannot be used, or is of a held-out problem.
-    """
+    """Run a recipe, or resume an interrupted run; `on_report` gets every step's report and `HeldOutSteps`."""
     config, data = recipe.process_reward_model, recipe.data
     sources = {path: read_step_rows(path) for path in (data.path, data.replay) if path}
     for path, rows in sources.items():
@@ -166,8 +156,7 @@ def step_rows(
 class Learns(ScoresSteps, Protocol):
     """A model that scores steps and can be trained to."""
 
-    def trainable(self) -> list[tuple[str, nn.Parameter]]:
-        """Its weights."""
+    def trainable(self) -> list[tuple[str, nn.Parameter]]: ...
 
 
 def _start(recipe: ProcessRewardModelRecipe, model: ModelConfig) -> tuple[Learns, Backbone]:

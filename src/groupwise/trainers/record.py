@@ -61,14 +61,12 @@ class Recorder:
         self._index = Index(run, done, keep_files=keep) if RANKS.is_first else None  # the other ranks write nothing
 
     def evaluation(self, name: str, groups: Sequence[ScoredGroup]) -> None:
-        """Record an evaluation whole."""
         if self._index is None:
             return
         detailed = [self._detailed(group, None, [{} for _ in group.verdicts]) for group in groups]
         self._index.add(name, write_rollouts(self._run.evaluations(name), detailed))
 
     def step(self, step: int, result: StepResult, budget: int) -> dict[int, Arrays]:
-        """Record a step; returns the log-probabilities after its updates, by group, where they were measured."""
         if not self._config.every or step % self._config.every:
             return {}
         chosen, after = self._chosen(step, result.groups), dict[int, Arrays]()

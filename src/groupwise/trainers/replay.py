@@ -1,7 +1,7 @@
 """Replay: regenerate a recorded completion from its keys and say whether it is identical.
 
-The weights of a step that has no checkpoint are made again by repeating the steps since the checkpoint before it (or
-since the start); each repeated step's weights must have the fingerprint in the ledger.
+Weights of a step without a checkpoint are made again by repeating the steps since the one before; each must have the
+fingerprint in the ledger.
 """
 
 from collections.abc import Callable
@@ -40,12 +40,10 @@ class Replay:
     logprob_difference: float
     """Largest difference between recorded and new log-probabilities; 0 when bit-identical, inf when tokens differ."""
     started_from: str
-    """The checkpoint (or model) the weights came from."""
     steps_repeated: int
 
     @property
     def identical(self) -> bool:
-        """Same tokens and text, and same log-probabilities to the bit."""
         return self.same_tokens and self.text == self.recorded.text and self.logprob_difference == 0
 
     @property
@@ -106,7 +104,6 @@ def _replay(run: RunDirectory, recipe: RlRecipe, recorded: Row, on_step: Callabl
 
 
 def _rounds(run: RunDirectory, recipe: RlRecipe) -> dict[int, list[list[Problem]]]:
-    """Return the problems of every step's rounds of sampling, as the ledger names them: the first, then the refills."""
     problems = {problem.id: problem for problem in make_task(recipe.task).problems("train")}
     return {
         line["step"]: [[problems[name] for name in names] for names in line["problems"]]

@@ -25,13 +25,9 @@ class StepResult(NamedTuple):
     update: UpdateMetrics
     seconds: Seconds
     problems: list[list[str]]
-    """Ids of the problems in each round of sampling: the first, then the refills."""
     sampled: list[ScoredGroup]
-    """All groups sampled, those that dynamic sampling replaced included."""
     explained_variance: float | None = None
-    """Of the critic's values, before the update; None without one, and where all returns are equal."""
     trace: UpdateTrace | None = None
-    """Values that the updates computed for every token; None where they are not recorded."""
 
 
 class StepReport(NamedTuple):
@@ -40,25 +36,17 @@ class StepReport(NamedTuple):
     step: int
     num_steps: int
     reward: float
-    """Mean of judged completions."""
     correct: float
-    """Share of judged completions that are correct."""
     signal: float
     """Share of groups whose rewards differ; only they teach."""
     entropy: float | None
     """Mean entropy of the sampled tokens in nats; None where the engine does not measure it."""
     length_correct: float | None
-    """Mean length of correct completions; None when there is none."""
     length_wrong: float | None
-    """Mean length of the other judged completions."""
     length: float
-    """Mean length of all completions."""
     truncated: float
-    """Share of completions that ran into the token limit."""
     verdict_errors: int
-    """Completions that the verifier failed on."""
     no_verdict: int
-    """Completions on which the verifier abstained."""
     grad_norm: float
     lr: float
     clipped: float
@@ -70,13 +58,9 @@ class StepReport(NamedTuple):
     parts: dict[str, float]
     """Mean and standard deviation of each reward part, means of what they measured, disagreements of verifiers."""
     sampled_tokens: int
-    """Completion tokens sampled in this step, refills included."""
     kept_tokens: int
-    """Those of them in the groups that were kept to learn from."""
     sampled_groups: int
-    """Groups sampled, refills included."""
     refilled_groups: int
-    """Groups sampled in place of others without signal."""
     sampled_correct: float
     """Share correct among all that was sampled, the unbiased pass rate; dynamic sampling makes `correct` differ."""
     value_loss: float
@@ -89,12 +73,10 @@ class StepReport(NamedTuple):
     age: float
     """Updates between the weights that sampled and those that the step began with; mean over groups."""
     tokens_per_second: float
-    """Sampled completion tokens over the time of the whole step."""
     generate_s: float
     verify_s: float
     train_s: float
     processor_s: float
-    """Processor time of all threads."""
     busy_cores: float
     """Cores that other programs used during the step; 0 where the system does not tell."""
 
@@ -104,12 +86,9 @@ class DevReport:
     """A dev evaluation."""
 
     step: int
-    """Finished steps."""
     pass_at_1: Estimate
     best: bool
-    """True for the best so far."""
     second: HeldOutCheck | None = None
-    """Verdicts of a second verifier on a sample; None without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,11 +160,7 @@ def step_report(step: int, num_steps: int, result: StepResult, lr: float, ages: 
 
 
 def ledger_group(group: AdvantagedGroup) -> dict[str, Any]:
-    """Return a group's facts for the ledger.
-
-    Outcomes are letters (`!` where the verifier failed). Tokens, steps, and advantages that differ from token to token
-    are 16 hex digits of their hash.
-    """
+    """Return a group's facts for the ledger: outcomes as letters (`!`: the verifier failed), columns as hashes."""
     verdicts = group.scored.verdicts
     facts = {
         "problem": group.scored.group.prompt.problem.id,

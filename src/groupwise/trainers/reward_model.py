@@ -1,7 +1,4 @@
-"""A Bradley-Terry reward model from preference pairs, as InstructGPT trained it (arXiv:2203.02155, section 3.5).
-
-One step: draw pairs, pack each prompt once with both completions, and raise the score of the chosen one over the other.
-"""
+"""A Bradley-Terry reward model from preference pairs, as InstructGPT trained it (arXiv:2203.02155, section 3.5)."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -47,11 +44,8 @@ class RewardModelStep(NamedTuple):
 
     step: int
     loss: float
-    """Mean per pair: Bradley-Terry and centring."""
     accuracy: float
-    """Share of the step's pairs whose chosen completion scores higher, before the update."""
     margin: float
-    """Mean score difference."""
     mean_score: float
     grad_norm: float
     lr: float

@@ -51,11 +51,7 @@ RewardModelConfigs = Mapping[str, RewardModelPartConfig]
 
 
 def check_reward_models(configs: RewardModelConfigs, verifier: VerifierConfig, num_steps: int) -> None:
-    """Check that the reward models of a recipe agree with its verifier and its length.
-
-    Raises:
-        ValueError: a name is taken, a first step is never reached, or the verifier's cap would be passed by.
-    """
+    """Check that a recipe's reward models agree with its verifier and its length; raises ValueError."""
     taken = sorted({*RESERVED, "format", *verifier.parts})
     for name, config in configs.items():
         if name in taken:
@@ -79,11 +75,7 @@ def check_reward_models(configs: RewardModelConfigs, verifier: VerifierConfig, n
 
 
 def check_problems(configs: RewardModelConfigs, problems: Sequence[Problem]) -> None:
-    """Check that there are problems for which each reward model counts.
-
-    Raises:
-        ConfigError: one waits for open-ended problems, and there are none.
-    """
+    """Check that there are problems for which each reward model counts; raises ConfigError."""
     waiting = [name for name, config in configs.items() if config.problems == "open_ended"]
     if waiting and not any(problem.open_ended for problem in problems):
         raise ConfigError(
@@ -144,7 +136,6 @@ def _scores(
     config: RewardModelPartConfig,
     template: Template,
 ) -> list[list[float | None]]:
-    """Score every text of the groups; None where there is no text."""
     visible = [[text for text in group_texts if text is not None] for group_texts in texts]
     pairs = zip(groups, visible, strict=True)
     sequences = [_sequences(group, seen, model, config, template) for group, seen in pairs if seen]
@@ -166,7 +157,6 @@ def _visible(group: Group, index: int, see: Literal["completion", "answer"]) -> 
 def _sequences(
     group: Group, texts: Sequence[str], model: RewardModel, config: RewardModelPartConfig, template: Template
 ) -> Sequences:
-    """Tokenise prompt and texts for the reward model; with `see = "answer"` the prefill is not shown."""
     visible_template = template if config.see == "completion" else template.model_copy(update={"prefill": ""})
     prompt = encode_prompt(model, visible_template, group.prompt.problem).token_ids
     encoded = [model.tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]

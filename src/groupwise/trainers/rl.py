@@ -40,7 +40,6 @@ class Learner(ABC):
 
     actors: Actors
     reference: Policy | None
-    """The frozen model of the KL term, if there is one."""
     reward_models: Mapping[str, RewardModel]
     optimizer: Optimizer
     recipe: RlRecipe
@@ -55,7 +54,6 @@ class Learner(ABC):
 
     @property
     def beside(self) -> Beside | None:
-        """A model that is trained beside the policy and kept with it."""
         return self.critic_loss.critic if self.critic_loss else None
 
     @property
@@ -71,14 +69,12 @@ class Learner(ABC):
         """One step on these problems; `spare` ones may replace those whose groups have no signal."""
 
     def rewarded(self, scored: Sequence[ScoredGroup], step: int) -> list[ScoredGroup]:
-        """Add the parts of the reward that reward models give."""
         recipe = self.recipe
         if not self.reward_models:
             return list(scored)
         return with_reward_model_parts(scored, self.reward_models, recipe.reward_models, recipe.task.template, step)
 
     def publish(self) -> None:
-        """Let the engine sample from the weights as they are now."""
         self.actors.publish(self.optimizer.updates_done)
 
     def with_results(self, run: RunDirectory, step: int) -> Self:
@@ -94,10 +90,9 @@ def reference_of(recipe: RlRecipe, policy: Policy) -> Policy | None:
 
 
 def recorded_results(path: Path) -> dict[str, tuple[Recorded, ...]]:
-    """Read the completions of a file of rollouts, by problem.
+    """Read the completions of a file of rollouts, by problem; empty where there is no file, or it has no tokens.
 
-    With them a step is sampled again without its tools: in a replay, and after a kill. Results stand in the recorded
-    tokens where `sampled` is false. Empty where there is no file, or it has no tokens.
+    With them a step is sampled again without its tools: in a replay, and after a kill.
     """
     if not path.exists():
         return {}
@@ -164,7 +159,6 @@ class RlTrainer(Trainer):
     """A trainer whose algorithm brings a step, and whose loop, evaluation and record are `train_rl`."""
 
     learner: MakeLearner = field(kw_only=True)
-    """Its parts of the loop; a replay repeats steps with them."""
 
 
 def rl_trainer(

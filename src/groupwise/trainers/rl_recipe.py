@@ -82,15 +82,10 @@ class RlRecipe(ModelRecipe):
 
     @property
     def batch(self) -> BatchConfig:
-        """The section of the algorithm, which says how much a step samples."""
         raise NotImplementedError
 
     def check(self) -> None:
-        """Refuse settings that contradict each other across sections.
-
-        Raises:
-            ValueError: says which, and what is allowed.
-        """
+        """Raise ValueError for settings that contradict each other across sections."""
         if self.loss.mini_batches > self.batch.prompts_per_step:
             raise ValueError(
                 f"loss.mini_batches = {self.loss.mini_batches} is more than {self.algorithm}.prompts_per_step = "

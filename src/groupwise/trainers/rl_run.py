@@ -35,10 +35,7 @@ FADING = 0.5
 
 
 def problem_order(num_problems: int, prompts_per_step: int, seed: int, step: int) -> list[int]:
-    """Order the problems of a step, then the rest of its epoch as spares; each epoch is a keyed shuffle cut into steps.
-
-    The shuffle's remainder is left out of its epoch, so no problem occurs twice in a step.
-    """
+    """Order the problems of a step, then the rest of its epoch as spares; an epoch's remainder is left out."""
     epoch, position = divmod(step, num_problems // prompts_per_step)
     order = permutation(num_problems, seed, "problem order", epoch)
     turned = np.roll(order, -position * prompts_per_step)
@@ -53,7 +50,6 @@ class PassRates:
         self._by_difficulty: dict[str, float] = dict(state.get("difficulty", {}))
 
     def state(self) -> dict[str, dict[str, float]]:
-        """Return the rates as JSON, for a checkpoint."""
         return {"problem": dict(self._by_problem), "difficulty": dict(self._by_difficulty)}
 
     def learn(self, scored: Sequence[ScoredGroup]) -> None:
@@ -72,10 +68,9 @@ class PassRates:
         return self._by_problem.get(problem.id, self._by_difficulty.get(problem.difficulty, UNSEEN))
 
     def draw(self, problems: Sequence[Problem], seed: int, step: int) -> list[int]:
-        """Order all problems by draws without replacement with weights p(1 - p).
+        """Order all problems by draws without replacement, with weights p(1 - p): the variance of the reward.
 
-        p(1 - p) is the variance of the reward, to which a group's expected signal is proportional. Weighted sampling
-        without replacement by exponential keys (Efraimidis and Spirakis 2006).
+        Exponential keys: Efraimidis and Spirakis 2006.
         """
         rates = np.array([self.estimate(problem) for problem in problems])
         weights = np.maximum(rates * (1 - rates), LEAST_WEIGHT)
@@ -109,7 +104,6 @@ class RlRun:
         self.watch = Watch(session.directory.path, recipe.doctor.ignore) if RANKS.is_first else None
 
     def choose(self, problems: Sequence[Problem], step: int) -> tuple[Sequence[Problem], Sequence[Problem]]:
-        """The step's problems, and those that may replace them."""
         size, seed = self.recipe.batch.prompts_per_step, self.recipe.run.seed
         if self.recipe.batch.curriculum:
             order = self.pass_rates.draw(problems, seed, step)
@@ -119,10 +113,7 @@ class RlRun:
         return chosen[:size], chosen[size:]
 
     def plan_ahead(self, problems: Sequence[Problem], step: int) -> None:
-        """Tell an engine that samples one step ahead the next step's problems.
-
-        A step after a checkpoint samples at its own time: a run that resumes from it has nothing sampled before.
-        """
+        """Tell an engine that samples one step ahead the next problems; a step after a checkpoint has none waiting."""
         ahead = self.actors.ahead
         if ahead is None:
             return
@@ -133,11 +124,9 @@ class RlRun:
             ahead.plan(self.choose(problems, done)[0], Draws(self.recipe.run.seed, Purpose.TRAIN, done))
 
     def is_last(self, step: int) -> bool:
-        """True for the step that ends the run."""
         return self.session.progress.ending or step + 1 == self.recipe.run.num_steps
 
     def record(self, step: int, result: StepResult) -> None:
-        """Record rollouts, then ledger and metrics, and then show the step."""
         began = time.perf_counter()
         after = self.recorder.step(step, result, self.recipe.loss.tokens_per_micro_batch)
         spreads = distributions(result, after)
@@ -172,7 +161,6 @@ class RlRun:
         self.observer.on_step(report)
 
     def examine(self) -> None:
-        """Report the doctor's findings; a critical one ends the run where the recipe says so."""
         findings = self.watch.look() if self.watch else []
         for finding in findings:
             self.observer.on_finding(finding)
@@ -181,7 +169,6 @@ class RlRun:
             self.session.stopping = True
 
     def evaluate_start(self) -> None:
-        """Evaluate the starting point, or restore the best result of an interrupted run."""
         best = self.session.progress.best
         if best is None:
             self.evaluate_dev(0)
@@ -189,7 +176,6 @@ class RlRun:
             self._mark_best(best.step)
 
     def evaluate_dev(self, done: int) -> None:
-        """Evaluate on dev; a new best is checkpointed and marked."""
         config = self.recipe.evaluation
         name, size = f"dev-step-{done:06d}", (config.num_problems, config.num_samples)
         evaluation = self._evaluate(Purpose.DEV, self.actors, size, name)
@@ -231,7 +217,6 @@ class RlRun:
             self._record_evaluation(name, self.recipe.run.num_steps, evaluation, {})
 
     def _evaluate(self, purpose: Purpose, actors: Actors, size: tuple[int, int], name: str) -> Evaluation:
-        """Measure on a split of the purpose's name; `size`: problems, and completions of each."""
         if purpose is Purpose.TEST and not self.test_is_open:
             raise InvariantError(f"{name} would open the test split, which nothing may see before training has ended")
         num_problems, num_samples = size

@@ -1,7 +1,4 @@
-"""Supervised fine-tuning on prompt/completion pairs, and pretraining on generated text or on documents.
-
-One step: draw examples, pack them, and raise the log-probability of the completions (or of all the text).
-"""
+"""Supervised fine-tuning on prompt/completion pairs, and pretraining on generated text or on documents."""
 
 import math
 import time
@@ -178,7 +175,6 @@ def encode(
 
 
 def _batches(recipe: SftRecipe) -> Callable[[Policy], Callable[[int], list[Example]]]:
-    """The examples of each step, once there is a model to encode them; a file of pairs is read at once."""
     data, size = recipe.data, recipe.sft.sequences_per_step
     if isinstance(data, DocumentsData):
         return partial(document_batches, data=data, size=size, run=recipe.run)
@@ -220,11 +216,7 @@ def alphabet_of(data: TextData | PairsData | DocumentsData) -> str:
 
 
 def read_pairs(data: PairsData) -> list[tuple[str, str]]:
-    """Read files of pairs.
-
-    Raises:
-        DataError: names the file, the line and what is wrong with it.
-    """
+    """Read files of pairs; a DataError names the file, the line and what is wrong with it."""
     return [pair for path in data.paths for pair in read_file(data, path)]
 
 

@@ -1,8 +1,7 @@
 """A process reward model in reinforcement learning: its scores of a completion's steps become `Verdict.steps`.
 
-Every step but the last has the model's chance that it is right, read at its end; the last one, which gives the answer,
-has the outcome, the verdict's own reward. Ends are those that no later text moves (`verifiers.steps.inner_ends`), so
-that the worth of a prefix is a baseline for all that follows it.
+The last step has the verdict's own reward. Ends are those that no later text moves, so that the worth of a prefix is a
+baseline for all that follows it.
 """
 
 import math
@@ -64,11 +63,7 @@ class StepRewardsConfig(Section):
 
 
 def check_step_rewards(config: StepRewardsConfig, advantage: AdvantageEstimator, verifier: VerifierConfig) -> None:
-    """Check that the source of step rewards and the advantage agree.
-
-    Raises:
-        ValueError: nobody reads them, two say what they are, or their ends would bias the advantage.
-    """
+    """Check that the source of step rewards and the advantage agree; raises ValueError."""
     if config.path and advantage.reads != "steps":
         raise ValueError(
             f"step_rewards.path = {config.path!r} has no effect with advantage.kind = '{advantage.kind}'; allowed with "
@@ -103,10 +98,8 @@ _WEIGHT, _MOMENT = "weight:", "moment:"
 class OnlineModel:
     """An implicit process reward model that learns from the outcomes of the completions that it judges.
 
-    PRIME (Cui et al. 2025, arXiv:2502.01456): cross-entropy on outcomes, at every step of the policy, so that the model
-    keeps up with what the policy writes now. It learns after it has judged (`after`), so that nothing of a step's
-    outcomes is in the worth of that step's prefixes, or before (`before`, PRIME's recipe), which makes its scores those
-    of the newest model and its baselines biased. A checkpoint keeps its weights and its optimizer's moments.
+    PRIME (Cui et al. 2025, arXiv:2502.01456). Learning `after` it has judged keeps a step's outcomes out of the
+    worth of its prefixes; `before` biases its baselines. A checkpoint keeps its weights and its optimizer's moments.
     """
 
     model: ImplicitRewardModel
@@ -114,17 +107,11 @@ class OnlineModel:
 
     @classmethod
     def of(cls, model: ImplicitRewardModel, lr: float) -> "OnlineModel":
-        """Return the model at the start of a run."""
         config = OptimizerConfig(lr=lr, max_grad_norm=MAX_GRAD_NORM)
         return cls(model, Optimizer(model.trainable(), config, num_steps=1))
 
     def learn(self, prefixes: Sequence[Prefixes], right: Sequence[Sequence[bool]]) -> float:
-        """One update on the outcomes of whole completions; returns the mean cross-entropy before it, in nats.
-
-        Args:
-            prefixes: of each group its prompt and completions, each up to its end.
-            right: of each of these completions, whether its answer is.
-        """
+        """Update on the outcomes of whole completions; returns the mean cross-entropy before it, in nats."""
         rows = [
             EncodedSteps(list(group.sequences.prompt), list(ids), [len(ids)], [float(is_right)])
             for group, of_group in zip(prefixes, right, strict=True)
@@ -137,16 +124,13 @@ class OnlineModel:
         return loss
 
     def trainable(self) -> list[tuple[str, nn.Parameter]]:
-        """Its weights, by the names in a checkpoint."""
         return [(_WEIGHT + name, weight) for name, weight in self.model.trainable()]
 
     def state(self) -> Iterator[tuple[str, Tensor]]:
-        """Names and tensors for a checkpoint."""
         yield from ((name, weight.detach()) for name, weight in self.trainable())
         yield from ((_MOMENT + name, moment) for name, moment in self.optimizer.state().items())
 
     def load_state(self, tensors: dict[str, Tensor]) -> None:
-        """Restore what `state` gave."""
         with torch.no_grad():
             for name, weight in self.trainable():
                 weight.copy_(tensors[name])
@@ -162,15 +146,9 @@ class StepJudge:
     model: ScoresSteps
     config: StepRewardsConfig
     online: OnlineModel | None = None
-    """The same model where it goes on learning."""
 
     def __call__(self, scored: Sequence[ScoredGroup]) -> list[ScoredGroup]:
-        """The groups with the worth of their steps; what the verifier did not judge has none.
-
-        Raises:
-            InvariantError: a score is not finite.
-            ModelError: the model cannot read a completion.
-        """
+        """Return the groups with the worth of their steps; what the verifier did not judge has none."""
         ends = [[self._ends(group, i) for i in range(len(group.verdicts))] for group in scored]
         loss = self._learnt(scored, ends) if self.config.online == "before" else None
         scores = self._scores(scored, ends)
@@ -185,7 +163,6 @@ class StepJudge:
         ]  # fmt: skip
 
     def _learnt(self, scored: Sequence[ScoredGroup], ends: Sequence[Sequence[Sequence[int]]]) -> float | None:
-        """Learn from the outcomes of what the verifier judged; the loss before the update."""
         if self.online is None:
             return None
         judged = [[i for i, verdict in enumerate(one.verdicts) if verdict.outcome.judged] for one in scored]
@@ -204,7 +181,6 @@ class StepJudge:
     def _scores(
         self, scored: Sequence[ScoredGroup], ends: Sequence[Sequence[Sequence[int]]]
     ) -> list[list[list[float]]]:
-        """Score every completion at its ends; a group in which nothing ends is not computed."""
         asked = [[i for i, own in enumerate(of_group) if own] for of_group in ends]
         prefixes = [self._prefixes(scored[g].group, of_group, ends[g]) for g, of_group in enumerate(asked) if of_group]
         found = iter(score_prefixes(self.model, prefixes))
@@ -271,12 +247,7 @@ class StepJudge:
 
 
 def load_step_judge(config: StepRewardsConfig, model: ModelConfig, policy: Policy) -> StepJudge | None:
-    """The process reward model of a recipe, if it names one; it computes as the policy does.
-
-    Raises:
-        ConfigError: it goes on learning, and there are several ranks.
-        ModelError: it cannot be loaded, or has another tokenizer than the policy.
-    """
+    """Load the process reward model of a recipe, if it names one; it computes as the policy does."""
     if not config.path:
         return None
     if config.online != "no" and RANKS.size > 1:

@@ -33,14 +33,11 @@ class ToolResult:
     """A tool's answer to one call."""
 
     text: str
-    """The text to put in, without the marks around it."""
     outcome: CallOutcome
     seconds: float = 0.0
     evidence: str = ""
-    """The fault, for people; never part of a completion."""
     repeatable: bool = True
-    """True where the completion's later calls are told of this one. Not where the call was ended from outside: whatever
-    runs it again ends the same way."""
+    """True where the completion's later calls are told of this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +46,8 @@ class Call:
 
     content: str
     begin: int
-    """Its place in the text, in characters."""
     opening: str = ""
-    """Put in before the result."""
     closing: str = ""
-    """Put in after the result."""
 
 
 class Seen(NamedTuple):
@@ -71,21 +65,15 @@ class Fault:
 
 
 class Tool(Closing, ABC):
-    """One tool. Subclasses have their settings in `Config` and say how calls look (`look`) and what they give (`run`).
-
-    A tool may be asked from several threads at one time.
-    """
+    """One tool: `look` finds calls, `run` answers them, perhaps in several threads at one time."""
 
     Config: ClassVar[type[ToolConfig]] = ToolConfig
     immediate: ClassVar[bool] = False
-    """True where a call takes microseconds: its result is then put in while the others go on. Other tools run in
-    threads, and the completion goes on when it is its turn again."""
+    """True where a call takes microseconds; other tools run in threads while the others continue."""
     may_be_cut: ClassVar[bool] = True
     """True where a result that is too long is cut in its middle; else the call is answered with `too_long`."""
     too_long: ClassVar[str] = ""
-    """Text in place of a result that is too long and may not be cut."""
     parallel: int = 4
-    """Calls that run at one time, where they are not immediate."""
     opens: ClassVar[str]
     """Characters of which a call has at least one: a text without them is never looked at."""
     closes: ClassVar[str]
@@ -97,20 +85,12 @@ class Tool(Closing, ABC):
 
     @abstractmethod
     def look(self, text: str) -> Call | Fault | None:
-        """Find what the text ends with; called after every token that has one of the characters `closes`.
-
-        Args:
-            text: what the policy wrote since the last result, or since the completion's beginning.
-        """
+        """Find what the text since the last result ends with; called after tokens with a character of `closes`."""
 
     def begins(self, text: str) -> int | None:
-        """Return where the first call begins, finished or not; None where there is none.
+        """Return where the first call in the text begins, finished or not; None where there is none.
 
-        Of several tools the one whose call began first decides (`first_call`), so that what stands in a program is no
-        call of another tool. Without this method only calls that have ended are known.
-
-        Args:
-            text: as in `look`.
+        Of several tools the one whose call began first decides (`first_call`).
         """
         found = self.look(text)
         if isinstance(found, Fault):
@@ -122,24 +102,12 @@ class Tool(Closing, ABC):
         return  # most tools wait for nothing
 
     def stops(self, text: str) -> tuple[str, ...]:
-        """Texts of which one comes before `look` can find anything, for engines elsewhere that can pause behind a text.
-
-        A hint: where it is missing, such an engine samples on, and what it wrote behind a call is dropped.
-
-        Args:
-            text: as in `look`.
-        """
+        """Return texts of which one comes before `look` can find anything: a hint for engines that pause."""
         return ()
 
     @abstractmethod
     def run(self, call: str, earlier: Sequence[str] = ()) -> ToolResult:
-        """The result of a call.
-
-        Args:
-            call: its content.
-            earlier: the contents of the calls before it in the same completion, for tools that remember; those that are
-                not `repeatable` are left out.
-        """
+        """Answer a call; `earlier` are the contents of the completion's `repeatable` calls before it."""
 
 
 def decides(text: str, tools: Mapping[str, Tool]) -> str | None:
@@ -228,26 +196,16 @@ class Result(NamedTuple):
     """A result in a text."""
 
     seen: Seen
-    """The call before it."""
     span: Span
-    """(begin, end) in characters, the marks around it included."""
 
 
 def put_in_spans(text: str, tools: Mapping[str, Tool]) -> list[Span]:
-    """The spans of every result in a text, in order.
-
-    Raises:
-        BrokenCallError: a call breaks its tool's rules; says where and how.
-    """
+    """Return the spans of every result in a text, in order; raises BrokenCallError."""
     return [result.span for result in results_in(text, tools)]
 
 
 def results_in(text: str, tools: Mapping[str, Tool]) -> Iterator[Result]:
-    """Every result in a text, in order. A text that is cut off within a result has it up to its end.
-
-    Raises:
-        BrokenCallError: a call breaks its tool's rules; says where and how.
-    """
+    """Return every result in a text, in order, one that is cut off up to its end; raises BrokenCallError."""
     at = begin = 0
     closes = frozenset("".join(tool.closes for tool in tools.values()))
     while at < len(text):

@@ -25,13 +25,10 @@ class ExpressionError(ValueError):
 
 
 def value_of(text: str) -> Fraction:
-    """The exact value of an expression.
+    """Return the exact value of an expression; raises ExpressionError.
 
     >>> value_of("1/3+1/6")
     Fraction(1, 2)
-
-    Raises:
-        ExpressionError: it is no expression, divides by zero, or a number on the way is too long.
     """
     if len(text) > MAX_CHARACTERS:
         raise ExpressionError(f"{len(text)} characters; at most {MAX_CHARACTERS} are allowed")
@@ -75,8 +72,6 @@ def _tokens(text: str) -> list[str]:
 
 
 class _Parser:
-    """Recursive descent over the tokens; every method returns the value of what it reads."""
-
     def __init__(self, tokens: list[str]) -> None:
         self._tokens, self._at, self._depth = tokens, 0, 0
 
@@ -187,7 +182,6 @@ class Calculator(Tool):
     closes = "=<>"
 
     def look(self, text: str) -> Call | Fault | None:
-        """A call ends with its first `=`; nothing else can follow it, or be within it."""
         begin = text.find(BEGIN)
         if begin < 0:
             return None
@@ -204,16 +198,13 @@ class Calculator(Tool):
         return Call(expression, begin, closing=END) if equals else None
 
     def begins(self, text: str) -> int | None:
-        """Return the place of `<<`; one that a fence follows before its `=` is text, beside other tools."""
         begin = text.find(BEGIN)
         return None if begin < 0 or _FENCE.search(text[begin:].partition("=")[0]) else begin
 
     def stops(self, text: str) -> tuple[str, ...]:
-        """Return the mark of a call; within one, the marks that end it or break its rules."""
         return ("=", BEGIN, END) if BEGIN in text else (BEGIN,)
 
     def run(self, call: str, earlier: Sequence[str] = ()) -> ToolResult:
-        """The value as an integer, a decimal that ends, or a fraction; `error` where there is none."""
         try:
             return ToolResult(written(value_of(call)), CallOutcome.DONE)
         except ExpressionError as error:

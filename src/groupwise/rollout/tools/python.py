@@ -70,7 +70,6 @@ class PythonTool(Tool):
         self.parallel = self.config.sandbox.num_workers  # what waits for a worker has not begun
 
     def look(self, text: str) -> Call | Fault | None:
-        """A call ends with the fence that closes its block; only white space may follow in the same token."""
         if OUTPUT.search(text):
             return Fault("an output that the interpreter did not write")
         begin = BEGIN.search(text)
@@ -91,19 +90,15 @@ class PythonTool(Tool):
         )
 
     def begins(self, text: str) -> int | None:
-        """Return the place of a program, or of an output that the policy wrote."""
         return min((found.start() for fence in (BEGIN, OUTPUT) if (found := fence.search(text))), default=None)
 
     def start(self) -> None:
-        """Open the sandbox, where it is not open."""
         self._opened()
 
     def stops(self, text: str) -> tuple[str, ...]:
-        """A fence, whichever it is."""
         return ("```",)
 
     def run(self, call: str, earlier: Sequence[str] = ()) -> ToolResult:
-        """Return what the program prints; the last line of the traceback where it raises."""
         if "\0" in call:
             return ToolResult("ValueError: a program cannot hold null bytes", CallOutcome.ERROR, repeatable=False)
         again = earlier if self.config.persistent else ()
@@ -130,7 +125,6 @@ class PythonTool(Tool):
             return self._sandbox
 
     def close(self) -> None:
-        """End the sandbox; it is opened again when needed."""
         with self._opening:
             if self._sandbox is not None:
                 self._sandbox.close()
@@ -191,5 +185,4 @@ def _begin(programs, program, mark):
 _run, _program, _space = _begin({programs!r}, {program!r}, {mark!r})
 _run(_program, _space)
 """
-"""Programs that nobody hears, and one that is heard behind the mark. What they define is a module of its own, and what
-runs them is held where they cannot reach it."""
+"""Programs that nobody hears, then one that is heard behind the mark, each run as a module."""

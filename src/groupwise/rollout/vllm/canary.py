@@ -1,11 +1,8 @@
 """The canary: a proof that a server samples from the weights that it was given.
 
-Its answers, its codes and its own label for the weights do not tell. So every server scores a fixed text and draws a
-few next tokens after a fixed prompt, and the trainer has the log-probabilities of both. The text shows the weights, but
-such a request never reads the prefix cache; the draws do, and show keys and values that were left of older weights.
-
-What the trainer says of every token that may come next is computed once, when the weights are published: a server that
-comes back later is judged without the model, whose weights may lie on several ranks.
+Every server scores a fixed text and draws a few next tokens after a fixed prompt; the trainer computes the same once,
+when the weights are published. The text shows the weights, but never reads the prefix cache; the draws do, and show
+keys and values that were left of older weights.
 """
 
 from typing import NamedTuple
@@ -25,8 +22,7 @@ Tokens = tuple[int, ...]
 BOUNDS = {"float32": 1e-3, "bfloat16": 0.5}
 """Largest difference of a log-probability between server and trainer, in nats, by the lower precision of the two."""
 TEXT_TOKENS = 2 * 128 + 16
-"""Length of the fixed text, where the context allows it: two blocks of the prefix cache and some more; a processor's
-blocks have 128 tokens."""
+"""Length of the fixed text: two blocks of a processor's prefix cache (128 tokens each) and some more."""
 DRAWS = 4
 """Next tokens that a server draws after the prompt."""
 HELD_BACK = 8
@@ -41,20 +37,15 @@ class Reading(NamedTuple):
     text: Logprobs
     """(T - 1,) log-probabilities of the text's tokens but the first, at temperature 1."""
     tokens: NDArray[np.int64]
-    """(n,) drawn, each as the first one after the prompt."""
     logprobs: Logprobs
-    """(n,) at the canary's temperature."""
 
 
 class Proof(NamedTuple):
     """Differences between a server and the trainer, in nats."""
 
     text: float
-    """Largest difference on the text."""
     sampled: float
-    """Largest difference on what it drew after the prompt."""
     before: float | None
-    """Largest difference on the text from the weights before; None where there were none."""
     is_clear: bool
     """True where the text tells these weights from the ones before; a small update moves it less than rounding does."""
 
@@ -64,7 +55,6 @@ class Canary(NamedTuple):
 
     text: Tokens
     new: Logprobs
-    """(T - 1,) of the text's tokens but the first."""
     old: Logprobs | None
     next: Logprobs
     """(V,) of every token after the prompt, at the temperature."""
@@ -73,18 +63,13 @@ class Canary(NamedTuple):
 
     @property
     def prompt(self) -> Tokens:
-        """The beginning of the text, after which a server draws."""
         return self.text[:-HELD_BACK]
 
     @classmethod
     def of(cls, policy: Policy, before: "Canary | None", dtype: str, temperature: float = 0.7) -> "Canary":
-        """Compute what a server must say of these weights; all ranks call it.
+        """Compute what a server in this precision must say of these weights; all ranks call it.
 
-        Args:
-            policy: whose weights the servers get.
-            before: the canary of the weights that the servers have now; None where the servers' weights are not known.
-            dtype: the precision of the servers.
-            temperature: of the draws; not 1, at which a server that leaves it out would not be seen.
+        The temperature of the draws is not 1, at which a server that leaves it out would not be seen.
         """
         text = fixed_text(policy)
         lowest = {dtype, str(policy.compute_dtype).removeprefix("torch.")}
@@ -121,11 +106,7 @@ def next_logprobs(policy: Policy, prompt: Tokens, temperature: float) -> Logprob
 
 
 def judge(reading: Reading, canary: Canary, server: str) -> Proof:
-    """Compare a reading with the canary.
-
-    Raises:
-        InvariantError: the server has other weights than these, or reads keys and values of others.
-    """
+    """Compare a reading with the canary; raises InvariantError where the server reads other weights."""
     ours = canary.next[reading.tokens]
     new = np.abs(reading.text - canary.new)
     old = None if canary.old is None else np.abs(reading.text - canary.old)

@@ -67,7 +67,6 @@ class VllmConfig(EngineConfig):
         return found
 
     def adapters_of(self, policy: Policy) -> Adapters | None:
-        """The policy's adapters, where the servers add them themselves."""
         return policy.adapters if self.adapters == "native" else None
 
     @property

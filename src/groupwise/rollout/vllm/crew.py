@@ -1,10 +1,7 @@
-"""The servers at work: errands run in threads of their own, and everything that is decided is decided in one.
+"""The servers at work: errands (requests to a server) run in threads, and one thread decides what follows from them.
 
-An errand is one request to a server, or the few that give it new weights. It only talks. Its outcome comes back through
-a queue to the thread that asked for completions, which alone changes the fleet's books and stops the run.
-
-Among ranks the first one's crew looks after the servers, as one process does; the others' crews only ask them. What the
-canary has proven to the first is left for the others to read, and they take no other word for it.
+Among ranks the first one's crew looks after the servers; the others' crews only ask them, and read what the canary has
+proven to the first.
 """
 
 import threading
@@ -34,9 +31,7 @@ class Outcome(NamedTuple):
     """The result of an errand."""
 
     what: Any
-    """Whatever the errand was begun with."""
     result: Any
-    """An exception, where it raised one."""
 
 
 class Errands:
@@ -46,8 +41,6 @@ class Errands:
         self._outcomes: SimpleQueue[Outcome] = SimpleQueue()
 
     def begin(self, what: Any, call: Callable[[], Any]) -> None:
-        """Run a call; its thread does not keep the program from ending."""
-
         def run() -> None:
             try:
                 result = call()
@@ -58,7 +51,6 @@ class Errands:
         threading.Thread(target=run, daemon=True).start()
 
     def next(self, seconds: float) -> Outcome | None:
-        """The next outcome; None where nothing comes in time."""
         try:
             return self._outcomes.get(timeout=seconds)
         except Empty:
@@ -70,7 +62,6 @@ class Care(NamedTuple):
 
     server: str
     name: str
-    """Name of the newest weights when it began."""
 
 
 class Crew:
@@ -79,23 +70,18 @@ class Crew:
     def __init__(
         self, servers: Sequence[Server], asker: Asker, revive: Callable[[str], bool] = lambda address: False
     ) -> None:
-        """A crew whose servers have no weights yet; `revive` starts a dead server again, where somebody here can."""
         self.servers = {server.address: server for server in servers}
         self.fleet = Fleet(self.servers)
         self.asker, self._revive = asker, revive
         self.errands = Errands()
         self.weights: Weights | None = None
         self.proofs: dict[str, Proof] = {}
-        """The newest of each server."""
         self.last_words: dict[str, str] = {}
-        """By server, why its last errand failed."""
         self.joined = 0
-        """Number of times that a server came back."""
         self._cared: set[str] = set()
         self._next_probe: dict[str, float] = {}
 
     def outdate(self, weights: Weights) -> None:
-        """From now on the servers must have these weights; none has."""
         self.weights, self.proofs = weights, {}
         for server in self.servers:
             self.fleet.learn(server, Event.OUTDATED)
@@ -109,12 +95,7 @@ class Crew:
                 self.fleet.learn(server, event)
 
     def wait(self, patience_s: float) -> dict[str, State]:
-        """Wait until every server that lives has proven the weights, and there is at least one; returns their states.
-
-        Raises:
-            EngineError: none has in time.
-            InvariantError: the canary has found other weights in one.
-        """
+        """Wait until every living server, and at least one, has proven the weights; returns their states."""
         assert self.weights is not None
         awaited, end = set(self.fleet.having(State.STALE)), 0.0
         while awaited or not self.fleet.having(State.HEALTHY):
@@ -131,14 +112,12 @@ class Crew:
         return dict(self.fleet.states)
 
     def look_after(self, seconds: float) -> None:
-        """Begin what the servers need, and hear for so long what became of it."""
         self.tend()
         outcome = self.errands.next(seconds)
         if outcome is not None and isinstance(outcome.what, Care):
             self.cared(outcome)
 
     def nobody(self, patience_s: float) -> EngineError:
-        """Return the error that no server is left."""
         words = "; ".join(f"{server}: {why}" for server, why in self.last_words.items())
         return EngineError(
             f"no server has been healthy for {patience_s:g} s (engine.patience_s); the last that was heard: "
@@ -146,7 +125,6 @@ class Crew:
         )
 
     def tend(self) -> None:
-        """Begin what the servers need: a probe for those that nobody trusts, weights for those that have others."""
         for address in self.servers.keys() - self._cared:
             state = self.fleet.states[address]
             if state is State.STALE and RANKS.is_first:
@@ -179,11 +157,7 @@ class Crew:
         return Event.ALIVE
 
     def _read_proof(self, server: Server, weights: Weights) -> Event:
-        """Check that the server has the weights, and that the first rank has seen its canary since it got them.
-
-        The first rank takes its word back before it gives a server weights and their label, so a server that has the
-        label again has the word of today.
-        """
+        """Check that the server has the weights, and that the first rank has seen its canary since it got them."""
         event = self._probe(server, weights)
         proven = event is Event.ALIVE and RANKS.posted(server.address) == weights.name
         return Event.PROVEN if proven else event
@@ -193,12 +167,7 @@ class Crew:
         return Event.ALIVE if server.is_healthy() else Event.SILENT
 
     def cared(self, outcome: Outcome) -> None:
-        """Learn what became of a probe, or of new weights, which the canary judges here.
-
-        Raises:
-            InvariantError: the server has other weights, or samples from others.
-            EngineError: it answers with what cannot be trusted.
-        """
+        """Learn what became of a probe, or of new weights, which the canary judges here."""
         care, result = outcome
         self._cared.discard(care.server)
         if isinstance(result, Unreachable):

@@ -51,12 +51,7 @@ class Round:
         self.groups: list[dict[int, Sampled]] = [{} for _ in requests]
 
     def run(self) -> None:
-        """Wait until every completion is there.
-
-        Raises:
-            EngineError: no server is left, an answer cannot be trusted, or a completion fails again and again.
-            InvariantError: a server that came back has other weights than it was given.
-        """
+        """Wait until every completion is there."""
         fleet = self.crew.fleet
         fleet.begin(len(self.tasks))
         fleet.max_live = self.sampling.max_live_completions
@@ -147,28 +142,18 @@ class VllmEngine:
         self.config, self.policy, self.version = config, policy, 0
         self.folder = WeightsFolder(config.directory)
         self.facts: dict[str, Any] = {}
-        """Figures of the newest publish and the newest round."""
         self._started: Started | None = None
         self._bases: dict[str, Path] = {}
-        """The directory of what adapters stand on, by its label."""
         self._name, self._rounds = f"engine-{next(_NUMBERS)}", 0
 
     @property
     def crew(self) -> Crew:
-        """The servers, found or started at the first use, with the policy's weights."""
         if self._started is None or self._started.crew.weights is None:
             self.publish(self.policy, self.version)
         assert self._started is not None
         return self._started.crew
 
     def generate(self, requests: Sequence[Request], sampling: SamplingConfig, on_finished: OnFinished) -> None:
-        """Sample every completion of every request.
-
-        Raises:
-            ConfigError: a prompt and its completion do not fit in the model's context, or completions are to be looked
-                at after every token.
-            EngineError: no server is left, or an answer cannot be trusted.
-        """
         if any(request.pause for request in requests):
             raise ConfigError(
                 "engine.kind = 'vllm' samples completions to their end: searches, which look at them after every "
@@ -189,7 +174,6 @@ class VllmEngine:
         self.facts |= {"reissued": RANKS.count(f"{name}/reissued"), "servers": self._states(crew)}
 
     def _look_after_others(self, crew: Crew, done: str) -> None:
-        """While other ranks still ask for completions, servers may die, and this rank alone gives them weights."""
         end = monotonic() + RANKS.deadline_s
         while RANKS.count(done) < RANKS.size:
             crew.look_after(OTHERS_S)
@@ -208,16 +192,7 @@ class VllmEngine:
                 )
 
     def publish(self, policy: Policy, version: int) -> None:
-        """Give these weights to every server that lives, and let each of them prove that it has them.
-
-        All ranks call it. They gather the weights, and each knows what the canary must be; the first one writes, and
-        deals with the servers.
-
-        Raises:
-            EngineError: no server can be reached, or one is not what it must be.
-            InvariantError: a server has other weights than it was given, or samples from others.
-            CheckpointError: the weights cannot be written.
-        """
+        """Give these weights to every living server, and let each prove that it has them; all ranks call it."""
         began = perf_counter()
         if self._started is None:
             self._started = start(self.config, policy)
@@ -251,10 +226,7 @@ class VllmEngine:
         return RANKS.by_first(lambda: self.folder.write(policy, label, weights))
 
     def _with_adapters(self, policy: Policy, adapters: Adapters, name: str, canary: Canary) -> Weights:
-        """The adapters in a directory of their own, and what they stand on in the one where it was put first.
-
-        A rehearsal changes that too, so it is another model under another label then.
-        """
+        """Write the adapters, and what they stand on where it is new: a rehearsal changes that too."""
         label = REHEARSAL_BASE if name.startswith(REHEARSAL) else f"base-{adapters.base_fingerprint}"
         if label not in self._bases:
             self._bases = {label: self._write(policy.base(), label)}
@@ -268,5 +240,4 @@ class VllmEngine:
         return {server: {"state": str(state), **proofs.get(server, {})} for server, state in crew.fleet.states.items()}
 
     def close(self) -> None:
-        """Delete the weights that were written for the servers; those that it started end with the process."""
         self.folder.close()

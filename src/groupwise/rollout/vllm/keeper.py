@@ -2,9 +2,7 @@
 
     python keeper.py COMMAND...      ends when its standard input does, or when the command ends
 
-A server of vLLM has several processes. Where one of them is killed, the others live on and hold memory and port; where
-the trainer is killed, all of them do. So the server gets a process group of its own, and between it and the
-trainer stands this process, which holds a pipe: the system closes it however the trainer ends.
+The server gets a process group of its own; this process holds a pipe that the system closes however the trainer ends.
 """
 
 import os

@@ -47,12 +47,7 @@ class WeightsFolder:
         self.close = weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
 
     def write(self, policy: Policy, label: str, weights: dict[str, Tensor]) -> Path:
-        """A new directory with these weights of a policy.
-
-        Raises:
-            CheckpointError: the disk is full or not writable.
-            InvariantError: a tensor is missing, new, or of another shape than in the version before.
-        """
+        """Write a new directory with these weights of a policy."""
         directory = self.path / label
         with new_directory(directory) as temporary:
             save_for_serving(policy, temporary, weights)
@@ -60,11 +55,7 @@ class WeightsFolder:
         return self._keep("weights", directory)
 
     def write_adapters(self, saved: Saved, name: str) -> Path:
-        """A new directory with adapters alone.
-
-        Raises:
-            CheckpointError: the disk is full or not writable.
-        """
+        """Write a new directory with adapters alone."""
         directory = self.path / name
         with new_directory(directory) as temporary:
             saved.save(temporary)
@@ -107,11 +98,9 @@ class Launched:
 
     @property
     def is_running(self) -> bool:
-        """True while its first process runs."""
         return self._keeper is not None and self._keeper.poll() is None
 
     def start(self) -> None:
-        """Start it, again where it ended."""
         self.close()
         self.starts += 1
         with self.log.open("ab") as log:
@@ -121,11 +110,7 @@ class Launched:
             )  # fmt: skip
 
     def wait(self) -> None:
-        """Wait until it answers.
-
-        Raises:
-            EngineError: it ended, or does not answer in time; says what it wrote last.
-        """
+        """Wait until it answers; an EngineError says what it wrote last."""
         server, end = Server(self.address), monotonic() + self._start_s
         while not server.is_healthy():
             if not self.is_running or monotonic() > end:
@@ -134,7 +119,6 @@ class Launched:
             sleep(0.5)
 
     def close(self) -> None:
-        """End it with all of its processes."""
         if self._keeper is not None and self._keeper.stdin is not None:
             stdin: IO[bytes] = self._keeper.stdin
             stdin.close()
@@ -149,15 +133,9 @@ _FOLDERS: list[WeightsFolder] = []
 
 
 def launched(config: VllmConfig, policy: Policy, weights: dict[str, Tensor]) -> tuple[str, ...]:
-    """The addresses of as many servers as the settings say, started at the first call of this process.
+    """Return the addresses of the servers that the settings describe, started at the first call of this process.
 
-    Args:
-        config: how many, and how.
-        policy: what they serve.
-        weights: what they start with, which stays as long as they may have to start again.
-
-    Raises:
-        EngineError: there is no such environment, or a server does not start.
+    `weights` are what they start with, and stay as long as they may have to start again.
     """
     alike = (config.launch, config.environment, config.options, config.kv_cache_gib, config.dtype, policy.vocabulary)
     needs = (*alike, bool(_for_adapters(config, policy)))
@@ -242,7 +220,6 @@ def _for_adapters(config: VllmConfig, policy: Policy) -> list[str]:
 
 
 def _environment() -> dict[str, str]:
-    """This process's, with the control routes opened, and without what asks a hub or takes a core for itself alone."""
     changed = {
         "VLLM_SERVER_DEV_MODE": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1",
         "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
@@ -271,16 +248,10 @@ class Started(NamedTuple):
 
     crew: Crew
     contexts: tuple[int, ...]
-    """Most tokens of a prompt and its completion, for each server."""
 
 
 def start(config: VllmConfig, policy: Policy) -> Started:
-    """Find or start the servers of a run, and check each of them. All ranks call it; the first one does it.
-
-    Raises:
-        EngineError: one does not answer, or is not what it must be; two have different versions of vLLM.
-        ConfigError: servers are to be started, and the ranks are on several machines.
-    """
+    """Find or start the servers of a run, and check each of them. All ranks call it; the first one does it."""
     if config.launch and hosts_started() > 1:
         raise ConfigError(
             f"engine.launch = {config.launch} starts servers that only the first rank's machine sees, and the ranks "

@@ -1,7 +1,4 @@
-"""The work on one server, in order: the checks before it is used, and new weights.
-
-All of this only talks to the server; nothing here computes with a model, so several threads may do it at one time.
-"""
+"""The work on one server, in order: the checks before it is used, and new weights. Threads may do it at one time."""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -34,7 +31,6 @@ class Asker:
     """Settings that all requests of a run share."""
 
     served: str
-    """Name of the served model."""
     vocabulary: int
     stop_ids: frozenset[int]
     is_adapted: bool = False
@@ -44,7 +40,6 @@ class Asker:
         self, server: Server, prompt: tuple[int, ...], key: int, sampling: SamplingConfig, label: str, salt: str,
         deadline_s: float, stops: tuple[str, ...] = (),
     ) -> Sampled:  # fmt: skip
-        """One completion from weights of this label, up to one of the texts `stops` at most."""
         body = wanted(prompt, key, sampling, self.stop_ids, self.served, salt, stops)
         try:
             answer = server.generate(body, deadline_s)
@@ -58,7 +53,6 @@ class Asker:
         return found
 
     def read(self, server: Server, canary: Canary, label: str) -> Reading:
-        """Read a server's scores of the canary's text and its draws after the prompt."""
         text = read_scores(
             server.generate(wanted_scores(canary.text, self.served, SALT), CANARY_S), canary.text, server.address,
             self.served,
@@ -69,7 +63,6 @@ class Asker:
         return Reading(text, tokens, np.concatenate([sampled.logprobs for sampled in drawn]))
 
     def warm(self, server: Server, canary: Canary) -> None:
-        """Let the server keep keys and values of the canary's prompt, which new weights must make it forget."""
         if not server.is_paused():
             server.generate(
                 wanted(canary.prompt, 0, _short(canary.temperature), self.stop_ids, self.served, SALT), CANARY_S
@@ -87,27 +80,17 @@ class Weights(NamedTuple):
     directory: Path
     canary: Canary
     adapters: Path | None = None
-    """Directory of adapters that servers add themselves; its name is the one that they serve them by."""
 
     @property
     def name(self) -> str:
-        """Differs for whatever differs; keys and values in the prefix cache are shared under it."""
         return self.adapters.name if self.adapters else self.label
 
     def asker(self, asker: Asker) -> Asker:
-        """Return the asker for completions of these weights."""
         return replace(asker, served=self.adapters.name, is_adapted=True) if self.adapters else asker
 
 
 def load(server: Server, weights: Weights, asker: Asker) -> Reading:
-    """Give a server its weights, and read the canary from it.
-
-    Where anything fails, it is left as it is, for nobody knows what it holds then.
-
-    Raises:
-        Unreachable: the server does not answer, or cannot read the directory.
-        EngineError: it keeps keys and values, or answers with what cannot be trusted.
-    """
+    """Give a server its weights, and read the canary from it; where anything fails, it is left as it is."""
     label, own = weights.label, weights.asker(asker)
     if weights.adapters is None or not _has(server, label, asker):
         _reload(server, weights, asker)
@@ -129,7 +112,6 @@ def load(server: Server, weights: Weights, asker: Asker) -> Reading:
 
 
 def _has(server: Server, label: str, asker: Asker) -> bool:
-    """Ask a server whether it has the weights that adapters are added to; the canary proves it later."""
     if server.is_paused():  # in the middle of what failed: nobody knows what it holds
         return False
     try:
@@ -142,7 +124,6 @@ def _has(server: Server, label: str, asker: Asker) -> bool:
 
 
 def _reload(server: Server, weights: Weights, asker: Asker) -> None:
-    """New weights; the server stands still meanwhile, so no completion is of two kinds of weights."""
     asker.warm(server, weights.canary)
     server.pause()
     server.reload(str(weights.directory))
@@ -160,18 +141,12 @@ class Facts:
     """Facts that a server reports of itself."""
 
     version: str
-    """Version of vLLM."""
     max_tokens: int
-    """Most tokens of a prompt and its completion; 0 where it does not tell."""
     models: tuple[str, ...] = field(default=())
 
 
 def wait_until_healthy(server: Server, seconds: float) -> None:
-    """Wait for a server that may still be starting.
-
-    Raises:
-        EngineError: it does not answer in time.
-    """
+    """Wait for a server that may still be starting; raises EngineError."""
     end = monotonic() + seconds
     while not server.is_healthy():
         if monotonic() > end:
@@ -180,12 +155,7 @@ def wait_until_healthy(server: Server, seconds: float) -> None:
 
 
 def check_server(server: Server, asker: Asker) -> Facts:
-    """Check that a server is what it must be, before it gets any weights.
-
-    Raises:
-        EngineError: it serves another model or vocabulary, hides several engines, or does not obey seeds.
-        Unreachable: it does not answer.
-    """
+    """Check that a server is what it must be, before it gets any weights; raises EngineError."""
     models = server.models()
     if asker.served not in models:
         raise EngineError(
@@ -217,7 +187,6 @@ def _check_vocabulary(server: Server, asker: Asker) -> None:
 
 
 def _check_one_engine(server: Server, asker: Asker) -> None:
-    """A label reaches one engine; completions of another one behind the same address do not bear it."""
     label = f"look-{monotonic()}"
     server.pause()
     server.set_label(label)

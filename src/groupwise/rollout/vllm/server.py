@@ -1,7 +1,4 @@
-"""One server over HTTP: its routes, each with a deadline. What an answer means is decided elsewhere.
-
-A connection for every request, and no proxy: what is measured and what is believed depends on which server answered.
-"""
+"""One server over HTTP, without a proxy: its routes, each with a deadline and a connection of its own."""
 
 import http.client
 import json
@@ -42,11 +39,9 @@ class Server:
     address: str
 
     def generate(self, body: dict[str, Any], deadline_s: float) -> Any:
-        """The answer to a request for tokens or scores."""
         return self.call("POST", "/inference/v1/generate", body, deadline_s)
 
     def is_healthy(self) -> bool:
-        """Ask whether it lives; a server that hangs may say so too."""
         try:
             self.call("GET", "/health", None, PROBE_S)
         except Unreachable:
@@ -54,24 +49,19 @@ class Server:
         return True
 
     def version(self) -> str:
-        """Return the version of vLLM."""
         return str(_field(self.call("GET", "/version", None, PROBE_S), "version", self.address))
 
     def models(self) -> dict[str, int]:
-        """Names of the models that it serves, with the most tokens that a prompt and its completion may have."""
         models = _field(self.call("GET", "/v1/models", None, PROBE_S), "data", self.address)
         return {str(model["id"]): int(model.get("max_model_len") or 0) for model in models}
 
     def is_paused(self) -> bool:
-        """Ask whether requests wait."""
         return bool(_field(self.call("GET", "/is_paused", None, PROBE_S), "is_paused", self.address))
 
     def pause(self) -> None:
-        """Finish what runs, let the rest wait, and forget keys and values."""
         self.tell("/pause?mode=wait&clear_cache=true", {})
 
     def reload(self, directory: str) -> None:
-        """Read weights from a directory; only while it is paused."""
         body = {"method": "reload_weights", "kwargs": {"weights_path": directory}}
         self.tell("/collective_rpc", body)
 
@@ -80,38 +70,23 @@ class Server:
         return bool(_field(self.call("POST", "/reset_prefix_cache", {}, CONTROL_S), "success", self.address))
 
     def set_label(self, label: str) -> None:
-        """Name the weights; every token that is sampled from them bears this label. It proves nothing."""
         self.tell("/update_weight_version", {"new_version": label})
 
     def load_adapters(self, name: str, directory: str) -> None:
-        """Serve adapters of a directory under a name that no others ever had: keys and values are kept by it."""
         self.tell("/v1/load_lora_adapter", {"lora_name": name, "lora_path": directory})
 
     def unload_adapters(self, name: str) -> None:
-        """Serve them no more."""
         self.tell("/v1/unload_lora_adapter", {"lora_name": name})
 
     def resume(self) -> None:
-        """Answer requests again."""
         self.tell("/resume", {})
 
     def tell(self, path: str, body: dict[str, Any]) -> None:
-        """Let it do something. What it says of that is not read: it may be JSON, a sentence or nothing.
-
-        Raises:
-            Unreachable: there is no answer, or the server has failed.
-            Refused: the server refuses the request.
-        """
+        """Let it do something, whose answer is not read; raises Unreachable or Refused."""
         self._text("POST", path, body, CONTROL_S)
 
     def call(self, method: str, path: str, body: dict[str, Any] | None, deadline_s: float) -> Any:
-        """The JSON of an answer; None where it has none.
-
-        Raises:
-            Unreachable: there is no answer, or the server has failed.
-            Refused: the server refuses the request.
-            EngineError: its answer is none.
-        """
+        """Return the JSON of an answer, or None; raises Unreachable, Refused, or EngineError for no JSON."""
         return _json(self._text(method, path, body, deadline_s), self.address, path)
 
     def _text(self, method: str, path: str, body: dict[str, Any] | None, deadline_s: float) -> bytes:

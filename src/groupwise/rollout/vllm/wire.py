@@ -1,7 +1,6 @@
-"""Requests to a server for one completion, and the form that its answer must be to be trained on. No I/O.
+"""Requests to a server for one completion, and the form that its answer must have to be trained on. No I/O.
 
-Token ids in and out: no template and no tokenizer stands between, so a completion cannot change on the way. Every
-setting of the draw is stated, because what is left out the server may take from a file of its own.
+Token ids in and out. Every setting of the draw is stated, because what is left out the server may take from a file.
 """
 
 import math
@@ -30,8 +29,6 @@ class Unfinished(Exception):  # noqa: N818
 
 
 class _Answer(BaseModel):
-    """The part of an answer that is read; the rest is ignored."""
-
     model_config = ConfigDict(frozen=True, strict=True)
 
 
@@ -75,16 +72,10 @@ def wanted(
     token_ids: tuple[int, ...], key: int, sampling: SamplingConfig, stop_ids: frozenset[int], model: str, salt: str,
     stops: tuple[str, ...] = (),
 ) -> dict[str, Any]:  # fmt: skip
-    """The body of a request for one completion.
+    """Write the body of a request for one completion.
 
-    Args:
-        token_ids: the prompt.
-        key: 64-bit key of the completion's draws; its seed has 63 of them, so that it is never -1, "no seed".
-        sampling: how to draw.
-        stop_ids: the only tokens that end it.
-        model: name of the served model.
-        salt: keys and values in the prefix cache are shared by requests of the same salt only.
-        stops: texts that end it as well; their tokens are kept. A server needs its tokenizer for them.
+    Its seed has 63 bits of the key, so that it is never -1, "no seed". Keys and values in the prefix cache are shared
+    by requests of the same `salt` only. `stops` end it as well; a server needs its tokenizer for them.
     """
     draw = {
         "n": 1, "seed": key >> 1, "temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": sampling.top_k,
@@ -106,15 +97,7 @@ def wanted_scores(token_ids: tuple[int, ...], model: str, salt: str) -> dict[str
 def read_sampled(
     answer: Any, server: str, model: str, label: str, vocabulary: int, sampling: SamplingConfig
 ) -> Sampled:
-    """The completion in an answer.
-
-    Args:
-        answer: the JSON of it.
-        server: named in errors.
-        model: whose name it must bear.
-        label: of the weights from which every token must come.
-        vocabulary: token ids are below this.
-        sampling: how it was to be drawn.
+    """Read the completion in an answer, every token of which must come from the weights of this label.
 
     Raises:
         EngineError: it cannot be trusted; says in one sentence why.
@@ -146,11 +129,7 @@ def read_sampled(
 
 
 def read_scores(answer: Any, token_ids: tuple[int, ...], server: str, model: str) -> np.ndarray[Any, Any]:
-    """(T - 1,) log-probabilities of a text's tokens but the first.
-
-    Raises:
-        EngineError: they are not there or cannot be trusted.
-    """
+    """(T - 1,) log-probabilities of a text's tokens but the first; raises EngineError."""
     found = _read(_Scored, answer, server)
     _check_model(found.served, model, server)
     entries = [(entry or {}).get(str(token)) for entry, token in zip(found.prompt_logprobs, token_ids, strict=False)]
