@@ -4,7 +4,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from html import escape
@@ -56,7 +56,14 @@ def bundled(entry: str = "app.js") -> str:
 def page_of(paths: Sequence[Path], cap: int = CAP) -> str:
     """The whole page. What did not fit is named on the page of its run."""
     views = Views(paths)
-    facts = _without_places(_facts(views, cap), views.directories)
+    facts = _facts(views, cap)
+    here, names = Path.cwd(), {}  # a page is given away: paths begin here, or are their last two names
+    for path in {form for folder in views.directories for form in (folder, folder.resolve()) if form.is_absolute()}:
+        short = path.relative_to(here) if path != here and path.is_relative_to(here) else Path("…", *path.parts[-2:])
+        if len(path.parts) > 2:  # the name of a folder at the root may be in any text
+            names[encoded(str(path))[1:-1]] = encoded(str(short))[1:-1]
+    for long in sorted(names, key=len, reverse=True):
+        facts = {address: body.replace(long, names[long]) for address, body in facts.items()}
     files = {name: content.decode("utf-8") for name, (_, content) in pages().items()}
     script = f"/* {files[f'{CHARTS}.LICENSE.txt']} */\n{files[f'{CHARTS}.iife.min.js']}\n{bundled()}"
     style = f"{files[f'{CHARTS}.min.css']}\n{files['style.css']}"
@@ -110,17 +117,6 @@ def write_report(path: str | Path) -> Path:
     if kind == "pipeline":
         write_file(folder / "report.md", markdown(load_pipeline(folder)).encode("utf-8"))
     return write_export([folder], folder / "report.html", REPORT_CAP)
-
-
-def _without_places(facts: dict[str, bytes], directories: Iterable[Path]) -> dict[str, bytes]:
-    here, names = Path.cwd(), {}
-    for path in {form for folder in directories for form in (folder, folder.resolve()) if form.is_absolute()}:
-        short = path.relative_to(here) if path != here and path.is_relative_to(here) else Path("…", *path.parts[-2:])
-        if len(path.parts) > 2:  # the name of a folder at the root may be in any text
-            names[encoded(str(path))[1:-1]] = encoded(str(short))[1:-1]
-    for long in sorted(names, key=len, reverse=True):
-        facts = {address: body.replace(long, names[long]) for address, body in facts.items()}
-    return facts
 
 
 def _digest(text: str) -> str:
@@ -233,31 +229,28 @@ def _without_scripts(facts: Mapping[str, bytes]) -> str:
         f'<dd class="detail">{escape(tile["detail"])}</dd></div>'
         for tile in report.get("tiles", [])
     )
+    sections = []
+    for table in report.get("tables", []):
+        heads = "".join(f"<th>{escape(name)}</th>" for name in (table["first"], *table["columns"]))
+        rows = "".join(
+            f"<tr><th>{escape(line['name'])}<small> {escape(line['about'])}</small></th>"
+            + "".join(
+                f"<td>{escape(cell['value'])} {escape(cell['mark'])} <small>{escape(cell['interval'])}</small></td>"
+                for cell in line["cells"] or [{"value": line["note"], "mark": "", "interval": ""}]
+            )
+            + "</tr>"
+            for line in table["lines"]
+        )
+        body = f'<table class="values"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>'
+        hint, body = (table["note"], f'<div class="scroll">{body}</div>') if rows else (table["empty"], "")
+        title = escape(table["title"])
+        sections.append(f'<section class="piece"><h2>{title}</h2><p class="hint">{escape(hint)}</p>{body}</section>')
     return (
         f'<noscript><header class="title"><h1>{escape(name)}</h1>'
         + "".join(f"<p>{escape(text)}</p>" for text in said if text)
         + f'<p class="hint">With scripts, this page has the curves and every completion.</p></header>'
-        f'<dl class="facts tiles">{tiles}</dl>{"".join(map(_table, report.get("tables", [])))}</noscript>'
+        f'<dl class="facts tiles">{tiles}</dl>{"".join(sections)}</noscript>'
     )
-
-
-def _table(table: Mapping[str, Any]) -> str:
-    heads = "".join(f"<th>{escape(name)}</th>" for name in (table["first"], *table["columns"]))
-    rows = "".join(
-        f"<tr><th>{escape(line['name'])}<small> {escape(line['about'])}</small></th>"
-        + "".join(
-            f"<td>{escape(cell['value'])} {escape(cell['mark'])} <small>{escape(cell['interval'])}</small></td>"
-            for cell in line["cells"] or [{"value": line["note"], "mark": "", "interval": ""}]
-        )
-        + "</tr>"
-        for line in table["lines"]
-    )
-    body = (
-        f'<div class="scroll"><table class="values"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>'
-    )
-    note = table["note"] if rows else table["empty"]
-    title, note = escape(table["title"]), escape(note)
-    return f'<section class="piece"><h2>{title}</h2><p class="hint">{note}</p>{body if rows else ""}</section>'
 
 
 def spread(steps: Sequence[_T]) -> list[_T]:

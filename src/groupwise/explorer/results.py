@@ -147,6 +147,12 @@ def _entries(path: Path) -> list[dict[str, Any]]:
 
 
 def _budget(path: Path) -> dict[str, Any]:
+    def is_point(line: Mapping[str, Any]) -> bool:
+        accuracy, numbers = line.get("accuracy"), (line.get("budget"), line.get("policy_tokens"))
+        is_estimate = isinstance(accuracy, list) and len(accuracy) == 3
+        is_measured = is_estimate and all(number is None or is_number(number) for number in accuracy or ())
+        return isinstance(line.get("method"), str) and all(map(is_number, numbers)) and is_measured
+
     lines, damage = _objects(path / BUDGET)
     times, more = _objects(path / "seconds.jsonl")
     seconds = {
@@ -156,7 +162,7 @@ def _budget(path: Path) -> dict[str, Any]:
         name: [line for line in lines if line.get("kind") == name]
         for name in ("settings", "point", "optimal", "equal_tokens", "flips")
     }
-    points = [point for point in kinds["point"] if _is_point(point)][:MOST_POINTS]
+    points = [point for point in kinds["point"] if is_point(point)][:MOST_POINTS]
     settings = kinds["settings"][0] if kinds["settings"] else {}
     return {
         "settings": {
@@ -169,14 +175,6 @@ def _budget(path: Path) -> dict[str, Any]:
         **{name: kinds[name][:MOST_POINTS] for name in ("optimal", "equal_tokens", "flips")},
         "notices": [*damage, *more, *([] if points else [f"{BUDGET} has no figures of any method"])],
     }
-
-
-def _is_point(line: Mapping[str, Any]) -> bool:
-    accuracy, numbers = line.get("accuracy"), (line.get("budget"), line.get("policy_tokens"))
-    if not isinstance(line.get("method"), str) or not all(map(is_number, numbers)):
-        return False
-    is_estimate = isinstance(accuracy, list) and len(accuracy) == 3
-    return is_estimate and all(number is None or is_number(number) for number in accuracy or ())
 
 
 def _process(path: Path, stage: str) -> dict[str, Any]:

@@ -181,7 +181,24 @@ class Views:
             "question": _short(group.question), "reference": _short(group.reference),
             "samples": [row.sample for row in group.completions], "notices": run.notices(),
         }  # fmt: skip
-        return {row.sample: {**common, **_completion(run.path, at, row)} for row in group.completions}
+        found = {}
+        for row in group.completions:
+            ids, ends, sampled = row.token_ids, row.token_ends, row.sampled
+            command = f"groupwise replay {shlex.quote(str(run.path))} --step {at} --problem {shlex.quote(row.problem)}"
+            found[row.sample] = {
+                **common,
+                **_summary(row, MOST_WHOLE_TEXT),
+                "loss_weight": row.loss_weight,
+                "policy_version": row.policy_version,
+                "num_read": 0 if ids is None else len(ids),
+                "ids": None if ids is None else ids.tolist(),
+                "tokens": None if ends is None else _cut(row.text, ends.tolist()),
+                "sampled": None if sampled is None or sampled.all() else sampled.tolist(),
+                "bound": None if row.bound is None else row.bound.tolist(),
+                "figures": {name: floats(getattr(row, field)) for name, field in _FIGURES.items()},
+                "replay": f"{command} --sample {row.sample}" if isinstance(at, int) else None,
+            }
+        return found
 
     def _run(self, index: int) -> OpenedRun:
         if not 0 <= index < len(self._runs):
@@ -295,23 +312,6 @@ def _summary(row: Row, most: int = MOST_TEXT) -> dict[str, Any]:
         "reward": row.reward, "parts": dict(row.reward_parts), "measures": dict(row.measures),
         "advantage": row.advantage, "length": row.num_tokens,
     }  # fmt: skip
-
-
-def _completion(path: Path, at: At, row: Row) -> dict[str, Any]:
-    ids, ends, sampled = row.token_ids, row.token_ends, row.sampled
-    command = f"groupwise replay {shlex.quote(str(path))} --step {at} --problem {shlex.quote(row.problem)}"
-    return {
-        **_summary(row, MOST_WHOLE_TEXT),
-        "loss_weight": row.loss_weight,
-        "policy_version": row.policy_version,
-        "num_read": 0 if ids is None else len(ids),
-        "ids": None if ids is None else ids.tolist(),
-        "tokens": None if ends is None else _cut(row.text, ends.tolist()),
-        "sampled": None if sampled is None or sampled.all() else sampled.tolist(),
-        "bound": None if row.bound is None else row.bound.tolist(),
-        "figures": {name: floats(getattr(row, field)) for name, field in _FIGURES.items()},
-        "replay": f"{command} --sample {row.sample}" if isinstance(at, int) else None,
-    }
 
 
 def _cut(text: str, ends: Sequence[int]) -> list[str]:

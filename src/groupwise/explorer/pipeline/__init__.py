@@ -6,7 +6,7 @@ from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 from groupwise.explorer.answers import Asked, by_id, first_answer
-from groupwise.explorer.pipeline.data import PipelineData, Stage, load_pipeline
+from groupwise.explorer.pipeline.data import PipelineData, load_pipeline
 from groupwise.explorer.pipeline.tables import all_tables, description, held_out, num_alarms, tiles
 from groupwise.runs.row import Row
 
@@ -69,21 +69,19 @@ def boxes(data: PipelineData) -> dict[str, Box]:
     for stage in data.stages:
         kind = {"data": "data", "reward_model": "model scores"}.get(stage.makes, "model")
         is_done = stage.state == "finished"
-        detail = _detail(stage) if is_done else stage.state
+        detail, method = stage.state, stage.algorithm or stage.kind
+        if is_done:
+            judged = [metrics for task, metrics in stage.evaluation.items() if task not in stage.open_ended]
+            solved = [metrics["pass_at_1"].value for metrics in judged if "pass_at_1" in metrics]
+            if stage.makes == "data":
+                rows = stage.statistics.get("rows")
+                detail = stage.kind.replace("_", " ") if rows is None else f"{rows:,} rows"
+            elif pairs := held_out(stage):
+                detail = f"accuracy {100 * pairs[-1]['accuracy'][0]:.1f} %"
+            else:
+                detail = f"{method} · {100 * solved[0]:.1f} %" if solved else method.replace("_", " ")
         found[stage.name] = Box(stage.name, detail, kind if is_done else f"{kind} waiting", stage.inputs)
     return found
-
-
-def _detail(stage: Stage) -> str:
-    if stage.makes == "data":
-        return f"{stage.statistics['rows']:,} rows" if "rows" in stage.statistics else stage.kind.replace("_", " ")
-    method = stage.algorithm or stage.kind
-    if pairs := held_out(stage):
-        return f"accuracy {100 * pairs[-1]['accuracy'][0]:.1f} %"
-    for task, metrics in stage.evaluation.items():
-        if task not in stage.open_ended and "pass_at_1" in metrics:
-            return f"{method} · {100 * metrics['pass_at_1'].value:.1f} %"
-    return method.replace("_", " ")
 
 
 def same_problems(data: PipelineData) -> list[Asked]:

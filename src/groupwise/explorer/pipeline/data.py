@@ -110,7 +110,12 @@ def load_pipeline(directory: Path) -> PipelineData:
 
 def _stage(directory: Path, entry: Mapping[str, Any], base: str) -> Stage:
     folder = directory / "stages" / entry["name"]
-    facts, state = _facts(folder, entry)
+    facts, state = _read(folder / "facts.json"), "finished"
+    if facts and entry.get("fingerprint") not in (None, facts.get("fingerprint")):
+        facts, state = {}, "outdated"
+    elif not facts:
+        never = "not measured" if entry["name"] == BASE else "not run"
+        state = "unfinished" if (folder / "begun.json").exists() else never
     run, evaluation = RunDirectory(folder / "run"), folder / "evaluation.parquet"
     is_current = state != "outdated"
     is_trained = is_current and run.config.exists()
@@ -141,15 +146,6 @@ def _stage(directory: Path, entry: Mapping[str, Any], base: str) -> Stage:
         run=Records.open(run.path).intact() if is_trained else None,
         lines=tuple(run.metrics.lines()) if is_trained else (),
     )
-
-
-def _facts(folder: Path, entry: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-    facts, fingerprint = _read(folder / "facts.json"), entry.get("fingerprint")
-    if facts:
-        return (facts, "finished") if fingerprint in (None, facts.get("fingerprint")) else ({}, "outdated")
-    if (folder / "begun.json").exists():
-        return {}, "unfinished"
-    return {}, "not measured" if entry["name"] == BASE else "not run"
 
 
 def _estimates(path: Path, measurement: Mapping[str, Any]) -> dict[str, Estimate]:

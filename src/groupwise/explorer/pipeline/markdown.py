@@ -3,7 +3,6 @@
 import re
 from collections.abc import Sequence
 
-from groupwise.explorer.answers import Asked
 from groupwise.explorer.pipeline import boxes, same_problems
 from groupwise.explorer.pipeline.data import PipelineData
 from groupwise.explorer.pipeline.tables import UNMEASURED, all_tables, cost_table, description
@@ -21,9 +20,28 @@ def markdown(data: PipelineData) -> str:
 
 def without_cost(data: PipelineData) -> str:
     """Everything but the cost: the same, byte for byte, on a repeat and after an interruption."""
+    nodes = boxes(data)
+    ids = {name: f"n{number}" for number, name in enumerate(nodes)}
+    lines = ["```mermaid", "flowchart LR"]  # stadiums are models, sheets are data
+    for name, box in nodes.items():
+        start, end = ("[/", "/]") if box.kind.startswith("data") else ("([", "])")
+        lines.append(f'  {ids[name]}{start}"{_encode(box.label)}<br/>{_encode(box.detail)}"{end}')
+        lines += [f"  {ids[source]} --> {ids[name]}" for source in box.inputs]
+    lineage = "\n".join([*lines, "```"]) + "\n"
+    sections = []
+    for asked in same_problems(data):
+        reference = f"Reference answer {inline(asked.reference)}." if asked.reference else "No reference answer."
+        answers = "\n".join(
+            f"{inline(stage)}, {inline(answer.outcome)}: {inline(answer.evidence)} ({answer.num_tokens} tokens)\n\n"
+            f"{block(answer.text)}"
+            for stage, answer in asked.answers.items()
+        )
+        sections.append(f"### {inline(asked.question)}\n\n{inline(asked.kind)}. {reference}\n\n{answers}")
+    body = "\n".join(sections) or f"{UNMEASURED}\n"
+    problems = f"## The same problems\n\nThe first sample of each model.\n\n{body}"
     stages, training, *others = map(_section, all_tables(data, minutes=False))
     title = f"# {inline(data.name)}\n\n{inline(description(data))}\n"
-    return "\n".join([title, _mermaid(data), stages, training, _problems(same_problems(data)), *others])
+    return "\n".join([title, lineage, stages, training, problems, *others])
 
 
 def inline(text: str) -> str:
@@ -58,31 +76,5 @@ def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(inline(cell) for cell in cells)} |"
 
 
-def _mermaid(data: PipelineData) -> str:
-    """The lineage as a diagram that Markdown viewers draw; stadiums are models, sheets are data."""
-    nodes = boxes(data)
-    ids = {name: f"n{number}" for number, name in enumerate(nodes)}
-    lines = []
-    for name, box in nodes.items():
-        start, end = ("[/", "/]") if box.kind.startswith("data") else ("([", "])")
-        lines.append(f'  {ids[name]}{start}"{_encode(box.label)}<br/>{_encode(box.detail)}"{end}')
-        lines += [f"  {ids[source]} --> {ids[name]}" for source in box.inputs]
-    return "```mermaid\nflowchart LR\n" + "\n".join(lines) + "\n```\n"
-
-
 def _encode(text: str) -> str:
     return "".join(char if char.isalnum() or char in " _.,·%" else f"#{ord(char)};" for char in text)
-
-
-def _problems(problems: Sequence[Asked]) -> str:
-    sections = []
-    for asked in problems:
-        reference = f"Reference answer {inline(asked.reference)}." if asked.reference else "No reference answer."
-        answers = "\n".join(
-            f"{inline(stage)}, {inline(answer.outcome)}: {inline(answer.evidence)} ({answer.num_tokens} tokens)\n\n"
-            f"{block(answer.text)}"
-            for stage, answer in asked.answers.items()
-        )
-        sections.append(f"### {inline(asked.question)}\n\n{inline(asked.kind)}. {reference}\n\n{answers}")
-    body = "\n".join(sections) or f"{UNMEASURED}\n"
-    return f"## The same problems\n\nThe first sample of each model.\n\n{body}"

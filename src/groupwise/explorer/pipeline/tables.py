@@ -101,7 +101,13 @@ def stage_table(data: PipelineData, minutes: bool = True) -> Table:
         cells = (*(_cell(data, stage, *column) for column in columns), *cost)
         lines.append(Line(stage.name, _origin(data, stage), cells))
     heads = (*(head(key, task) for task, key in columns), *costs)
-    return Table("Stages", f"{_sizes(data)}{MARKS}", "model", heads, tuple(lines))
+    parts = []
+    for task in tasks(data):
+        sizes = sorted({stage.sizes[task] for stage in data.policies if task in stage.sizes})
+        counts_of = " or ".join(f"{problems} problems × {samples} samples" for problems, samples in sizes)
+        parts.append(f"{task}: {counts_of}; ")
+    note = "".join(parts) + ("95 % intervals over problems. " if parts else "") + MARKS
+    return Table("Stages", note, "model", heads, tuple(lines))
 
 
 def behaviour_table(data: PipelineData) -> Table:
@@ -122,28 +128,23 @@ def training_table(data: PipelineData) -> Table:
     lines = []
     for stage in data.stages:
         if run := stage.run:
+            progress = (NOTHING, NOTHING, NOTHING, NOTHING)
+            if pairs := held_out(stage):
+                accuracies = [show(Estimate(*line["accuracy"]), ACCURACY) for line in pairs]
+                progress = ("accuracy on held-out pairs", accuracies[0], accuracies[-1], NOTHING)
+            elif dev_lines := run.metrics("dev"):
+                dev = {line["step"]: show(Estimate(*line["pass_at_1"]), METRICS["pass_at_1"]) for line in dev_lines}
+                best = NOTHING if run.best_step is None else f"{dev[run.best_step]} after {run.best_step} steps"
+                values = list(dev.values())
+                progress = ("pass@1 on dev", values[0], values[-1], best)
+            elif losses := [line["loss"] for line in run.metrics() if "loss" in line]:
+                progress = ("loss, nats per token", f"{losses[0]:.3f}", f"{losses[-1]:.3f}", NOTHING)
             num_done = run.metrics()[-1]["step"] + 1 if run.metrics() else 0
             state = "" if run.finished else ", unfinished"
-            cells = (stage.algorithm or NOTHING, f"{num_done} of {run.planned_steps}{state}", *_progress(stage))
+            cells = (stage.algorithm or NOTHING, f"{num_done} of {run.planned_steps}{state}", *progress)
             lines.append(Line(stage.name, "", tuple(map(text_cell, cells))))
     note = "As the runs themselves measured it, on held-out problems or pairs of their own; 95 % intervals."
     return Table("Training", note, "stage", columns, tuple(lines), "No training has begun.")
-
-
-def _progress(stage: Stage) -> tuple[str, ...]:
-    run = stage.run
-    if pairs := held_out(stage):
-        accuracies = [show(Estimate(*line["accuracy"]), ACCURACY) for line in pairs]
-        return "accuracy on held-out pairs", accuracies[0], accuracies[-1], NOTHING
-    if run and run.metrics("dev"):
-        dev = {line["step"]: show(Estimate(*line["pass_at_1"]), METRICS["pass_at_1"]) for line in run.metrics("dev")}
-        best = NOTHING if run.best_step is None else f"{dev[run.best_step]} after {run.best_step} steps"
-        values = list(dev.values())
-        return "pass@1 on dev", values[0], values[-1], best
-    losses = [line["loss"] for line in run.metrics() if "loss" in line] if run else []
-    if losses:
-        return "loss, nats per token", f"{losses[0]:.3f}", f"{losses[-1]:.3f}", NOTHING
-    return NOTHING, NOTHING, NOTHING, NOTHING
 
 
 def held_out(stage: Stage) -> list[Mapping[str, Any]]:
@@ -258,16 +259,6 @@ def tasks(data: PipelineData) -> list[str]:
 def _origin(data: PipelineData, stage: Stage) -> str:
     parent = data.parent(stage)
     return f"{stage.algorithm or stage.kind} from {parent.name}" if parent else "the start"
-
-
-def _sizes(data: PipelineData) -> str:
-    parts = []
-    for task in tasks(data):
-        sizes = sorted({stage.sizes[task] for stage in data.policies if task in stage.sizes})
-        parts.append(
-            f"{task}: " + " or ".join(f"{problems} problems × {samples} samples" for problems, samples in sizes)
-        )
-    return "".join(f"{part}; " for part in parts) + "95 % intervals over problems. " if parts else ""
 
 
 def _measured(data: PipelineData, task: str, key: str) -> list[Stage]:
