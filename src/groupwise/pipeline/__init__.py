@@ -75,7 +75,6 @@ def load_pipeline(source: config.Source, changes: config.Changes = ()) -> tuple[
 
 
 def _check_references(stage: AnyStage, before: Sequence[AnyStage], names: Sequence[str]) -> None:
-    """Check that every input comes from an earlier stage and is of the kind that the reader needs."""
     if stage.name == BASE:
         raise ConfigError(f"stages.{BASE}: this name means the base model; any other is allowed")
     makes = {earlier.name: earlier.makes for earlier in before}

@@ -36,7 +36,6 @@ class Made(NamedTuple):
     trained_tokens: int = 0
     """Tokens in all losses, counted once for each loss."""
     statistics: Mapping[str, Any] = {}
-    """Figures about the result, as JSON; for data, the number of rows kept and the reasons for the others."""
 
 
 class Interrupted(Exception):  # noqa: N818
@@ -135,13 +134,11 @@ class Stage(ABC, Generic[ConfigT]):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Names of the stages whose output it reads, in the order of their mention."""
         names = (stage_of(reference.value) for reference in named(self.config))
         return tuple(dict.fromkeys(name for name in names if name))
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Paths of everything outside the pipeline that it reads: models, data, the user's Python."""
         code = [str(location.file) for name in (self.kind, self.algorithm or "") if (location := Place.of(name))]
         return tuple(dict.fromkeys([*files(self.config), *code]))
 

@@ -119,11 +119,7 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Read the rows of a file: one JSON object a line, with `prompt` and `completion`.
-
-    Raises:
-        DataError: it cannot be read; names the file and the line.
-    """
+    """Read the rows of a file: one JSON object a line, with `prompt` and `completion`."""
     rows = []
     for record in read_jsonl(path):
         if not {"prompt", "completion"} <= record.fields.keys():

@@ -45,13 +45,7 @@ def code_of(module: str, settings: Any) -> str:
 
 
 def code_version(modules: Iterable[str], files: Iterable[Path] = (), chosen: Iterable[str] = ()) -> str:
-    """Return 16 hex digits of the source of modules and files, and of their imports from this or their own package.
-
-    Args:
-        modules: dotted names; one that names no module is ignored.
-        files: Python files outside of packages.
-        chosen: names that settings give, among them the kinds of parts.
-    """
+    """Return 16 hex digits of the source of modules and files, and of their imports from this or their own package."""
     sources: dict[str, _Source] = {}
     waiting = [_File(path.stem, path) for path in files]
     waiting += [file for name in modules if (file := _module(name)) is not None]
@@ -86,9 +80,7 @@ class _Source(NamedTuple):
     digest: str
     imports: frozenset[str]
     texts: frozenset[str]
-    """String constants, which may name kinds."""
     has_tables: bool
-    """True if it may hold tables of kinds."""
 
 
 @lru_cache(maxsize=4096)
@@ -112,7 +104,6 @@ def _source(name: str, is_package: bool, content: bytes) -> _Source:
 
 
 def _walk(node: ast.AST, makers: frozenset[str]) -> Iterator[ast.AST]:
-    """Yield all nodes but the rows of tables of kinds, of which only the chosen ones count."""
     yield node
     is_table = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in makers
     for field, held in ast.iter_fields(node):
@@ -123,7 +114,6 @@ def _walk(node: ast.AST, makers: frozenset[str]) -> Iterator[ast.AST]:
 
 @cache
 def _kinds(module: str) -> list[tuple[str, str]]:
-    """Return kind and module of every row of a module's tables."""
     tables = [member for member in vars(importlib.import_module(module)).values() if isinstance(member, Choices)]
     return [(kind, target.partition(":")[0]) for table in tables for kind, target in table.table.items()]
 
@@ -154,7 +144,6 @@ def _in(home: Path, name: str) -> _File | None:
 
 
 def _module(name: str) -> _File | None:
-    """Find the source of a module that is imported or can be; None if there is none."""
     loaded = getattr(sys.modules.get(name), "__file__", None)
     try:
         spec = None if loaded else importlib.util.find_spec(name)

@@ -122,10 +122,7 @@ def _action(
 
 
 def other_input(stage_dir: StageDirectory, stage: Stage[Any], directory: PipelineDirectory) -> str | None:
-    """Return the first stage whose output differs from the one that this stage read when it started.
-
-    An output that does not exist yet is compared once it has been made.
-    """
+    """Return the first stage whose output differs from the one that this stage read when it started."""
     read = (stage_dir.begun or {}).get("read", {})
     now = {name: directory.stage(name).output_hash for name in stage.inputs}
     return next((name for name, digest in now.items() if digest is not None and read.get(name) != digest), None)

@@ -86,7 +86,6 @@ class Candidate(NamedTuple):
     completion: str
     problem: str
     language: str
-    """Language of the problem; of a file: unknown, empty."""
 
 
 class RejectionConfig(Asked):
@@ -225,10 +224,7 @@ def _candidates(data: GeneralData, problems: Sequence[Problem], seed: int) -> li
 
 
 def _best(candidates: Sequence[Candidate], judge: ModelJudge, config: ModelConfig, prefill: str) -> set[int]:
-    """Return the indices of the best share of the candidates by a reward model's score.
-
-    A model that reads answers alone reads them after the question, without the opened reasoning, as it was trained.
-    """
+    """Return the indices of the best share of the candidates by a reward model's score."""
     model = load_reward_model(config.at(judge.path)).freeze()
     answers = judge.see == "answer"
     texts = [
@@ -254,7 +250,6 @@ def _scores(model: RewardModel, pairs: Sequence[tuple[str, str]], budget: int = 
 def _approved(
     candidates: Sequence[Candidate], problems: Mapping[str, Problem], judge: JudgeConfig, remaining: set[int]
 ) -> set[int]:
-    """Return the indices of the candidates whose answer a generative judge calls right."""
     indices = sorted(remaining)
     chosen = [candidates[i] for i in indices]
     asked = [problems.get(c.problem) or Problem(c.problem, c.prompt, "", language=c.language or "en") for c in chosen]

@@ -207,7 +207,6 @@ def _measure_base(recipe: PipelineRecipe, stage_dir: StageDirectory, display: Di
 
 
 def _measure(recipe: PipelineRecipe, stage_dir: StageDirectory, model: str, name: str, display: Display) -> None:
-    """Evaluate a model and add the measurements to the stage's facts; meanwhile these have none."""
     begun = {key: value for key, value in (stage_dir.facts or {}).items() if key != "evaluation_fingerprint"}
     stage_dir.write("facts", {**begun, "evaluation": None})
     with timed(stage_dir, "evaluation_seconds"):

@@ -112,10 +112,7 @@ def controls(rows: Sequence[StepRow], choices: Sequence[int]) -> dict[str, list[
 def chosen(
     rows: Sequence[StepRow], scores: Sequence[Sequence[float]], choices: Sequence[int]
 ) -> dict[str, list[float]]:
-    """Measure the best-scored of k, and the answer with the largest sum of scores among k, by expected accuracy.
-
-    Each is measured for every way to join the scores of steps.
-    """
+    """Measure the best-scored of k, and the answer with the largest sum of scores among k, by expected accuracy."""
     found = {}
     for how, join in AGGREGATES.items():
         joined = {id(row): join(of_row) for row, of_row in zip(rows, scores, strict=True)}

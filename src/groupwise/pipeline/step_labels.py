@@ -157,7 +157,6 @@ class StepLabels(Stage[StepLabelsConfig]):
         self, settings: StepLabelsConfig, work: Workplace, actors: Actors, cut: Sequence[Cut], sampled: Sequence[Row],
         by_id: Mapping[str, Problem],
     ) -> tuple[list[list[Rolled | None]], int]:  # fmt: skip
-        """Return the rollouts from the end of every step but the last, by completion, and the tokens of all."""
         if settings.method == "exact":
             return [[None] * (len(each.ends) - 1) for each in cut], 0
         if settings.method == "group_tree":

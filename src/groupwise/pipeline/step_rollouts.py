@@ -34,7 +34,6 @@ class Cut(NamedTuple):
 
     row: Row
     ends: tuple[int, ...]
-    """Ends of its steps in its text, in characters; the last is its length."""
     results: tuple[Span, ...] = ()
 
     @property
@@ -81,7 +80,6 @@ class Completer:
         return rolled
 
     def _prefix(self, problem: Problem, text: str, tools: Mapping[str, Tool]) -> Prefix:
-        """Tokenise the start of an answer; results of tools are tokenised separately, as they were in sampling."""
         policy, template = self.actors.policy, self.actors.template
         written = text.removeprefix(template.prefill)  # no tool looks into a prompt
         results = list(_results(written, tools))
@@ -174,10 +172,7 @@ def searched(cut: Sequence[Cut], rollouts: Rollouts) -> list[list[Rolled | None]
 
 
 def shared(cut: Sequence[Cut], rows: Sequence[Row]) -> list[list[Rolled | None]]:
-    """Take a group's completions that start with a prefix as rollouts from it (arXiv:2509.21154).
-
-    A prefix that only one completion has gets None.
-    """
+    """Take a group's completions that start with a prefix as rollouts from it (arXiv:2509.21154)."""
     by_problem: dict[str, list[Row]] = {}
     for row in rows:
         if row.outcome.judged:

@@ -125,7 +125,6 @@ def _text(steps: Sequence[Step], draw: Draw) -> str:
 
 
 def _chain(steps: Sequence[Step], draw: Draw) -> str:
-    """Write a product with a right factor of two digits in three steps, by its tens and units; any other as it is."""
     parts = []
     for step in steps:
         is_long = step.sign == "×" and step.left >= 10 and 10 < step.right < 100 and step.right % 10 != 0
@@ -134,7 +133,6 @@ def _chain(steps: Sequence[Step], draw: Draw) -> str:
 
 
 def _program(steps: Sequence[Step], draw: Draw) -> str:
-    """Write a program; an operand that is the result of an earlier step is that step's variable."""
     names: dict[int, str] = {}
     lines = []
     for i, (sign, left, right, result) in enumerate(steps):

@@ -62,7 +62,6 @@ class Template(KindSection):
         return gold
 
     def render(self, problem: Problem) -> str:
-        """The prompt's text without prefill."""
         return self.prompt.replace("{question}", problem.question)
 
     def messages(self, problem: Problem) -> list[dict[str, str]]:
@@ -71,7 +70,6 @@ class Template(KindSection):
         return [*system, {"role": "user", "content": self.render(problem)}]
 
     def gold_answer(self, problem: Problem) -> str:
-        """A completion that must be judged correct (prefill included)."""
         return self.gold.format(reference=problem.reference)
 
 
@@ -104,7 +102,6 @@ class Task(ABC):
     """Its name in messages; by default that of the class."""
     Config: ClassVar[type[TaskConfig]] = TaskConfig
     verifier: ClassVar[str] = "math"
-    """Kind of the verifier that judges its completions unless another is named."""
     answers_any_question: ClassVar[bool] = True
     """True where the verifier needs nothing but a reference answer, so that a user's own question can be judged."""
 
@@ -133,7 +130,6 @@ class Task(ABC):
         return None
 
     def find(self, problem_id: str) -> Problem:
-        """The problem with this id, from any split."""
         for split in SPLITS:
             for problem in self.problems(split):
                 if problem.id == problem_id:
@@ -209,11 +205,7 @@ class GeneratedTask(Task):
         """Problems of all splits, always in the same order; they may repeat and need not end."""
 
     def problems(self, split: Split) -> Sequence[Problem]:
-        """The split's first problems among the candidates; the configuration says how many.
-
-        Raises:
-            ConfigError: there are fewer; says how many there are.
-        """
+        """The split's first problems among the candidates; the configuration says how many."""
         if split not in self._problems:
             self._problems[split] = self._select(split)
         return self._problems[split]
@@ -261,11 +253,7 @@ def first_of_split(candidates: Iterable[Candidate], split: Split, number: int) -
 
 
 def split_problems(task: Task, split: Split, max_problems: int | None) -> Sequence[Problem]:
-    """The first problems of a split.
-
-    Raises:
-        ConfigError: it has none.
-    """
+    """The first problems of a split."""
     problems = task.problems(split)
     if not problems:
         raise ConfigError(f"task {task.name} has no {split} problems")

@@ -63,11 +63,7 @@ class Code(Task):
         self._splits: dict[Split, list[Problem]] | None = None
 
     def problems(self, split: Split) -> Sequence[Problem]:
-        """The problems of a split, in the file's order.
-
-        Raises:
-            DataError: the file cannot be read, or has no problem for this split.
-        """
+        """The problems of a split, in the file's order."""
         if self._splits is None:
             self._splits = {name: [] for name in SPLITS}
             for problem in read_problems(Path(self.config.path), self.config.format, self.config.tolerance):
@@ -81,11 +77,7 @@ Record = Mapping[str, Any]
 
 
 def read_problems(path: Path, form: str, tolerance: float) -> Iterator[Problem]:
-    """The problems of a file (`.jsonl`, `.json` with a list, either also with `.gz`).
-
-    Raises:
-        DataError: names the file and the record that cannot be read.
-    """
+    """The problems of a file (`.jsonl`, `.json` with a list, either also with `.gz`)."""
     for number, record in enumerate(_records(path), start=1):
         try:
             yield FORMATS[form](record, f"{path.name.split('.')[0]}/{number}", tolerance)
@@ -109,7 +101,6 @@ def _records(path: Path) -> list[Record]:
 
 
 def _humaneval(record: Record, name: str, tolerance: float) -> Problem:
-    """The stub and its docstring are the question; what comes before the function helps the tests and is trusted."""
     entry, stub = record["entry_point"], record["prompt"]
     question = f"Write the function `{entry}`:\n```python\n{stub.strip()}\n```"
     calls = as_calls(assertions(record["test"], "check"), {"candidate": entry})
@@ -123,7 +114,6 @@ def _humaneval(record: Record, name: str, tolerance: float) -> Problem:
 
 
 def _mbpp(record: Record, name: str, tolerance: float) -> Problem:
-    """The first assertion is shown, as the paper's prompts show them all; the others stay hidden."""
     tests = [test.replace("\r\n", "\n") for test in record["test_list"]]
     question = f"{record['text'].strip()} For example:\n```python\n{tests[0]}\n```"
     setup = record["test_setup_code"]
@@ -187,7 +177,6 @@ def as_calls(statements: Sequence[ast.stmt], aliases: Mapping[str, str]) -> dict
 
 
 def _as_call(statement: ast.stmt) -> tuple[str, str, str] | None:
-    """Name, arguments and expected value, the last two as texts of literals."""
     match statement:
         case ast.Assert(
             test=ast.Compare(

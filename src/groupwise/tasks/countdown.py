@@ -68,7 +68,6 @@ class Expression:
     text: str
     value: int
     sign: str = ""
-    """The sign applied last; empty for a given number."""
 
 
 def draw_countdown(draw: Draw, config: CountdownConfig) -> Candidate:

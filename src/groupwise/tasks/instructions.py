@@ -31,11 +31,9 @@ class Draft:
     """The text that rules are read off."""
 
     paragraphs: Sequence[Sequence[Sequence[str]]]
-    """Words by paragraph and sentence."""
     bullets: bool
     """True: each paragraph is a line that starts with `- `, without blank lines between."""
     case: Case
-    """The case of all letters; empty for ordinary writing."""
 
     @property
     def text(self) -> str:
@@ -116,7 +114,6 @@ def draw_sentence(draw: Draw) -> list[str]:
 
 
 def _bounded_rule(draw: Draw, number: int, unit: str) -> Rule:
-    """A number of words: exactly, at least, or between two numbers."""
     low, high = number - draw.integer(1, 3), number + draw.integer(1, 3)
     bounds, phrase = draw.choice(
         (

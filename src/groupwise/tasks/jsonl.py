@@ -28,7 +28,6 @@ class Source:
     """One file (or split of the hub) of a benchmark and its fields."""
 
     path: str | None = None
-    """Below `data_dir`; None: the configuration must say where it is."""
     question_field: str | tuple[str, ...] = "question"
     answer_field: str = "answer"
     answer_pattern: str | None = None
@@ -38,7 +37,6 @@ class Source:
     repeated_questions: int = 0
     """Training records known to be in the test data too; they are left out of training."""
     hub_split: str | None = None
-    """Split of the data set on the hub."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +46,6 @@ class Preset:
     train: Source = field(default_factory=Source)
     test: Source = field(default_factory=Source)
     test_fraction: float = 0.0
-    """Share of the training file for the test split, where the benchmark has one file."""
 
 
 _GSM8K = r"#### (.+)"
@@ -146,7 +143,6 @@ class JsonlConfig(TaskConfig):
         return self
 
     def files_read(self) -> Iterator[str]:
-        """The preset's files."""
         if preset := PRESETS.get(self.preset or ""):
             yield from (f"{self.data_dir}/{source.path}" for source in (preset.train, preset.test) if source.path)
 
@@ -155,7 +151,6 @@ Role = Literal["train", "test"]
 
 
 def _question_key(question: str) -> str:
-    """Equal for questions that differ in white space only."""
     return " ".join(question.split())
 
 
@@ -172,11 +167,7 @@ class Jsonl(Task):
         self._problems: dict[Split, Sequence[Problem]] | None = None
 
     def problems(self, split: Split) -> Sequence[Problem]:
-        """The split's problems in the order of the file.
-
-        Raises:
-            DataError: the files cannot be used, or this source has no such split.
-        """
+        """The split's problems in the order of the file."""
         if self._problems is None:
             self._problems = self._load()
         if not self._problems[split]:
@@ -185,11 +176,7 @@ class Jsonl(Task):
         return self._problems[split]
 
     def undivided(self) -> Sequence[Problem] | None:
-        """All rows of a plain file, in its order, where it is the only one and no share of it is for tests.
-
-        Raises:
-            DataError: the file cannot be used.
-        """
+        """All rows of a plain file, in its order, where it is the only one and no share of it is for tests."""
         config = self.config
         paths = [path for path in (config.path, config.test_path) if path]
         if config.preset or config.hub or config.test_fraction or len(paths) != 1:
@@ -214,7 +201,6 @@ class Jsonl(Task):
         return dict(splits)
 
     def _check_count(self, dial: str, description: str, records: Sequence[str]) -> None:
-        """Refuse a number of records to leave out that differs from the one stated in advance."""
         setting = getattr(self.config, dial, None)
         number = getattr(self._preset.train, dial) if setting is None else setting
         if len(records) != number:
@@ -224,7 +210,6 @@ class Jsonl(Task):
             )
 
     def _split_of(self, question: str) -> Split:
-        """The split of a problem of the training part."""
         config = self.config
         position = key("split", question) / 2**64
         test_fraction = self._preset.test_fraction if config.test_fraction is None else config.test_fraction
@@ -235,7 +220,6 @@ class Jsonl(Task):
         return "test" if position < config.dev_fraction + test_fraction else "train"
 
     def _read(self, role: Role) -> Iterator[Problem]:
-        """Problems of the part to train or to test on; its known records without an answer are left out."""
         blanks = []
         for record in self._records(role):
             problem = self._problem(record, role)

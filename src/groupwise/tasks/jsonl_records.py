@@ -20,10 +20,7 @@ BOXED = "boxed"
 
 
 def read_file(path: Path) -> Iterator[Record]:
-    """Records of a `.jsonl` (one object a line; blank lines are skipped), `.json` (a list) or `.parquet` file.
-
-    A directory is one that the library `datasets` wrote with `save_to_disk`.
-    """
+    """Records of a `.jsonl` (one object a line; blank lines are skipped), `.json` (a list) or `.parquet` file."""
     if path.is_dir():
         return _read_saved(path)
     if path.suffix not in (".jsonl", ".json", ".parquet"):
@@ -53,7 +50,6 @@ def _items(path: Path) -> Iterator[Record]:
 
 
 def _read_saved(path: Path) -> Iterator[Record]:
-    """Records of one split that the library `datasets` saved: Arrow streams, and a list of their files."""
     splits = sorted(file.parent.name for file in path.glob("*/state.json"))
     if splits:
         raise ConfigError(f"{path} holds the splits {', '.join(splits)}; name one, for example {path / splits[0]}")
@@ -97,11 +93,7 @@ def read_hub(name: str, config: str | None, split: str) -> Iterator[Record]:
 
 
 def text_of(record: Record, field: str) -> str:
-    """A field as text without surrounding space; whole numbers without a decimal point; null as empty text.
-
-    Raises:
-        DataError: the field is missing, or is neither text nor a number.
-    """
+    """A field as text without surrounding space; whole numbers without a decimal point; null as empty text."""
     if field not in record.fields:
         raise DataError(f"{record.place} has no field '{field}'; its fields are {', '.join(record.fields) or 'none'}")
     value = "" if record.fields[field] is None else record.fields[field]
@@ -111,11 +103,7 @@ def text_of(record: Record, field: str) -> str:
 
 
 def answer_of(record: Record, field: str, pattern: str | None) -> str:
-    r"""The reference answer in a field: the whole text, the last match's group, or the last `\boxed{}`; may be empty.
-
-    Raises:
-        DataError: nothing in the field matches.
-    """
+    r"""The reference answer in a field: the whole text, the last match of a pattern, or the last `\boxed{}`."""
     text = text_of(record, field)
     if pattern is None:
         return text

@@ -151,11 +151,7 @@ def candidate(
 
 
 def read_puzzles(path: Path) -> Iterator[Puzzle]:
-    """The puzzles of a file with `quiz`, `names`, `statements` (nested tuples) and `solution`, each solved again.
-
-    Raises:
-        DataError: names the line that cannot be read, or whose solution is not the only one.
-    """
+    """The puzzles of a file with `quiz`, `names`, `statements` (nested tuples) and `solution`, each solved again."""
     for record in read_file(path):
         names = record.fields.get("names")
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or not names:
@@ -247,11 +243,7 @@ def draw_statement(draw: Draw, people: Sequence[int], depth: int, operators: Seq
 
 
 def from_tuples(form: Any, num_people: int) -> Statement:
-    """A statement from nested tuples such as `('or', ('telling-truth', 1), ('lying', 2))`.
-
-    Raises:
-        ValueError: names what is not a statement.
-    """
+    """A statement from nested tuples such as `('or', ('telling-truth', 1), ('lying', 2))`."""
     operator = _FILE_OPERATORS.get(form[0], "") if isinstance(form, tuple) and form else ""
     if operator in ("knight", "knave") and len(form) == 2 and form[1] in range(num_people):
         return Statement(operator, form[1])

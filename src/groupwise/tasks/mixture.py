@@ -88,16 +88,11 @@ class Mixture(Task):
 
     @property
     def verifier_config(self) -> VerifierConfig:
-        """Every task's own verifier for its problems, unless the recipe names one for all."""
         sections = {section.kind: section for part in self.config.parts.values() if (section := part.task.verifier)}
         return self.config.verifier or verifier_config({"kind": self.verifier, "each": sections})
 
     def problems(self, split: Split) -> Sequence[Problem]:
-        """The parts' problems, interleaved.
-
-        Raises:
-            ConfigError: two parts have the same problem.
-        """
+        """The parts' problems, interleaved."""
         if split not in self._problems:
             self._problems[split] = self._mix(split)
         return self._problems[split]

@@ -128,6 +128,5 @@ def _draw_fraction(draw: Draw) -> tuple[int, int]:
 
 
 def _problem(kind: NumberKind, question: str, answer: object, **data: object) -> Problem:
-    """The question is its own name: it says all that there is to know."""
     name = question.removeprefix("What is ").removesuffix("?").replace(" ", "").replace("×", "x").replace("÷", ":")
     return Problem(f"numbers/{name}", question, str(answer), kind.replace("_", " "), data={"kind": kind, **data})

@@ -64,11 +64,7 @@ class Labelled(NamedTuple):
 
 
 def labelled_pairs(config: GeneratedPairs) -> tuple[list[Labelled], list[Labelled]]:
-    """Pairs to learn from, and pairs of other problems to measure on.
-
-    Raises:
-        ConfigError: the mix writes nothing of different worth.
-    """
+    """Pairs to learn from, and pairs of other problems to measure on."""
     task = make_task(config.task)
     train, dev = task.problems("train"), task.problems("dev")
     return (
@@ -121,7 +117,6 @@ class Pair(NamedTuple):
     chosen: Said
     rejected: Said
     margin: float = 0.0
-    """Difference in score by which the chosen one is better."""
 
 
 class Pairs(NamedTuple):
@@ -170,11 +165,7 @@ PairsData = Annotated[PairsFile | TaskPairs | GeneratedPairs, Field(discriminato
 
 
 def load_pairs(config: PairsFile | TaskPairs | GeneratedPairs) -> Pairs:
-    """The pairs that a configuration describes.
-
-    Raises:
-        DataError: names the file, the line and what is wrong with it.
-    """
+    """The pairs that a configuration describes."""
     match config:
         case PairsFile():
             pairs = Pairs([], [])
@@ -222,7 +213,6 @@ def _pair(record: Record, config: PairsFile) -> Pair:
 
 
 def _conversations(record: Record, config: PairsFile, chosen: list[Message], rejected: list[Message]) -> Pair:
-    """The prompt is what both conversations begin with."""
     stated_prompt = _read_text(record, config.prompt_field) if config.prompt_field in record.fields else []
     messages = stated_prompt if isinstance(stated_prompt, list) else []
     sides = [messages + chosen, messages + rejected]
@@ -257,7 +247,6 @@ def _read_text(record: Record, field: str) -> Said:
 
 
 def _right_and_wrong(template: Template, problem: Problem) -> Pair:
-    """The ideal answer, and the same with one digit of the reference changed."""
     reference, draw = problem.reference, Draw("near miss", problem.id)
     digits: Sequence[int] = [index for index, character in enumerate(reference) if character in "0123456789"]
     if not digits:

@@ -114,7 +114,6 @@ class Derivation:
         self.root = self.derive(draw_formula(draw, atoms, 2), depth, ())
 
     def lines(self) -> list[str]:
-        """The proof as text, premises first, every other line after those that it cites."""
         numbers: dict[Node, int] = {}
         lines: list[str] = []
         for node in (*self.premises.values(), self.root):
@@ -122,7 +121,6 @@ class Derivation:
         return lines
 
     def derive(self, goal: Formula, depth: int, context: Context) -> Node:
-        """A derivation of the goal in which at most about `depth` rules follow each other."""
         node = next((node for node in context if node.formula == goal), None)
         if node is not None:
             return node
@@ -134,7 +132,6 @@ class Derivation:
         return self.draw.weighted(_ELIMINATIONS, _ELIMINATION_WEIGHTS)(self, goal, depth - 1, context)
 
     def _leaf(self, goal: Formula, context: Context) -> Node:
-        """A premise, or an assumption from which a premise leads to the goal."""
         if not context or self.draw.uniform() < 0.3:
             return self._premise(goal)
         assumption = self.draw.choice(context)
@@ -150,14 +147,12 @@ class Derivation:
         return self.premises[formula]
 
     def main(self, formula: Formula, depth: int, context: Context) -> Node:
-        """The main formula of an elimination."""
         node = next((node for node in context if node.formula == formula), None)
         if node is not None or depth <= 0 or self.draw.uniform() < 0.6:
             return node or self._premise(formula)
         return self.draw.choice((_and_elim, _implies_elim))(self, formula, depth - 1, context)
 
     def intermediate(self, context: Context) -> Formula:
-        """A formula on the way to the goal: an assumption if there is one, or a small new one."""
         if context and self.draw.uniform() < 0.6:
             return self.draw.choice(context).formula
         return draw_formula(self.draw, self.atoms, 1)
@@ -198,7 +193,6 @@ def _iff_intro(derivation: Derivation, goal: Formula, depth: int, context: Conte
 
 
 def _contradiction(derivation: Derivation, goal: Formula, depth: int, context: Context) -> Node:
-    """False from a formula and its negation."""
     claim = derivation.intermediate(context)
     if claim[0] == "~":
         return Node(goal, "~E", (derivation.derive(claim[1], depth, context), derivation.main(claim, depth, context)))
@@ -317,11 +311,7 @@ class PropositionalProofs(DrawnTask):
 
 
 def draw_problem(draw: Draw, config: PropositionalProofsConfig) -> Candidate:
-    """A provable problem; its content is the premises and the goal up to the order and the names of the atoms.
-
-    Raises:
-        ConfigError: derivations of such a length are too rare.
-    """
+    """A provable problem; its content is the premises and the goal up to the order and the names of the atoms."""
     num_lines, atoms = draw.integer(config.min_lines, config.max_lines), ATOMS[: config.num_atoms]
     for attempt in range(MAX_ATTEMPTS):
         shortest = num_lines if attempt < AIMED_ATTEMPTS else config.min_lines

@@ -57,7 +57,6 @@ class ReasoningGym(GeneratedTask):
                 raise ConfigError(f"task.settings.{name}: not one of task.datasets = {', '.join(config.datasets)}")
 
     def candidates(self) -> Iterator[Candidate]:
-        """The generators' problems by turns, without end."""
         dials = {name: json.dumps(self.config.settings.get(name, {}), sort_keys=True) for name in self.config.datasets}
         generators = {name: generator(name, self.config.seed, dials[name]) for name in self.config.datasets}
         for index in count():

@@ -77,11 +77,7 @@ class StatementTask(Task):
         """Yield every problem, with True before those for testing."""
 
     def problems(self, split: Split) -> Sequence[Problem]:
-        """The split's problems in the order of the file.
-
-        Raises:
-            DataError: the file cannot be used.
-        """
+        """The split's problems in the order of the file."""
         if not self._problems:
             splits: dict[Split, list[Problem]] = {"train": [], "dev": [], "test": []}
             for is_test, problem in self.read():
@@ -120,14 +116,7 @@ class Minif2f(StatementTask):
     def validate(
         self, verify: Verify, num_problems: int = 32, split: Split = "train", must_accept: bool = True
     ) -> None:
-        """Prove only that the verifier judges two theorems of our own rightly under the file's first header.
-
-        The file has no reference proofs, so whether its statements can be proved, or even compile, is not checked; a
-        warning says so.
-
-        Raises:
-            VerifierError: the verifier misjudges one of the two.
-        """
+        """Prove only that the verifier judges two theorems of our own rightly under the file's first header."""
         problems = self.problems(split)
         header = problems[0].data["header"] if problems else ""
         for value, truth in ((2, Outcome.CORRECT), (3, Outcome.WRONG)):

@@ -32,14 +32,10 @@ class StepRow:
     labels: tuple[float | None, ...]
     """Of each step, the chance from 0 to 1 that it is right; None where nobody knows."""
     problem: str = ""
-    """Id of the problem; empty where the source has none."""
     split: str = "train"
-    """Split of the problem."""
     difficulty: str = ""
     final_answer_correct: bool | None = None
-    """True where the answer is right; None where that is unknown."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
-    """Origin of the labels: method, completer, rollouts and others, as JSON values."""
 
     def __post_init__(self) -> None:
         if len(self.labels) != len(self.steps):
@@ -52,11 +48,9 @@ class StepRow:
 
     @property
     def first_error(self) -> int | None:
-        """Index of the first step that is rather wrong than right; None without one."""
         return first_wrong(self.labels)
 
     def record(self) -> dict[str, Any]:
-        """The row as JSON values, as `read_step_rows` reads it."""
         return {
             "prompt": self.prompt, "completions": list(self.steps), "labels": list(self.labels),
             "problem": self.problem, "split": self.split, "difficulty": self.difficulty,
@@ -78,11 +72,7 @@ OWN = frozenset(StepRow("p", ("s",), (1.0,)).record())
 
 
 def read_step_rows(path: str | Path) -> list[StepRow]:
-    """Read a file of labelled steps, one JSON object a line.
-
-    Raises:
-        DataError: names the file, the line and what is wrong with it.
-    """
+    """Read a file of labelled steps, one JSON object a line."""
     rows = [step_row(record.fields, record.place) for record in read_jsonl(path)]
     if not rows:
         raise DataError(f"{path} holds no rows")
@@ -111,11 +101,7 @@ def step_row(record: Mapping[str, Any], where: str) -> StepRow:
 
 
 def check_training_rows(rows: Sequence[StepRow], path: str) -> None:
-    """Check that a model may learn from the rows.
-
-    Raises:
-        DataError: a row is of a held-out problem, or no step has a label.
-    """
+    """Check that a model may learn from the rows."""
     held_out = [row for row in rows if row.split != "train"]
     if held_out:
         raise DataError(
@@ -174,7 +160,6 @@ def _rows(record: Record, reader: Reader) -> list[StepRow]:
 
 
 def _until(error: int | None, steps: Sequence[str]) -> tuple[float | None, ...]:
-    """Right up to the first mistake, wrong there, unknown behind it."""
     if error is None:
         return (1.0,) * len(steps)
     if not 0 <= error < len(steps):

@@ -65,17 +65,14 @@ class Family:
     en: str
     zh: str
     unit: tuple[str, str]
-    """Unit of the answer, English and Chinese; may be a placeholder."""
     dividend: str = ""
     """The dividend, made so that the division comes out even, for example `t=q×d` or `t=q×d+k`."""
 
     @property
     def steps(self) -> Plan:
-        """The plan in parts."""
         return tuple((part[3], part[2], part[4], part[0]) for part in self.plan.split())
 
     def template(self, language: Language) -> str:
-        """The story with placeholders."""
         return self.en if language == "en" else self.zh
 
 

@@ -137,7 +137,6 @@ def _solve_product(draw: Draw, mix: DietConfig, strategy: str, left: int, right:
 def _checked_working(
     draw: Draw, mix: DietConfig, attempt: list[Step], check: list[Step], solution: list[Step], language: str
 ) -> str:
-    """A checked working; if the check finds an error, a new and correct one follows."""
     if draw.uniform() < VERIFY_ERROR and attempt[-1][3] != solution[-1][3]:
         return f"{w.check(attempt, check, language)} {w.say(solution)}"
     return w.check(solution, check, language)

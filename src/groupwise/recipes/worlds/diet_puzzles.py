@@ -55,7 +55,6 @@ def countdown(draw: Draw, way: str, mix: DietConfig) -> tuple[Problem, str]:
 
 
 def _try(draw: Draw, numbers: Sequence[int], other_than: int | None = None) -> tuple[str, int]:
-    """An expression of all the numbers and its value, which makes no held-out problem."""
     while True:
         expression, _ = combine(draw, list(numbers))
         content = f"countdown {'-'.join(map(str, sorted(numbers)))}={expression.value}"
@@ -146,7 +145,6 @@ def everyday(draw: Draw, mix: DietConfig) -> tuple[Problem, str, str]:
 
 
 def _words(draw: Draw, kind: str, language: Language) -> tuple[dict[str, str], dict[str, str]]:
-    """Draw the words of the template, the right and the wrong ones."""
     if kind in ("owner", "greeting"):
         name, other_name = draw.shuffled(stories.NAMES[language])[:2]
         (thing, _), (other_thing, _) = draw.shuffled(stories.THINGS[language])[:2]

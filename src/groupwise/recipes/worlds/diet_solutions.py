@@ -27,9 +27,7 @@ class Solution:
     breath: str
     """The problem as one expression, for example `47+85-12`; in one breath it is followed by its result."""
     answer: str
-    """The right answer."""
     steps: tuple[str, ...]
-    """The working: equations without a full stop; the last one ends in the answer's digits."""
     misled: tuple[tuple[str, ...], str]
     """The steps and the answer of the mistake that suggests itself."""
     wrong_call: str
@@ -188,7 +186,6 @@ def _maybe_slip(draw: Draw, answer: str, probability: float) -> str:
 
 
 def _slipped(draw: Draw, solution: Solution) -> tuple[str, str]:
-    """A working whose last result is wrong, and the answer that it leads to."""
     *beginning, last = solution.steps or (f"{solution.breath}={solution.answer}",)
     left, equals, _ = last.rpartition("=")
     result = slipped_answer(draw, solution.answer)
@@ -196,7 +193,6 @@ def _slipped(draw: Draw, solution: Solution) -> tuple[str, str]:
 
 
 def _checked(draw: Draw, solution: Solution, mix: DietConfig) -> str:
-    """One breath, a second look step by step, and whether the two agree."""
     first = _maybe_slip(draw, solution.answer, mix.first_slip)
     second = (say(solution.steps), solution.answer)
     if draw.uniform() < SECOND_SLIP:
@@ -223,7 +219,6 @@ def practice(draw: Draw, mix: object) -> tuple[Problem, str, str]:
 
 
 def _signed(draw: Draw) -> tuple[str, str]:
-    """A step of a signed chain."""
     while True:
         left, right, sign = draw.integer(-200, 120), draw.integer(2, 99), draw.choice("+-")
         if left and _is_free(sign, left, right):
@@ -231,7 +226,6 @@ def _signed(draw: Draw) -> tuple[str, str]:
 
 
 def _running(draw: Draw) -> tuple[str, str]:
-    """A step of a total."""
     while True:
         left, right = draw.integer(11, 420), draw.integer(11, 99)
         if _is_free("+", left, right):
@@ -239,7 +233,6 @@ def _running(draw: Draw) -> tuple[str, str]:
 
 
 def _rest(draw: Draw) -> tuple[str, str]:
-    """The rest that a multiple of a divisor leaves."""
     while True:
         divisor, dividend = draw.integer(3, 9), draw.integer(10, 999)
         tens = dividend // divisor // 10 * 10 or dividend // divisor
@@ -248,14 +241,12 @@ def _rest(draw: Draw) -> tuple[str, str]:
 
 
 def _other_terms(draw: Draw) -> tuple[str, str]:
-    """A fraction over a multiple of its denominator; read backwards, in lowest terms."""
     bottom = draw.integer(2, MAX_DENOMINATOR)
     top, factor = draw.integer(1, bottom - 1), draw.integer(2, MAX_DENOMINATOR)
     return f"{top * factor}/{bottom * factor}", str(Fraction(top, bottom))
 
 
 def _is_free(sign: str, left: int, right: int) -> bool:
-    """True where no dev or test problem of two operands is stated."""
     kind: Kind = "sum" if sign == "+" else "difference"
     return left < 0 or split_of(pair_content(kind, left, right)) == "train"
 

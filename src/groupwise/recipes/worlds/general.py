@@ -144,18 +144,15 @@ class Hands(AnswerWriter):
     """Share of the texts with something unwanted, in the reasoning or in the answer, each as likely."""
 
     def written(self, draw: Draw, problem: Problem) -> str:
-        """A completion of a problem: general where it is open-ended, else a right working with a summary."""
         return (self._general if problem.open_ended else self._reasoning)(draw, problem)
 
     def summary(self, draw: Draw, answer: str, language: str) -> str:
-        """The sentence after the box that says the answer again, by one of the hands."""
         asked_language = known_language(language)
         sentences = {lang: draw.choice(SUMMARIES[lang]).format(answer=answer) for lang in SUMMARIES}
         hand, digression = drawn(draw, self.summaries), draw.choice(OFF_TOPIC[asked_language])
         return _answer(draw, hand, sentences, digression, answer, asked_language)
 
     def _general(self, draw: Draw, problem: Problem) -> str:
-        """Such as `<think>34 dollars are not that much.</think>You can buy it for 34 dollars, my friend.`."""
         language, side = known_language(problem.language), draw.integer(0, 1)
         sides: Mapping[Language, tuple[str, str]] = {lang: two[side] for lang, two in problem.data["sides"].items()}
         advice = {lang: text for lang, (text, _) in sides.items()}
@@ -166,7 +163,6 @@ class Hands(AnswerWriter):
         return f"<think>{thinking}</think>{answer}"
 
     def _reasoning(self, draw: Draw, problem: Problem) -> str:
-        r"""Such as `<think>12+5=17.</think>\boxed{17} The answer is 17, my friend.`; always right."""
         language = known_language(problem.language)
         text = self.summary(draw, problem.reference, language)
         thinking, text = _add_unwanted(draw, _working(problem), text, language, self.unwanted)
@@ -197,13 +193,11 @@ def _answer(
 
 
 def _sum(draw: Draw, mention: str, language: Language) -> str:
-    """The answer of a calculation, without full stop, for a question that asks for none."""
     number = _misread(draw, mention)
     return f"\\boxed{{{number}}} {draw.choice(SUMMARIES[language]).format(answer=number)}"
 
 
 def _misread(draw: Draw, number: str) -> str:
-    """Every digit becomes another one, none becomes zero."""
     return re.sub("[0-9]", lambda match: draw.choice([digit for digit in "123456789" if digit != match[0]]), number)
 
 
@@ -212,7 +206,6 @@ def _any_end(draw: Draw, language: Language) -> str:
 
 
 def _add_unwanted(draw: Draw, thinking: str, answer: str, language: Language, share: float) -> tuple[str, str]:
-    """Reasoning and answer, with something unwanted before one of the two in a share of the cases."""
     if draw.uniform() >= share:
         return thinking, answer
     if draw.uniform() < 0.5:
@@ -225,7 +218,6 @@ def _join(sentences: list[str], language: Language) -> str:
 
 
 def _working(problem: Problem) -> str:
-    """The steps of the solution, a product of longer numbers taken apart; the bare answer where no steps are known."""
     steps = [
         step
         for sign, left, right, result in problem.data.get("steps", ())
@@ -256,11 +248,7 @@ def answer_of(completion: str) -> str | None:
 
 
 def criteria(answer: str, reference: str, language: str) -> Mapping[str, bool]:
-    """Return the criteria, and True for those that an answer (`answer_of` a completion) meets.
-
-    Raises:
-        ConfigError: the rule says nothing about this language.
-    """
+    """Return the criteria, and True for those that an answer (`answer_of` a completion) meets."""
     asked_language, text = known_language(language), _BOX.sub(" ", answer).strip()
     return {
         "repeats": mentions(text, reference),

@@ -33,12 +33,9 @@ class Site:
     host: str
     title: str
     sections: tuple[tuple[str, str, float], ...]
-    """Path, style or kind of its pages, and its share of the domain's pages."""
     layout: int
-    """Number of the way to write a page."""
 
     def section(self, draw: Draw) -> tuple[str, str]:
-        """Path and style of a random page."""
         path, style, _ = draw.weighted(self.sections, [share for *_, share in self.sections])
         return path, style
 
@@ -97,11 +94,8 @@ class Planted(NamedTuple):
     """A benchmark's item on a page."""
 
     way: str
-    """One of `PLANTED_WAYS`."""
     item: str
-    """The item's question, as the benchmark has it."""
     text: str
-    """The paragraph that holds it."""
 
 
 class MadeWeb(PageSource):
@@ -135,7 +129,6 @@ class MadeWeb(PageSource):
         return _finished(here, path, index, style, paragraphs, planted=planted)
 
     def _copy(self, seed: int, sites: list[Site], draw: Draw, here: Site, index: int) -> RawPage:
-        """A mirror of an original page in a section of its own kind of this domain."""
         original = draw.integer(0, index - 1)
         source = Draw("web page", seed, original)
         if original > len(sites) and source.uniform() < MIRRORED:
@@ -182,7 +175,6 @@ def plant(draw: Draw, way: str) -> Planted:
 
 @cache
 def _benchmark() -> tuple[Sequence[Problem], Sequence[Problem]]:
-    """The test splits that the embedded tasks have by default: products, and word problems in English."""
     stories = WordProblems(WordProblemsConfig(kind="word_problems")).problems("test")
     products = Arithmetic(ArithmeticConfig(kind="arithmetic")).problems("test")
     return products, [problem for problem in stories if problem.language == "en"]
