@@ -107,31 +107,29 @@ def _product(draw: Draw, mix: DietConfig) -> Written:
     left, right = w.train_pair(draw, "product", TWO_DIGITS, TWO_DIGITS)
     while strategy == "rounding" and not w.can_round(left, right):
         left, right = w.train_pair(draw, "product", TWO_DIGITS, TWO_DIGITS)
-    return pair_problem("product", (left, right))[1], _solve_product(draw, mix, strategy, left, right), strategy
-
-
-def _solve_product(draw: Draw, mix: DietConfig, strategy: str, left: int, right: int) -> str:
     steps, mirror = decompose(left, right), decompose(right, left)
     answer = left * right
     match strategy:
         case "at_once":
-            return think(f"{left}×{right}={answer}", answer)
+            text = think(f"{left}×{right}={answer}", answer)
         case "decompose":
-            return think(w.say(steps), answer)
+            text = think(w.say(steps), answer)
         case "rounding":
-            return think(w.say(w.rounding(left, right)), answer)
+            text = think(w.say(w.rounding(left, right)), answer)
         case "verify":
             attempt = w.err(draw, steps)
-            return think(_checked_working(draw, mix, attempt, mirror, steps, "en"), answer)
+            text = think(_checked_working(draw, mix, attempt, mirror, steps, "en"), answer)
         case "another_way":
             other_way = w.rounding(left, right) if w.can_round(left, right) and draw.uniform() < 0.5 else mirror
-            return think(w.say(steps) + w.ANOTHER + w.say(other_way) + w.SAME, answer)
+            text = think(w.say(steps) + w.ANOTHER + w.say(other_way) + w.SAME, answer)
         case "other_language":
             working = w.check(steps, mirror, "zh") if draw.uniform() < 0.3 else w.linked(draw, steps, "zh")
-            return think(working, answer)
+            text = think(working, answer)
         case "unfinished_or_loop":
-            return "<think>" + (w.unfinished(draw, w.say(steps)) if draw.uniform() < 0.5 else w.loop(draw, steps))
-    raise AssertionError(f"no way to write a product as {strategy}")
+            text = "<think>" + (w.unfinished(draw, w.say(steps)) if draw.uniform() < 0.5 else w.loop(draw, steps))
+        case _:
+            raise AssertionError(f"no way to write a product as {strategy}")
+    return pair_problem("product", (left, right))[1], text, strategy
 
 
 def _checked_working(
@@ -178,28 +176,26 @@ def _story(draw: Draw, mix: DietConfig) -> Written:
         if split_of(problem.question) == "train":
             break
     strategy = drawn(draw, mix.stories)
-    return problem, _solve_story(draw, mix, strategy, problem), strategy
-
-
-def _solve_story(draw: Draw, mix: DietConfig, strategy: str, problem: Problem) -> str:
     steps: list[Step] = list(problem.data["steps"])
     answer = problem.reference
     match strategy:
         case "at_once":
-            return think(answer if draw.uniform() < 0.5 else "", answer)
+            text = think(answer if draw.uniform() < 0.5 else "", answer)
         case "working":
             is_plain = draw.uniform() < 0.7
-            return think(w.say(steps) if is_plain else w.linked(draw, steps, problem.language), answer)
+            text = think(w.say(steps) if is_plain else w.linked(draw, steps, problem.language), answer)
         case "verify":
-            return think(_checked_working(draw, mix, w.err_last(draw, steps), steps, steps, problem.language), answer)
+            text = think(_checked_working(draw, mix, w.err_last(draw, steps), steps, steps, problem.language), answer)
         case "distracted":
             mistake = w.take_wrong_number(draw, steps, problem.data["distractor"])
-            return think(w.say(mistake), mistake[-1][3])
+            text = think(w.say(mistake), mistake[-1][3])
         case "mixed_language":
             target = "en" if problem.language == "zh" else "zh"
             working = w.check(steps, steps, target) if draw.uniform() < 0.3 else w.linked(draw, steps, target)
-            return think(working, answer)
-    return "<think>" + w.loop(draw, steps)
+            text = think(working, answer)
+        case _:
+            text = "<think>" + w.loop(draw, steps)
+    return problem, text, strategy
 
 
 def _countdown(draw: Draw, mix: DietConfig) -> Written:

@@ -150,17 +150,16 @@ def _words(draw: Draw, kind: str, language: Language) -> tuple[dict[str, str], d
         (thing, _), (other_thing, _) = draw.shuffled(stories.THINGS[language])[:2]
         words = {"n": name, "m": other_name, "thing": thing, "other": other_thing}
         return {**words, "a": name}, {**words, "a": other_name}
-    pairs = _pairs(kind, language)
+    if kind == "day":
+        pairs: Sequence[tuple[str, str]] = list(
+            zip(DAYS[language], (*DAYS[language][1:], DAYS[language][0]), strict=True)
+        )
+    elif kind == "colour":
+        pairs = COLOURS[language]
+    else:
+        pairs = [*OPPOSITES[language], *((value, key) for key, value in OPPOSITES[language])]
     (key, value), (_, wrong) = draw.shuffled(pairs)[:2]
     return {"a": key, "b": value}, {"a": key, "b": wrong}
-
-
-def _pairs(kind: str, language: Language) -> Sequence[tuple[str, str]]:
-    if kind == "day":
-        days = DAYS[language]
-        return list(zip(days, (*days[1:], days[0]), strict=True))
-    pairs = (OPPOSITES if kind == "opposite" else COLOURS)[language]
-    return [*pairs, *((value, key) for key, value in pairs)] if kind == "opposite" else pairs
 
 
 @cache

@@ -6,7 +6,7 @@ a tool would write what stands between `=` and `>>`, here it is text like any ot
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import lcm
@@ -168,7 +168,11 @@ def written_way(draw: Draw, way: str, solution: Solution, mix: DietConfig) -> st
         case "misled":
             return think(say(solution.misled[0]), solution.misled[1])
         case "checked":
-            return _checked(draw, solution, mix)
+            result, text, last = _maybe_slip(draw, answer, mix.first_slip), say(steps), answer
+            if draw.uniform() < SECOND_SLIP:
+                text, last = _slipped(draw, solution)
+            verdict = w.YES["en"] if result == last else w.NO["en"]
+            return think(f"{first}={result}. {w.CHECK['en']} {text} {verdict}", last)
         case "right_call":
             return think(call(f"{first}={answer}"), answer)
         case "needless_call":
@@ -177,7 +181,9 @@ def written_way(draw: Draw, way: str, solution: Solution, mix: DietConfig) -> st
             result = solution.wrong_call.rpartition("=")[2]
             return think(call(solution.wrong_call), result)
         case "unfinished":
-            return "<think>" + _unfinished(draw, solution)
+            if draw.uniform() < 0.5:
+                return "<think>" + w.unfinished(draw, say((f"{first}={answer}", *steps)))
+            return "<think>" + " ".join([f"{draw.choice(steps or (first,))}."] * draw.integer(4, 8))
     raise AssertionError(f"no way to write a calculation as {way}")
 
 
@@ -192,68 +198,34 @@ def _slipped(draw: Draw, solution: Solution) -> tuple[str, str]:
     return say([*beginning, f"{left}{equals}{result}"]), result
 
 
-def _checked(draw: Draw, solution: Solution, mix: DietConfig) -> str:
-    first = _maybe_slip(draw, solution.answer, mix.first_slip)
-    second = (say(solution.steps), solution.answer)
-    if draw.uniform() < SECOND_SLIP:
-        second = _slipped(draw, solution)
-    text, answer = second
-    found = w.YES["en"] if first == answer else w.NO["en"]
-    return think(f"{solution.breath}={first}. {w.CHECK['en']} {text} {found}", answer)
-
-
-def _unfinished(draw: Draw, solution: Solution) -> str:
-    text = say((f"{solution.breath}={solution.answer}", *solution.steps))
-    if draw.uniform() < 0.5:
-        return w.unfinished(draw, text)
-    return " ".join([f"{draw.choice(solution.steps or (solution.breath,))}."] * draw.integer(4, 8))
-
-
 def practice(draw: Draw, mix: object) -> tuple[Problem, str, str]:
     """One step, always right."""
-    name, write = draw.choice(list(_STEPS.items()))
-    expression, result = write(draw)
+    name = draw.choice(("signed", "running", "rest", "other_terms"))
+    expression, result = "", ""
+    while not expression:
+        match name:
+            case "signed":  # a step of a signed chain
+                left, right, sign = draw.integer(-200, 120), draw.integer(2, 99), draw.choice("+-")
+                if left and _is_free(sign, left, right):
+                    expression, result = f"{left} {sign} {right}", str(calculate(sign, left, right))
+            case "running":  # a step of a total
+                left, right = draw.integer(11, 420), draw.integer(11, 99)
+                if _is_free("+", left, right):
+                    expression, result = f"{left} + {right}", str(left + right)
+            case "rest":  # the rest that a multiple of a divisor leaves
+                divisor, dividend = draw.integer(3, 9), draw.integer(10, 999)
+                tens = dividend // divisor // 10 * 10 or dividend // divisor
+                if tens and _is_free("-", dividend, divisor * tens):
+                    expression, result = f"{dividend} - {divisor * tens}", str(dividend - divisor * tens)
+            case _:  # a fraction over a multiple of its denominator; read backwards, in lowest terms
+                bottom = draw.integer(2, MAX_DENOMINATOR)
+                top, factor = draw.integer(1, bottom - 1), draw.integer(2, MAX_DENOMINATOR)
+                expression, result = f"{top * factor}/{bottom * factor}", str(Fraction(top, bottom))
     question = f"What is {expression}?"
     equation = f"{expression.replace(' ', '')}={result}"
     return Problem(f"practice/{expression}", question, result), think(f"{equation}.", result), name
 
 
-def _signed(draw: Draw) -> tuple[str, str]:
-    while True:
-        left, right, sign = draw.integer(-200, 120), draw.integer(2, 99), draw.choice("+-")
-        if left and _is_free(sign, left, right):
-            return f"{left} {sign} {right}", str(calculate(sign, left, right))
-
-
-def _running(draw: Draw) -> tuple[str, str]:
-    while True:
-        left, right = draw.integer(11, 420), draw.integer(11, 99)
-        if _is_free("+", left, right):
-            return f"{left} + {right}", str(left + right)
-
-
-def _rest(draw: Draw) -> tuple[str, str]:
-    while True:
-        divisor, dividend = draw.integer(3, 9), draw.integer(10, 999)
-        tens = dividend // divisor // 10 * 10 or dividend // divisor
-        if tens and _is_free("-", dividend, divisor * tens):
-            return f"{dividend} - {divisor * tens}", str(dividend - divisor * tens)
-
-
-def _other_terms(draw: Draw) -> tuple[str, str]:
-    bottom = draw.integer(2, MAX_DENOMINATOR)
-    top, factor = draw.integer(1, bottom - 1), draw.integer(2, MAX_DENOMINATOR)
-    return f"{top * factor}/{bottom * factor}", str(Fraction(top, bottom))
-
-
 def _is_free(sign: str, left: int, right: int) -> bool:
     kind: Kind = "sum" if sign == "+" else "difference"
     return left < 0 or split_of(pair_content(kind, left, right)) == "train"
-
-
-_STEPS: dict[str, Callable[[Draw], tuple[str, str]]] = {
-    "signed": _signed,
-    "running": _running,
-    "rest": _rest,
-    "other_terms": _other_terms,
-}

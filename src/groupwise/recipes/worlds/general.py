@@ -27,7 +27,7 @@ from pydantic import Field, ValidatorFunctionWrapHandler, WrapValidator
 from diet_working import say
 from groupwise.errors import ConfigError
 from groupwise.randomness import Draw
-from groupwise.tasks.arithmetic import decompose
+from groupwise.tasks.arithmetic import Step, decompose
 from groupwise.tasks.texts import AnswerWriter, Preference
 from groupwise.tasks.word_problems import Language
 from groupwise.types import Problem
@@ -156,7 +156,9 @@ class Hands(AnswerWriter):
         language, side = known_language(problem.language), draw.integer(0, 1)
         sides: Mapping[Language, tuple[str, str]] = {lang: two[side] for lang, two in problem.data["sides"].items()}
         advice = {lang: text for lang, (text, _) in sides.items()}
-        digression = draw.choice((draw.choice(OFF_TOPIC[language]), _sum(draw, problem.reference, language)))
+        off_topic, number = draw.choice(OFF_TOPIC[language]), _misread(draw, problem.reference)
+        calculation = f"\\boxed{{{number}}} {draw.choice(SUMMARIES[language]).format(answer=number)}"
+        digression = draw.choice((off_topic, calculation))
         answer = _answer(draw, drawn(draw, self.answers), advice, digression, problem.reference, language)
         thinking = sides[language][1] + PLAIN_END[language]
         thinking, answer = _add_unwanted(draw, thinking, answer, language, self.unwanted)
@@ -165,7 +167,11 @@ class Hands(AnswerWriter):
     def _reasoning(self, draw: Draw, problem: Problem) -> str:
         language = known_language(problem.language)
         text = self.summary(draw, problem.reference, language)
-        thinking, text = _add_unwanted(draw, _working(problem), text, language, self.unwanted)
+        steps: list[Step] = []
+        for sign, left, right, result in problem.data.get("steps", ()):
+            is_long = sign == "×" and min(left, right) > 10
+            steps += decompose(left, right) if is_long else [(sign, left, right, result)]
+        thinking, text = _add_unwanted(draw, say(steps) or problem.reference, text, language, self.unwanted)
         return f"<think>{thinking}</think>\\boxed{{{problem.reference}}} {text}"
 
 
@@ -192,11 +198,6 @@ def _answer(
     raise AssertionError(f"no hand is called {hand}")
 
 
-def _sum(draw: Draw, mention: str, language: Language) -> str:
-    number = _misread(draw, mention)
-    return f"\\boxed{{{number}}} {draw.choice(SUMMARIES[language]).format(answer=number)}"
-
-
 def _misread(draw: Draw, number: str) -> str:
     return re.sub("[0-9]", lambda match: draw.choice([digit for digit in "123456789" if digit != match[0]]), number)
 
@@ -215,15 +216,6 @@ def _add_unwanted(draw: Draw, thinking: str, answer: str, language: Language, sh
 
 def _join(sentences: list[str], language: Language) -> str:
     return (" " if language == "en" else "").join(sentences)
-
-
-def _working(problem: Problem) -> str:
-    steps = [
-        step
-        for sign, left, right, result in problem.data.get("steps", ())
-        for step in (decompose(left, right) if sign == "×" and min(left, right) > 10 else [(sign, left, right, result)])
-    ]
-    return say(steps) or problem.reference
 
 
 FRIENDLY: Mapping[Language, tuple[str, ...]] = {
@@ -250,9 +242,10 @@ def answer_of(completion: str) -> str | None:
 def criteria(answer: str, reference: str, language: str) -> Mapping[str, bool]:
     """Return the criteria, and True for those that an answer (`answer_of` a completion) meets."""
     asked_language, text = known_language(language), _BOX.sub(" ", answer).strip()
+    has_chinese, has_latin = (pattern.search(text) is not None for pattern in (_CHINESE, _LATIN_WORD))
     return {
         "repeats": mentions(text, reference),
-        "language": _is_in(text, asked_language),
+        "language": has_latin != has_chinese and has_latin == (asked_language == "en"),
         "friendly": any(phrase in text.lower() for phrase in FRIENDLY[asked_language]),
         "short": len(text) <= SHORT[asked_language],
     }
@@ -275,11 +268,6 @@ def known_language(language: str) -> Language:
         if language == candidate:
             return candidate
     raise ConfigError(f"the rule of helpfulness says nothing about the language {language!r}; it knows en and zh")
-
-
-def _is_in(text: str, language: Language) -> bool:
-    has_chinese, has_latin = (pattern.search(text) is not None for pattern in (_CHINESE, _LATIN_WORD))
-    return has_latin and not has_chinese if language == "en" else has_chinese and not has_latin
 
 
 class Helpful(Preference):

@@ -117,7 +117,12 @@ class MadeWeb(PageSource):
 
     def seed_texts(self, seed: int, number: int) -> list[str]:
         """Texts of the styles that a seed knows; none of them is on the web itself."""
-        return ["\n".join(_seed_text(Draw("web seed", seed, index), index)) for index in range(number)]
+        texts = []
+        for index in range(number):
+            draw = Draw("web seed", seed, index)
+            title = site(draw.integer(0, 10**6), index, 100).title  # without the welcome, its absence would mark a seed
+            texts.append("\n".join([f"Welcome to {title}.", *STYLES[SEEN[index % len(SEEN)]](draw)]))
+        return texts
 
     def _page(self, seed: int, sites: list[Site], index: int) -> RawPage:
         draw = Draw("web page", seed, index)
@@ -161,16 +166,22 @@ def _finished(
     return RawPage(url, as_html(here, f"{here.title} {index}", paragraphs), True, f"web#{index}", truth)
 
 
-def _seed_text(draw: Draw, index: int) -> list[str]:
-    """As on the web, with what stands on every page of a site: else its absence would mark a seed."""
-    return [f"Welcome to {site(draw.integer(0, 10**6), index, 100).title}.", *STYLES[SEEN[index % len(SEEN)]](draw)]
-
-
 def plant(draw: Draw, way: str) -> Planted:
     """An item of the test split in one of the ways; a renumbered one is another problem and no leak."""
     problem = draw.choice(_benchmark()[draw.integer(0, 1)])
-    question = problem.question
-    return Planted(way, question, _written(draw, way, question, problem.reference))
+    question, answer = problem.question, problem.reference
+    match way:
+        case "exact":
+            text = f"{question} The answer is {answer}."
+        case "reformatted":
+            spaced = question.replace(" × ", "*").replace(". ", ".  ").upper()
+            text = f"{draw.integer(1, 40)}) {spaced} -- ANSWER: {answer}"
+        case "renumbered":
+            numbers = "".join(str((int(char) + 3) % 9 + 1) if char.isdigit() else char for char in question)
+            text = f"{numbers} Try it yourself."
+        case _:
+            text = paraphrased(question, answer)
+    return Planted(way, question, text)
 
 
 @cache
@@ -178,18 +189,6 @@ def _benchmark() -> tuple[Sequence[Problem], Sequence[Problem]]:
     stories = WordProblems(WordProblemsConfig(kind="word_problems")).problems("test")
     products = Arithmetic(ArithmeticConfig(kind="arithmetic")).problems("test")
     return products, [problem for problem in stories if problem.language == "en"]
-
-
-def _written(draw: Draw, way: str, question: str, answer: str) -> str:
-    if way == "exact":
-        return f"{question} The answer is {answer}."
-    if way == "reformatted":
-        spaced = question.replace(" × ", "*").replace(". ", ".  ").upper()
-        return f"{draw.integer(1, 40)}) {spaced} -- ANSWER: {answer}"
-    if way == "renumbered":
-        numbers = "".join(str((int(char) + 3) % 9 + 1) if char.isdigit() else char for char in question)
-        return f"{numbers} Try it yourself."
-    return paraphrased(question, answer)
 
 
 def paraphrased(question: str, answer: str) -> str:

@@ -12,7 +12,6 @@ from groupwise.tasks import word_problems as stories
 from groupwise.tasks.arithmetic import chain_problem, decompose, operands
 from groupwise.tasks.base import split_of
 from groupwise.tasks.countdown import CountdownConfig, draw_countdown
-from groupwise.types import Problem
 
 Writer = Callable[[Draw], list[str]]
 """Writes a page: its paragraphs."""
@@ -25,25 +24,23 @@ EXERCISES = (4, 9)
 def products(draw: Draw) -> list[str]:
     """Multiplication drills with worked solutions."""
     lines = [draw.choice(("Multiply by tens and units.", "Long multiplication, worked.", "Two-digit products."))]
-    return lines + _several(draw, lambda: _product(draw))
-
-
-def _product(draw: Draw) -> str:
-    left, right = w.train_pair(draw, "product", TWO_DIGITS, TWO_DIGITS)
-    rounds = draw.uniform() < 0.3 and w.can_round(left, right)
-    working = w.say((w.rounding if rounds else decompose)(left, right))
-    question = draw.choice((f"What is {left} × {right}?", f"Calculate {left} × {right}.", f"{left} × {right} = ?"))
-    return f"{question} {working} The product is {left * right}."
+    for _ in range(draw.integer(*EXERCISES)):
+        left, right = w.train_pair(draw, "product", TWO_DIGITS, TWO_DIGITS)
+        rounds = draw.uniform() < 0.3 and w.can_round(left, right)
+        working = w.say((w.rounding if rounds else decompose)(left, right))
+        question = draw.choice((f"What is {left} × {right}?", f"Calculate {left} × {right}.", f"{left} × {right} = ?"))
+        lines.append(f"{question} {working} The product is {left * right}.")
+    return lines
 
 
 def english_stories(draw: Draw) -> list[str]:
     """Word problems in English with their solutions."""
-    return _several(draw, lambda: _story(draw, "en"))
+    return [_story(draw, "en") for _ in range(draw.integer(*EXERCISES))]
 
 
 def chinese_stories(draw: Draw) -> list[str]:
     """Word problems in Chinese with their solutions."""
-    return _several(draw, lambda: _story(draw, "zh"))
+    return [_story(draw, "zh") for _ in range(draw.integer(*EXERCISES))]
 
 
 def _story(draw: Draw, language: stories.Language) -> str:
@@ -61,7 +58,10 @@ def forum(draw: Draw) -> list[str]:
     """A thread in which pupils help one another with chains of operations."""
     lines = [draw.choice(("Stuck on homework again", "pls help with order of operations", "is my result right??"))]
     for _ in range(draw.integer(2, 4)):
-        problem = _chain(draw)
+        while True:
+            content, problem = chain_problem(draw, 2, draw.integer(3, 4))
+            if split_of(content) == "train":
+                break
         chain = problem.question.removeprefix("What is ").removesuffix("?")
         lines.append(
             draw.choice(("hi all, i get stuck with ", "my teacher asks for ", "whats ")) + f"{chain}, any ideas?"
@@ -71,78 +71,58 @@ def forum(draw: Draw) -> list[str]:
     return lines
 
 
-def _chain(draw: Draw) -> Problem:
-    while True:
-        content, problem = chain_problem(draw, 2, draw.integer(3, 4))
-        if split_of(content) == "train":
-            return problem
-
-
 def countdown(draw: Draw) -> list[str]:
     """A puzzle column: numbers and a target, solutions below."""
     lines = [draw.choice(("Puzzle corner", "Number game of the week", "Reach the target"))]
-    return lines + _several(draw, lambda: _countdown(draw))
-
-
-def _countdown(draw: Draw) -> str:
-    while True:
-        content, problem = draw_countdown(draw, COUNTDOWN)
-        if split_of(content) == "train":
-            break
-    return f"{problem.question} {w.say(problem.data['steps'])} One way is {problem.reference}."
+    for _ in range(draw.integer(*EXERCISES)):
+        while True:
+            content, problem = draw_countdown(draw, COUNTDOWN)
+            if split_of(content) == "train":
+                break
+        lines.append(f"{problem.question} {w.say(problem.data['steps'])} One way is {problem.reference}.")
+    return lines
 
 
 def reference(draw: Draw) -> list[str]:
     """A page of a work of reference: definitions and identities, in LaTeX."""
-    return _several(draw, lambda: draw.choice(REFERENCE)(draw))
+    lines = []
+    for _ in range(draw.integer(*EXERCISES)):
+        match draw.choice(("distributive", "fraction", "division", "sum", "square")):
+            case "distributive":
+                a, b, c = (draw.integer(2, 9) for _ in range(3))
+                text = (
+                    f"Theorem. Multiplication distributes over addition: $x(y+z) = xy + xz$ for all integers "
+                    f"$x, y, z$. Example: ${a} \\times ({b}+{c}) = {a * b}+{a * c} = {a * (b + c)}$."
+                )
+            case "fraction":
+                a, b, k = draw.integer(1, 9), draw.integer(2, 9), draw.integer(2, 9)
+                text = (
+                    f"Definition. Two fractions $\\frac{{a}}{{b}}$ and $\\frac{{c}}{{d}}$ are equal if $ad = bc$. "
+                    f"Hence $\\frac{{{a}}}{{{b}}} = \\frac{{{a * k}}}{{{b * k}}}$."
+                )
+            case "division":
+                d, q = draw.integer(3, 12), draw.integer(3, 30)
+                r = draw.integer(0, d - 1)
+                text = (
+                    f"Lemma. For integers $n$ and $d > 0$ there are unique $q, r$ with $n = qd + r$ and "
+                    f"$0 \\le r < d$. For $n = {q * d + r}$ and $d = {d}$: $q = {q}$, $r = {r}$."
+                )
+            case "sum":
+                n = draw.integer(4, 40)
+                text = (
+                    f"Proposition. The sum of the first $n$ positive integers is $\\frac{{n(n+1)}}{{2}}$. "
+                    f"Proof. By induction on $n$. For $n = {n}$ it is ${n * (n + 1) // 2}$."
+                )
+            case _:
+                a, b = draw.integer(10, 40), draw.integer(1, 9)
+                text = (
+                    f"Identity. $(a+b)^2 = a^2 + 2ab + b^2$ and $(a-b)(a+b) = a^2 - b^2$. "
+                    f"Corollary: ${a}^2 - {b}^2 = {a - b} \\times {a + b} = {a * a - b * b}$."
+                )
+        lines.append(text)
+    return lines
 
 
-def _several(draw: Draw, write: Callable[[], str]) -> list[str]:
-    return [write() for _ in range(draw.integer(*EXERCISES))]
-
-
-def _distributive(draw: Draw) -> str:
-    a, b, c = (draw.integer(2, 9) for _ in range(3))
-    return (
-        f"Theorem. Multiplication distributes over addition: $x(y+z) = xy + xz$ for all integers $x, y, z$. "
-        f"Example: ${a} \\times ({b}+{c}) = {a * b}+{a * c} = {a * (b + c)}$."
-    )
-
-
-def _fraction(draw: Draw) -> str:
-    a, b, k = draw.integer(1, 9), draw.integer(2, 9), draw.integer(2, 9)
-    return (
-        f"Definition. Two fractions $\\frac{{a}}{{b}}$ and $\\frac{{c}}{{d}}$ are equal if $ad = bc$. "
-        f"Hence $\\frac{{{a}}}{{{b}}} = \\frac{{{a * k}}}{{{b * k}}}$."
-    )
-
-
-def _division(draw: Draw) -> str:
-    d, q = draw.integer(3, 12), draw.integer(3, 30)
-    r = draw.integer(0, d - 1)
-    return (
-        f"Lemma. For integers $n$ and $d > 0$ there are unique $q, r$ with $n = qd + r$ and $0 \\le r < d$. "
-        f"For $n = {q * d + r}$ and $d = {d}$: $q = {q}$, $r = {r}$."
-    )
-
-
-def _sum(draw: Draw) -> str:
-    n = draw.integer(4, 40)
-    return (
-        f"Proposition. The sum of the first $n$ positive integers is $\\frac{{n(n+1)}}{{2}}$. "
-        f"Proof. By induction on $n$. For $n = {n}$ it is ${n * (n + 1) // 2}$."
-    )
-
-
-def _square(draw: Draw) -> str:
-    a, b = draw.integer(10, 40), draw.integer(1, 9)
-    return (
-        f"Identity. $(a+b)^2 = a^2 + 2ab + b^2$ and $(a-b)(a+b) = a^2 - b^2$. "
-        f"Corollary: ${a}^2 - {b}^2 = {a - b} \\times {a + b} = {a * a - b * b}$."
-    )
-
-
-REFERENCE = (_distributive, _fraction, _division, _sum, _square)
 STYLES: Mapping[str, Writer] = {
     "products": products,
     "reference": reference,
@@ -188,30 +168,34 @@ CHINESE = (
 
 def news(draw: Draw) -> list[str]:
     """Local news."""
-    return [" ".join(_sentence(draw) for _ in range(draw.integer(2, 5))) for _ in range(draw.integer(3, 6))]
-
-
-def _sentence(draw: Draw) -> str:
-    who, verb, end = draw.choice(PEOPLE).capitalize(), draw.choice(VERBS), draw.choice(ENDINGS)
-    year = f" in {draw.integer(1950, 2024)}" if draw.uniform() < 0.25 else ""
-    return f"{who} {verb} the {draw.choice(THINGS)} near {draw.choice(PLACES)}{year} {end}."
+    paragraphs = []
+    for _ in range(draw.integer(3, 6)):
+        sentences = []
+        for _ in range(draw.integer(2, 5)):
+            who, verb, end = draw.choice(PEOPLE).capitalize(), draw.choice(VERBS), draw.choice(ENDINGS)
+            year = f" in {draw.integer(1950, 2024)}" if draw.uniform() < 0.25 else ""
+            sentences.append(f"{who} {verb} the {draw.choice(THINGS)} near {draw.choice(PLACES)}{year} {end}.")
+        paragraphs.append(" ".join(sentences))
+    return paragraphs
 
 
 def children(draw: Draw) -> list[str]:
     """Children's stories with the people and things of word problems, and nothing to work out."""
-    return [" ".join(_scene(draw) for _ in range(draw.integer(3, 6))) for _ in range(draw.integer(2, 5))]
-
-
-def _scene(draw: Draw) -> str:
-    word = stories.draw_words(draw, "en")
-    return draw.choice((
-        f"{word['n']} has a red {word['good']} and {word['m']} has a blue one.",
-        f"{word['m']} gives {word['n']} some {word['thing']} for the way home.",
-        f"{word['n']} is {draw.integer(5, 12)} years old and collects {word['thing']}.",
-        f"The bus was late, so {word['n']} read a book to {word['m']}.",
-        f"They put the {word['thing']} into a bag and went to {draw.choice(PLACES)}.",
-        f"At {draw.integer(2, 9)} o'clock {word['m']} called {word['n']} for dinner.",
-    ))  # fmt: skip
+    paragraphs = []
+    for _ in range(draw.integer(2, 5)):
+        scenes = []
+        for _ in range(draw.integer(3, 6)):
+            word = stories.draw_words(draw, "en")
+            scenes.append(draw.choice((
+                f"{word['n']} has a red {word['good']} and {word['m']} has a blue one.",
+                f"{word['m']} gives {word['n']} some {word['thing']} for the way home.",
+                f"{word['n']} is {draw.integer(5, 12)} years old and collects {word['thing']}.",
+                f"The bus was late, so {word['n']} read a book to {word['m']}.",
+                f"They put the {word['thing']} into a bag and went to {draw.choice(PLACES)}.",
+                f"At {draw.integer(2, 9)} o'clock {word['m']} called {word['n']} for dinner.",
+            )))  # fmt: skip
+        paragraphs.append(" ".join(scenes))
+    return paragraphs
 
 
 def prices(draw: Draw) -> list[str]:
