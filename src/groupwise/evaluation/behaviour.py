@@ -48,7 +48,6 @@ Patterns = Mapping[Behaviour, Mapping[str, Sequence[str]]]
 Span = tuple[int, int]
 
 MIN_EQUATIONS = 2
-"""Equations of a completion that works its problem out; a single one only states the answer."""
 
 _EQUATION = re.compile(r"(?<![<>=!:])=(?![=>])")
 
@@ -138,7 +137,6 @@ def _loop(row: Row) -> Span | None:
 
 
 def _mixture(row: Row) -> Span | None:
-    """Return the first word in another script than the problem's language; words of the question do not count."""
     word_lists = foreign_words(row)
     question_words = set(words(row.question))
     word = next((word for word in word_lists[1] if word not in question_words), None) if word_lists else None
@@ -170,7 +168,6 @@ _ANNOUNCED = re.compile(
 _GOES_ON = re.compile(r"[ \t]*(?:[-−+*/×÷^·]|\\(?:times|cdot|div))[ \t]*(?:[0-9(\\]|[a-zA-Z](?![a-zA-Z]))")
 _NUMBER = re.compile(r"(?<![A-Za-z0-9_.])[-−]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?(?:/[0-9]+)?%?(?![0-9])")
 _WINDOW = 40
-"""Characters before a value that are searched for its announcement."""
 
 
 def first_value(text: str, reference: str) -> int | None:
@@ -198,10 +195,6 @@ def first_value(text: str, reference: str) -> int | None:
 
 
 def tokens_after_first(row: Row) -> float | None:
-    """Return the tokens of a correct completion after the first correct value that is a result.
-
-    None for other completions, and if the value never appears (the answer has another form than the reference).
-    Reports do not load tokens: the figure is the share of characters that follow, times the number of tokens.
-    """
+    """Return the tokens of a correct completion after its first correct value, by the share of characters, or None."""
     end = first_value(row.text, row.reference) if row.outcome is Outcome.CORRECT else None
     return None if end is None else float(row.length * (len(row.text) - end) / len(row.text))

@@ -135,7 +135,6 @@ class Compared:
 
     @property
     def verdict(self) -> str:
-        """`better` or `worse` only where the paired interval excludes zero."""
         if self.difference is None:
             return "reference"
         if self.difference.low > 0:

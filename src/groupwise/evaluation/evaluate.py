@@ -55,9 +55,5 @@ class Evaluation:
 def evaluate(
     actors: Actors, problems: Sequence[Problem], num_samples: int, sampling: SamplingConfig, draws: Draws
 ) -> Evaluation:
-    """Sample `num_samples` completions of each problem and verify them.
-
-    The draws depend on seed, purpose, problem and sample alone, so two checkpoints get the same random numbers (a
-    paired comparison) at any step.
-    """
+    """Sample `num_samples` completions of each problem and verify them; any checkpoint gets the same random numbers."""
     return Evaluation(tuple(sample_and_score(actors, problems, num_samples, sampling, draws)))

@@ -24,7 +24,6 @@ from groupwise.verifiers import VERIFIERS, Verifier, VerifierConfig, make_verifi
 from groupwise.verifiers.table import with_shared
 
 ALARM = 0.05
-"""Share of rewarded completions that may be rejected: no two verifiers agree on everything."""
 NUM_REFERENCES = 32
 
 
@@ -68,10 +67,7 @@ class HeldOutCheck(NamedTuple):
 
 
 def second_section(section: Any, trained: Mapping[str, Any], folder: Path | None = None) -> Any:
-    """Complete a second verifier's table or name by the table of the one that trains.
-
-    It reads answers where training reads them; where training takes the last number, it reads the box.
-    """
+    """Complete a second verifier's table or name by the table of the one that trains: both read answers alike."""
     shared = {key: value for key, value in trained.items() if key not in VerifierConfig.model_fields}
     if shared.get("extraction") == "last_number":
         del shared["extraction"]
@@ -139,9 +135,6 @@ def look_again(
 
 
 def is_asked(problem: Problem, name: str) -> bool:
-    """Return True if the second verifier is asked about a problem.
-
-    Open-ended problems are left out, and those whose own verifier is the second one or is not mathematical.
-    """
+    """Return True for a closed mathematical problem whose own verifier is not the second one."""
     kind = problem.verifier
     return not problem.open_ended and (not kind or (kind != name and VERIFIERS.find(kind).mathematical))

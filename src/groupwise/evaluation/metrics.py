@@ -36,7 +36,6 @@ class Metric(NamedTuple):
 
     name: str
     unit: str
-    """`%` for shares (stored as 0 to 1), else the unit of the number."""
     meaning: str
 
 
@@ -195,10 +194,7 @@ def by_problem(rows: Iterable[Row], measure: Measure) -> dict[str, float]:
 
 
 def estimate(key: str, rows: Iterable[Row], measure: Measure | None = None) -> Estimate:
-    """Return one metric of an evaluation with its 95 % interval over problems; nan if nothing was measured.
-
-    `measure`: its measure; None: that of the key in `MEASURES`.
-    """
+    """Return one metric of an evaluation with its 95 % interval over problems; nan if nothing was measured."""
     rows, measure = tuple(rows), measure or MEASURES[key]
     result = mean_of(key, by_problem(rows, measure).values())
     return result._replace(value=float(np.mean([measure(row) for row in rows]))) if key in EVERY_COMPLETION else result

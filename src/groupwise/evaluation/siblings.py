@@ -1,6 +1,6 @@
 """Runs beside a run that differ from it in their seed alone: what of a curve is the recipe's, and what is chance."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
@@ -36,14 +36,15 @@ def band(curves: Sequence[Curve]) -> Band:
 
 
 def seed_curves(path: Path) -> dict[int, Curve]:
-    """The curves of a run and of those beside it, by seed; empty where there is no other seed.
-
-    Beside it is `runs/b` of `runs/a`, and `seed-1/run` of `seed-0/run`. One that cannot be read is left out: it is
-    another run's damage.
-    """
-    own = _recipe(path)
+    """The curves of a run and of the readable ones beside it, by seed; empty where there is no other seed."""
+    own, place = _recipe(path), path.resolve()
     found = {own[0]: _curve(path)}
-    for other in islice(_beside(path), MOST):
+    beside = (  # `runs/b` of `runs/a`, and `seed-1/run` of `seed-0/run`
+        other
+        for other in sorted([*place.parent.iterdir(), *place.parent.parent.glob(f"*/{place.name}")])
+        if other != place and (other / "config.toml").is_file() and (other / "metrics.jsonl").is_file()
+    )
+    for other in islice(beside, MOST):
         try:
             seed, recipe = _recipe(other)
             if recipe == own[1] and seed not in found and (curve := _curve(other)):
@@ -51,13 +52,6 @@ def seed_curves(path: Path) -> dict[int, Curve]:
         except (ConfigError, DataError, OSError, KeyError, TypeError, ValueError):
             continue
     return found if len(found) > 1 else {}
-
-
-def _beside(path: Path) -> Iterator[Path]:
-    path = path.resolve()
-    for other in sorted([*path.parent.iterdir(), *path.parent.parent.glob(f"*/{path.name}")]):
-        if other != path and (other / "config.toml").is_file() and (other / "metrics.jsonl").is_file():
-            yield other
 
 
 def _recipe(path: Path) -> tuple[int, dict[str, Any]]:

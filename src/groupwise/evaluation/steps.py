@@ -28,17 +28,14 @@ class StepEvaluation:
 
     rows: int
     threshold: float
-    """A step whose score is below it counts as a mistake."""
     f1: float
     """ProcessBench's (arXiv:2412.06559): harmonic mean of the next two; nan where one kind of completion is missing."""
     first_error_found: Estimate
     """Share of the completions with a mistake whose first one is named exactly."""
     correct_passed: Estimate
-    """Share of those without in which nothing is named."""
     auc: float
     """Chance that a right step scores above a wrong one; nan where one kind is missing."""
     calibration_error: float
-    """Expected calibration error of the scores as probabilities, ten bins."""
     wrong_working_found: Estimate
     """Share of the completions with a right answer and a wrong step in which any mistake is named."""
     lowest_at_end: Estimate

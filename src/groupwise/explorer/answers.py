@@ -37,7 +37,6 @@ class Asked:
     kind: str
     question: str
     reference: str
-    """Empty for general prompts, where no answer is the right one."""
     answers: Mapping[str, Answer]
 
     def facts(self, most: int) -> dict[str, Any]:
@@ -49,10 +48,7 @@ class Asked:
 
 
 def examples(pair: Pair, count: int) -> list[Asked]:
-    """The problems whose share of correct completions rose most; of three, the last is the largest fall, if any.
-
-    Ties go to problems whose first completion became correct, then to the order of the split.
-    """
+    """The problems whose share of correct completions rose most; of three, the last is the largest fall, if any."""
     sides = {"before": pair.before.rows, "after": pair.after.rows}
     before, after = common(*(by_problem(rows, MEASURES["pass_at_1"]) for rows in sides.values()))
     rise = {problem: after[problem] - before[problem] for problem in before}
@@ -108,7 +104,6 @@ class Gained(NamedTuple):
     num_lost: int
     num_same: int
     at_k: list[tuple[int, Estimate, Estimate, Estimate]]
-    """k, pass@k before and after, and the paired difference, for k = 1, 2, 4, ..."""
 
 
 def gained(pair: Pair) -> Gained:
@@ -129,7 +124,6 @@ def gained(pair: Pair) -> Gained:
 
 
 def _counts(rows: Sequence[Row]) -> dict[str, tuple[int, int]]:
-    """Judged and correct completions of each problem that has a judged one."""
     counts: dict[str, tuple[int, int]] = {}
     for row in rows:
         if row.outcome.judged:

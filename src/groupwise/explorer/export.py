@@ -27,7 +27,6 @@ CAP, REPORT_CAP = 8_000_000, 2_000_000
 CHARTS = "vendor/uPlot"
 _T = TypeVar("_T")
 _LISTS = 0.4
-"""Share of the cap for lists of steps; groups and completions have the rest."""
 _MISSES = 5
 """Lists, or groups, that did not fit after which no other is tried."""
 _IMPORT = re.compile(r'^import (\{[^}]*\})\s*from "\./([\w-]+\.js)";\n', re.MULTILINE)
@@ -88,11 +87,7 @@ def page_of(paths: Sequence[Path], cap: int = CAP) -> str:
 
 
 def write_export(paths: Sequence[Path], target: Path, cap: int = CAP) -> Path:
-    """Write the page.
-
-    Raises:
-        ConfigError: the target is a directory.
-    """
+    """Write the page; ConfigError if the target is a directory."""
     if target.is_dir():
         raise ConfigError(f"--export {target} is a directory; a file such as {target}/page.html is needed")
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -190,7 +185,6 @@ def _add_lists(
 def _add_groups(
     views: Views, runs: Mapping[int, Any], found: dict[str, bytes], budget: float, left_out: Mapping[int, Any]
 ) -> None:
-    """Add groups of all places in turn while they fit: of each the largest advantage first, then by hash."""
     orders = []
     for index in runs:
         for path in [path for path in found if re.fullmatch(rf"runs/{index}/places/\w+", path)]:

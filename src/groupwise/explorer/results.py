@@ -55,15 +55,7 @@ class Result:
         return [why] if why else []
 
     def facts(self, runs: Mapping[Path, int]) -> dict[str, Any]:
-        """The facts of its page.
-
-        Args:
-            runs: index of every run that is shown, by its directory.
-
-        Raises:
-            NotThereError: it cannot be shown.
-            DataError: a file of it cannot be read.
-        """
+        """The facts of its page; NotThereError or DataError if it cannot be shown."""
         if trouble := self.trouble():
             raise NotThereError(f"{self.name}: {trouble[0]}")
         parts = [LINEAGE, BUDGET, "seconds.jsonl"]
@@ -126,11 +118,7 @@ def found_in(paths: Iterable[Path]) -> Found:
 
 
 def stage_names(path: Path) -> list[str]:
-    """Names of a pipeline's stages, each of which is the name of a folder.
-
-    Raises:
-        DataError: the lineage cannot be read, or a name is none.
-    """
+    """Names of a pipeline's stages, each of which is the name of a folder; DataError if the lineage cannot be read."""
     return [str(entry["name"]) for entry in _entries(path)]
 
 

@@ -29,12 +29,7 @@ CURVES = (Behaviour.AT_ONCE, Behaviour.WORKS_OUT, Behaviour.CHECKS, Behaviour.AN
 
 
 def report_of(path: Path) -> dict[str, Any]:
-    """The report's facts; what was not measured is absent or named, never a zero.
-
-    Raises:
-        ConfigError: there is no run at this path.
-        DataError: one of its files cannot be read.
-    """
+    """The report's facts; what was not measured is absent or named, never a zero."""
     run = Records.open(path).intact()
     pair, patterns = before_after(run), run_patterns(run)
     rows = changes(pair, patterns) if pair else {}

@@ -29,7 +29,6 @@ class Cell(NamedTuple):
 
 
 Table = Mapping[str, Mapping[str, Mapping[str, Cell]]]
-"""Task -> stage -> metric -> cell."""
 
 
 def write_seeds_report(directory: str | Path, seeds: int) -> Path:
@@ -54,11 +53,7 @@ def write_seeds_report(directory: str | Path, seeds: int) -> Path:
 
 
 def seeds_table(directories: Sequence[Path]) -> Table:
-    """The cells of all tasks, stages and metrics that the runs have in common.
-
-    Raises:
-        ConfigError: there is no run, or the runs are not of the same stages.
-    """
+    """The cells of all tasks, stages and metrics that the runs have in common; ConfigError for runs of other stages."""
     runs = [load_pipeline(directory) for directory in directories]
     names = [[stage.name for stage in run.policies] for run in runs]
     if not runs or any(stages != names[0] for stages in names):

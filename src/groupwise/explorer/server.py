@@ -156,11 +156,7 @@ def page(request: Request) -> Response:
 
 
 def serve(paths: Sequence[Path], port: int, on_address: Callable[[str], None]) -> None:
-    """Serve until interrupted; `on_address` is told the address to open, which holds the token.
-
-    Raises:
-        ConfigError: the port is taken.
-    """
+    """Serve until interrupted; `on_address` is told the address to open, which holds the token."""
     with socket.socket() as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -25,9 +25,7 @@ class Cell(NamedTuple):
 
     value: str
     interval: str = ""
-    """95 %, for example `[93.7, 97.1]`."""
     mark: str = ""
-    """`↑` or `↓` where it differs from the parent's and the intervals do not overlap."""
 
     def __str__(self) -> str:
         return " ".join(part for part in (self.value, self.mark, self.interval) if part)
@@ -63,7 +61,6 @@ class Table(NamedTuple):
 
     @property
     def groups(self) -> list[tuple[str, int]]:
-        """Groups of columns with their sizes; empty where no column has a group."""
         groups = [(name, len(list(columns))) for name, columns in groupby(self.columns, lambda column: column.group)]
         return groups if any(name for name, _ in groups) else []
 

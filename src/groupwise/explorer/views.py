@@ -17,7 +17,6 @@ from groupwise.runs.records import At
 from groupwise.runs.row import GroupRecord, Row
 
 MOST_TEXT = 20_000
-"""Characters of a completion that the page of its group shows."""
 MOST_WHOLE_TEXT = 1_000_000
 MOST_OF_A_TOKEN = 1_000
 _FIGURES = {
@@ -26,12 +25,10 @@ _FIGURES = {
     "trainer_logprobs": "trainer_logprobs", "ref_logprobs": "ref_logprobs", "after_logprobs": "after_logprobs",
     "values": "values", "returns": "returns",
 }  # fmt: skip
-"""Figures of a token: the page's name, and the field of the row."""
 _NO_COLUMNS: dict[str, list[Any]] = {
     name: [] for name in ("group", "sample", "outcome", "reward", "advantage", "length", "finish", "text")
 }
 MOST_PARTS = 12
-"""Parts of the reward that the page of a step shows, the first by name."""
 MOST_LISTS = 8
 
 

@@ -87,11 +87,7 @@ class File(Annotator):
 
 
 def read_answers(path: Path) -> dict[str, str]:
-    """Read yes, no or ? by pattern; empty if there is no file yet.
-
-    Raises:
-        DataError: names the line that cannot be read, or the pattern whose answer is something else.
-    """
+    """Read yes, no or ? by pattern; empty without a file, DataError for a line that cannot be read."""
     if not path.exists():
         return {}
     mend = "mend that line, the others are kept as they are"
@@ -116,7 +112,6 @@ def _parsed(content: bytes) -> dict[str, Any]:
 
 
 def _spelled(text: str) -> str:
-    """Escape halves of UTF-16 pairs, which no file can hold."""
     return text.encode("utf-8", errors="backslashreplace").decode()
 
 

@@ -30,9 +30,7 @@ class Rule(NamedTuple):
     min_size: int = 3
     """Benchmark texts of fewer words than this are not looked for; signs are no words."""
     expressions: bool = True
-    """Look for the arithmetical expressions of benchmark texts, too, with the operands of a product in either order."""
     numbers: bool = True
-    """A run counts only with the numbers around it; off: the paper's rule."""
 
 
 class Match(NamedTuple):
@@ -66,7 +64,6 @@ class Index:
         return len(self._sought)
 
     def matches(self, segments: Sequence[str]) -> list[Match]:
-        """Return all matches of a text given as paragraphs; a run that crosses into the next one counts in both."""
         words = [(word, number) for number, segment in enumerate(segments) for word in exact_words(segment)]
         plain, matches = [word for word, _ in words], list[Match]()
         for size in sorted({len(gram) for gram in self._sought}):
@@ -83,7 +80,6 @@ class Index:
 
 
 def _sought(item: str, rule: Rule) -> Iterator[Sought]:
-    """Yield every n-gram whose occurrence counts. A Chinese character counts as half a word."""
     words = exact_words(item)
     scale = 2 if sum(map(is_ideograph, words)) * 2 > len(words) else 1
     size = rule.size * scale
@@ -113,7 +109,6 @@ def _numbers(words: Iterable[str]) -> Iterator[str]:
 
 
 def _spellings(words: Iterable[str]) -> set[str]:
-    """Return every number that can be read in a text, with adjacent groups of digits joined and apart."""
     groups = [list(group) for is_number, group in groupby(words, str.isdigit) if is_number]
     return {"".join(group[a:b]) for group in groups for a in range(len(group)) for b in range(a + 1, len(group) + 1)}
 

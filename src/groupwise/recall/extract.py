@@ -19,11 +19,9 @@ VOID = frozenset(("br", "hr", "img", "meta", "link", "input", "wbr"))
 TEX = "annotation"
 _CHARSET = re.compile(rb"charset=[\"']?([\w-]+)", re.IGNORECASE)
 _OF_PYTHON_ALONE = frozenset(("idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape", "utf-7"))
-"""Encodings that no page has; a name such as `idna` counts as none."""
 REPLACEMENT = "\ufffd"
 MAX_BYTES = 5_000_000
 MAX_REPLACED = 0.02
-"""Largest share of characters that are not in the page's encoding."""
 IN_VAIN = 20_000_000
 """Characters of unterminated markup that are scanned before a page counts as endless; ten times its length is added.
 A count instead of a time, so that every machine reads the same pages."""
@@ -72,10 +70,7 @@ def _marks_in_a_row(text: str) -> int:
 
 
 def decoded(body: bytes, charset: str = "") -> str:
-    """Decode the bytes of a page; bytes that are not in its encoding become U+FFFD.
-
-    The encoding is that of its byte order mark, the one that the server names, the one that the page names, or UTF-8.
-    """
+    """Decode a page by its byte order mark, its server's or its own encoding, or UTF-8; other bytes become U+FFFD."""
     for mark, name in (
         (codecs.BOM_UTF8, "utf-8-sig"),
         (codecs.BOM_UTF16_LE, "utf-16"),
@@ -100,7 +95,6 @@ def charset_in(content_type: str) -> str:
 
 
 def _encoding(name: str, sample: bytes = b"") -> str:
-    """Return Python's name of an encoding of pages in which a sample of ASCII is ASCII; else an empty text."""
     try:
         encoding = codecs.lookup(name).name
         read = (sample or b"any").decode(encoding, "replace")
@@ -196,7 +190,6 @@ class _Reader(HTMLParser):
             return self._paid(i, self.parse_bogus_comment(i))
 
     def _paid(self, start: int, end: int) -> int:
-        """Return the end of a piece of markup; -1 where it has none."""
         if end < 0:
             self._in_vain -= len(self.rawdata) - start
             if self._in_vain < 0:

@@ -22,7 +22,6 @@ class Truth(NamedTuple):
     language: str = "en"
     copy_of: int | None = None
     planted: Sequence[Sequence[str]] = ()
-    """Items of a benchmark that it holds: the way, the item, the paragraph."""
 
 
 class RawPage(NamedTuple):
@@ -32,7 +31,6 @@ class RawPage(NamedTuple):
     body: bytes | str
     is_html: bool
     place: str
-    """Origin for messages: a file with its line, or a source with a number."""
     truth: Truth | None = None
     charset: str = ""
 
@@ -59,7 +57,6 @@ class Page:
     text: str
     place: str
     replaced: int = 0
-    """Characters that were not in the page's encoding; each is U+FFFD now."""
     truth: Truth | None = None
 
     @property
@@ -155,10 +152,7 @@ def of_round(pages: Sequence[Page], unique: Sequence[int], before: Set[int], kep
 def of_removal(
     pages: Sequence[Page], kept: Set[int], removed: Sequence[Mapping[str, Any]], items: Collection[str]
 ) -> dict[str, Any]:
-    """Count removed paragraphs; of planted items, those removed by their way, and removals without a planted item.
-
-    A paragraph with other numbers is another problem, so its removal is a mistake too.
-    """
+    """Count removed paragraphs; of planted items, those removed by their way, and removals without a planted item."""
     paragraphs = {(row["url"], row["paragraph"]) for row in removed}
     facts: dict[str, Any] = {
         "items": len(items), "paragraphs": len(paragraphs), "pages": len({url for url, _ in paragraphs}),

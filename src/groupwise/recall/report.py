@@ -63,7 +63,6 @@ def write_recall_report(directory: Path) -> Path:
 
 
 def _removed(path: Path) -> str:
-    """The first removed paragraphs, each with the first item that it was found by and what they have in common."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for match in (row.fields for row in read_jsonl(path)):
         key = (match["url"], match["paragraph"])

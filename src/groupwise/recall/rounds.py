@@ -97,7 +97,6 @@ class Prepared:
         return by_pattern
 
     def features_of(self, text: str) -> NDArray[np.int64]:
-        """Return the buckets of a text's n-grams, the classifier's input; the address is no part of it."""
         return features(words(text, self.config.classifier.symbols), NGRAMS, BUCKETS)
 
     @cached_property
@@ -130,16 +129,11 @@ class Kept(NamedTuple):
 
     pages: frozenset[int]
     too_long: int
-    """Pages with a sufficient score that are longer than the whole budget."""
     threshold: float
 
 
 def keep(scores: NDArray[np.float64], sizes: Sequence[int], budget: int, min_score: float) -> Kept:
-    """Keep the best pages whose sizes sum to at most the budget (0: any size), none below `min_score`.
-
-    Pages of one score are taken together or not at all, so that their order decides nothing. A page that is longer
-    than the whole budget is passed over.
-    """
+    """Keep the best pages within the budget (0: any size), none below `min_score`; pages of one score stay together."""
     eligible = [i for i in np.argsort(-scores, kind="stable").tolist() if scores[i] >= min_score]
     fitting = [i for i in eligible if not budget or sizes[i] <= budget]
     kept: list[int] = []
@@ -170,10 +164,7 @@ class Domain(NamedTuple):
 
 
 def rich_domains(domains: Sequence[str], collected: Collection[int], share: float) -> list[Domain]:
-    """Return the domains of whose pages more than this share was collected, the largest share first.
-
-    `domains`: that of every page.
-    """
+    """Return the domains of whose pages more than this share was collected, the largest share first."""
     pages, found = Counter(domains), Counter(domains[index] for index in collected)
     entries = (Domain(name, found[name], pages[name]) for name in sorted(found))
     return sorted((entry for entry in entries if entry.share > share), key=lambda entry: (-entry.share, entry.name))

@@ -23,7 +23,6 @@ from groupwise.recall.page import RawPage, Truth, Unreadable
 Found = RawPage | Unreadable
 CUT_OFF = "a record that is cut off"
 MIN_DOCSTRING = 200
-"""Characters; shorter docstrings are left out."""
 
 
 class PageSource(KindSection):
@@ -37,7 +36,6 @@ class PageSource(KindSection):
         raise ConfigError(f"begin.path is empty, and a source of kind {self.kind} has no seed texts: name a file")
 
     def known_texts(self, seed: int) -> list[str]:
-        """Return texts for the first round that are used beside those of `begin`."""
         return []
 
 
@@ -78,10 +76,7 @@ class Docstrings(PageSource):
 
 
 def docstrings(name: str) -> tuple[list[tuple[str, str]], list[Unreadable]]:
-    """Return dotted name and docstring of everything public in a package, each text once, and unimportable modules.
-
-    Both are in the order of the names.
-    """
+    """Return dotted name and docstring of everything public in a package, each text once, and unimportable modules."""
     try:
         package = importlib.import_module(name)
     except ImportError as error:
@@ -150,7 +145,6 @@ class Records(PageSource):
 
 
 def _json_lines(path: Path, max_bytes: int) -> Iterator[tuple[str, Mapping[str, Any] | Unreadable]]:
-    """Yield the records of a file; a line longer than a page may be, JSON's escapes counted, is skipped unread."""
     limit, number = 6 * max_bytes + 10_000, 0
     with path.open("rb") as file:
         while line := file.readline(limit):

@@ -56,10 +56,7 @@ _hash = lru_cache(maxsize=1 << 18)(partial(key, "word"))
 
 
 def ngrams(text: list[str], size: int) -> NDArray[np.uint64]:
-    """(max(0, T - size + 1),) 64-bit hash of every run of `size` words, in order.
-
-    Two runs have the same hash if they are the same words, and otherwise with probability 2^-64.
-    """
+    """(max(0, T - size + 1),) 64-bit hash of every run of `size` words, in order."""
     hashes = np.array([_hash(word) for word in text], np.uint64)
     count = len(hashes) - size + 1
     if count <= 0:
@@ -103,12 +100,7 @@ def agreement(left: NDArray[np.uint64], right: NDArray[np.uint64]) -> float:
 
 
 def duplicates(signatures: Sequence[NDArray[np.uint64]], bands: int, min_agreement: float) -> dict[int, int]:
-    """Map the index of every later copy to that of the text it is a copy of.
-
-    Candidates agree in all rows of one of the bands. A candidate is a copy of the first kept text with which its whole
-    signature agrees well enough: copies of copies are compared with what is kept, so no chain of small changes makes
-    two different texts one.
-    """
+    """Map the index of every later copy to that of the first kept text whose whole signature agrees well enough."""
     first: dict[tuple[int, bytes], list[int]] = {}
     copies: dict[int, int] = {}
     for index, text in enumerate(signatures):

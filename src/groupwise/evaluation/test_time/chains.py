@@ -53,9 +53,7 @@ class Link(NamedTuple):
     groups: list[ScoredGroup]
     pieces: list[list[Pieces]]
     sampled: list[int]
-    """Tokens that each problem's chains sampled in this link; an unchanged attempt costs nothing."""
     read: list[int]
-    """Tokens read before the attempts of each problem were sampled, and results of tools."""
     shown: list[int]
 
 
@@ -325,11 +323,7 @@ def measure_cuts(
 
 
 def cut(chainer: Chainer, first: Link, limit: int) -> Link:
-    """Limit the sampled tokens of a link's completions before their reasoning is closed.
-
-    A completion that closed it before, or ended, stays as it is; so does one that has no room for an answer. The result
-    of a call that ended before the cut stays whole.
-    """
+    """Limit the sampled tokens of a link's completions before their reasoning is closed; results stay whole."""
     policy, opened, read = chainer.actors.policy, list[Opened](), list(first.read)
     closing: list[int] = policy.tokenizer(CLOSED, add_special_tokens=False)["input_ids"]
     for index, scored in enumerate(first.groups):

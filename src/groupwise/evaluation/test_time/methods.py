@@ -34,7 +34,6 @@ class Cost(NamedTuple):
     """Floating-point operations: two for each weight of a model and each token that it reads or samples (Kaplan et al.
     2020, arXiv:2001.08361, §2.1); attention over the context is not counted."""
     seconds: Floats
-    """Time on this machine, with as many samples in flight as the measurement had."""
 
     def plus(self, other: "Cost") -> "Cost":
         return Cost(*(left + right for left, right in zip(self, other, strict=True)))
@@ -106,10 +105,7 @@ def weighted(pool: Pool, scores: Sequence[float], k: int) -> Expected:
 
 
 def majority(pool: Pool, k: int) -> float:
-    """Return the expected accuracy of the most frequent answer of k samples.
-
-    An answer is right if any of its samples is.
-    """
+    """Return the expected accuracy of the most frequent answer of k samples; it is right if any of its samples is."""
     sizes = Counter(answer for answer in pool.answers if answer is not None)
     right = {sample.answer for sample in pool.samples if sample.right}
     counts = [[size for answer, size in sizes.items() if (answer in right) is wanted] for wanted in (True, False)]

@@ -144,7 +144,6 @@ class Sampler:
     draws: Draws
     directory: Path
     identity: Mapping[str, Any]
-    """Everything completions depend on beside sampling, draws and their number: weights, task, verifier, problems."""
     progress: Progress = lambda name, done, total: None
 
     def pools(self, problems: Sequence[Problem], num_samples: int, name: str = "pool") -> list[Pool]:

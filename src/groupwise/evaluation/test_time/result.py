@@ -36,7 +36,6 @@ class Point:
     standard_error: float
     over_majority: Estimate | None
     way: Estimate | None
-    """Share of the distance from the majority vote to pass@k that it covers; None where both are equal."""
     by_difficulty: Mapping[str, Estimate]
     policy_tokens: float
     reward_tokens: float
@@ -113,10 +112,7 @@ class Optimal:
 
     @classmethod
     def of(cls, measured: Sequence[Measured], difficulty: Difficulty, seed: int) -> "Optimal | None":
-        """Choose among the methods of one budget for each bin; None for fewer than two problems or methods.
-
-        The controls, which know the truth or nothing, must not be among them.
-        """
+        """Choose among the methods of one budget, controls left out, for each bin; None for fewer than two."""
         num_problems = len(difficulty.bins)
         if num_problems < 2 or len(measured) < 2:
             return None
@@ -160,7 +156,6 @@ class EqualTokens(NamedTuple):
     budget: int
     against: str
     samples: float
-    """Samples that take as many tokens, on average; between two whole numbers the accuracy is interpolated."""
     difference: Estimate
     by_difficulty: Mapping[str, Mapping[int, Estimate]]
 
@@ -227,7 +222,6 @@ class BudgetResult:
     labels: Sequence[str]
     problems: Sequence[str]
     left_out: Sequence[str]
-    """Ids of problems with too few judged samples, which no figure has."""
     points: Sequence[Point]
     optimal: Sequence[Optimal]
     flips: Sequence[Mapping[str, Any]]

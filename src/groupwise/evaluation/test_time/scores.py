@@ -65,7 +65,6 @@ class Scorer:
     step: str
     fingerprint: str
     num_parameters: int
-    """Weights that a token passes through; those of an implicit model's reference too."""
 
     @classmethod
     def load(cls, config: ModelConfig, role: Role, step: str, reference: str = "", beta: float = 0.05) -> "Scorer":

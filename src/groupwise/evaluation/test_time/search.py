@@ -43,7 +43,6 @@ class SearchConfig:
 
     slots: int
     width: int
-    """M: continuations of each slot that is kept; 1: nothing is chosen."""
     trees: int
     lookahead: int
     max_rounds: int
@@ -58,7 +57,6 @@ class Slot:
     key: int
     pieces: tuple[Sampled, ...] = ()
     scored: Scored | None = None
-    """Scores by the reward model; None if it has not been asked since the last piece."""
     score: float = 0.0
     finish_reason: FinishReason | None = None
     problem: int = 0
@@ -79,7 +77,6 @@ class Spent:
 
     policy_tokens: int = 0
     prompt_tokens: int = 0
-    """Read before something was sampled, text that the search has found included, and results of tools."""
     reward_tokens: int = 0
 
     def add(self, piece: Sampled) -> None:
@@ -105,7 +102,6 @@ class Searcher:
     scorer: Scorer
     config: SearchConfig
     tools: ToolWatch | None = None
-    """Open during all rounds of a search, because a sandbox takes long to start."""
 
     def search(self, problems: Sequence[Problem]) -> list[Ends]:
         if not self.sampling.tools:
@@ -162,8 +158,13 @@ class Searcher:
         return grown
 
     def _request(self, prompt: Prompt, slots: Sequence[Slot], steps: int | None) -> Request:
-        policy, slot = self.actors.policy, slots[0]
-        pause = _pause(policy, prompt.prefill, slot.token_ids, self.scorer.step, steps) if steps else None
+        policy, slot, sampled = self.actors.policy, slots[0], slots[0].token_ids
+
+        def num_closed(ids: Sequence[int]) -> int:
+            return len(closed_steps(prompt.prefill, _text(policy, [*sampled, *ids]), self.scorer.step))
+
+        goal = num_closed(()) + steps if steps else 0
+        pause: Pause | None = (lambda ids: num_closed(ids) >= goal) if steps else None
         keys, most = tuple(slot.key for slot in slots), self.sampling.max_tokens
         request = go_on(prompt.token_ids, slot.pieces, keys, most, policy.context_length, pause)
         assert request is not None  # one without room has finished
@@ -236,11 +237,6 @@ class Searcher:
             scores.append(tuple(slot.scored or Scored((), 0) for slot in ends))
         judged = score_groups(self.actors, groups, self.sampling, self.draws)
         return [Ends(*parts) for parts in zip(judged, scores, spent, strict=True)]
-
-
-def _pause(policy: Policy, prefill: str, begun: Sequence[int], step: str, steps: int) -> Pause:
-    goal = len(closed_steps(prefill, _text(policy, begun), step)) + steps
-    return lambda ids: len(closed_steps(prefill, _text(policy, [*begun, *ids]), step)) >= goal
 
 
 def _text(policy: Policy, ids: Sequence[int]) -> str:

@@ -19,16 +19,7 @@ _EXPRESSION = re.compile(r"\d\s*[-+−–×·*/÷^]\s*\d")
 
 
 def pipeline_facts(path: Path, runs: Mapping[Path, int]) -> dict[str, Any]:
-    """The facts of a pipeline's page.
-
-    Args:
-        path: the pipeline directory.
-        runs: index of every run that is shown, by its directory.
-
-    Raises:
-        ConfigError: there is no pipeline.
-        DataError: one of its files cannot be read.
-    """
+    """The facts of a pipeline's page; `runs`: index of every run that is shown, by its directory."""
     data = load_pipeline(path)
     return {
         "description": description(data),

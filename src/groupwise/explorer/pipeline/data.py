@@ -77,12 +77,7 @@ class PipelineData:
 
 
 def load_pipeline(directory: Path) -> PipelineData:
-    """Read a pipeline directory.
-
-    Raises:
-        ConfigError: there is no pipeline at this path.
-        DataError: one of its files cannot be read.
-    """
+    """Read a pipeline directory; ConfigError if there is none, DataError if one of its files cannot be read."""
     path = directory / "lineage.json"
     if not path.exists():
         raise ConfigError(f"{directory} is not a pipeline directory: it has no lineage.json")

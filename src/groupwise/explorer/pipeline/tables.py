@@ -55,10 +55,7 @@ def description(data: PipelineData) -> str:
 
 
 def tiles(data: PipelineData) -> list[Tile]:
-    """Changes from the base model to the last one that was evaluated, and the time of all stages.
-
-    A metric that the last stage alone is rewarded for is compared with the model that it started from.
-    """
+    """Changes from the base model to the last one that was evaluated, and the time of all stages."""
     names = tasks(data)
     pairs = [(task, key) for task in names for key in (OPEN_TILES if task in data.open_ended else TILES)]
     tiles = []
@@ -208,7 +205,6 @@ def num_alarms(data: PipelineData) -> dict[str, int]:
 
 
 def _checks(stage: Stage) -> dict[int, Mapping[str, Any]]:
-    """The second verifier's results by step; a step that was done again after a resume counts once."""
     return {line["step"]: line["second"] for line in stage.lines if line.get("second")}
 
 
