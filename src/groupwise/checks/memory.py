@@ -72,8 +72,8 @@ def plan(recipe: RlRecipe, prompt_tokens: int = 64) -> MemoryPlan:
         weights["reference"] = of_weight * count
     beside = trainer_of(recipe).trained_beside(recipe)
     for name in beside:
-        own = FP32 * learns.beside if recipe.lora else of_weight * count
-        weights |= {name: own, f"{name}'s optimizer": MOMENTS * FP32 * learns.beside}
+        copy = FP32 * learns.beside if recipe.lora else of_weight * count
+        weights |= {name: copy, f"{name}'s optimizer": MOMENTS * FP32 * learns.beside}
         if rounded:
             weights[f"{name}'s masters"] = FP32 * size.body
         training[f"{name}'s gradients"] = FP32 * learns.beside
@@ -188,29 +188,31 @@ def plan_of_rank(recipe: RlRecipe, prompt_tokens: int = 64, ranks: int = 1) -> M
     }
     if shares > ranks:
         training["gradients not yet added up"] = alone.training["gradients"]
-    own = {name: _rows(size, ranks, part) if name == REHEARSAL else part for name, part in alone.sampling.items()}
-    sampling = {GATHERED: FP32 * size.total, **own}  # to sample here, or for the servers
-    found = replace(alone, weights=weights | whole, sampling=sampling, training=training)
+    shared = {name: _rows(size, ranks, part) if name == REHEARSAL else part for name, part in alone.sampling.items()}
+    sampling = {GATHERED: FP32 * size.total, **shared}  # to sample here, or for the servers
+    planned = replace(alone, weights=weights | whole, sampling=sampling, training=training)
     if not recipe.ranks.offload or device_of(recipe.model) == "cpu":
-        return found
+        return planned
     for_servers = {GATHERED, REHEARSAL} if isinstance(recipe.engine, VllmConfig) else set()
     names = (set(weights), for_servers, gradients)  # of what stays, of sampling, of training
-    phases = list(zip((found.weights, found.sampling, found.training), names, strict=True))
-    weights, sampling, training = ({n: part for n, part in phase.items() if n not in own} for phase, own in phases)
-    moved = {name: part for phase, own in phases for name, part in phase.items() if name in own}
-    return replace(found, weights=weights, sampling=sampling, training=training, offloaded=moved)
+    phases = list(zip((planned.weights, planned.sampling, planned.training), names, strict=True))
+    weights, sampling, training = (
+        {n: part for n, part in phase.items() if n not in offloaded} for phase, offloaded in phases
+    )
+    moved = {name: part for phase, offloaded in phases for name, part in phase.items() if name in offloaded}
+    return replace(planned, weights=weights, sampling=sampling, training=training, offloaded=moved)
 
 
 def _share_of(recipe: RlRecipe, prompt_tokens: int, shares: int) -> RlRecipe:
     """The recipe of which one process would sample a share, and train micro-batches of a rank's size."""
     batch, tokens = recipe.batch, recipe.sampling.max_tokens
-    own = batch.model_copy(update={"prompts_per_step": -(-batch.prompts_per_step // shares)})
+    share = batch.model_copy(update={"prompts_per_step": -(-batch.prompts_per_step // shares)})
     of_step = batch.prompts_per_step * (prompt_tokens + batch.group_size * tokens)
     device = torch.device(device_of(recipe.model))
     budget = min(micro_batch_tokens(recipe.loss.tokens_per_micro_batch, device), -(-of_step // shares))
     section = next(name for name in type(recipe).model_fields if getattr(recipe, name) is batch)
     changed: dict[str, Any] = {
-        section: own,
+        section: share,
         "loss": recipe.loss.model_copy(update={"tokens_per_micro_batch": budget}),
         "model": recipe.model.model_copy(update={"num_threads": 1}),
     }

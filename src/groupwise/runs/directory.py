@@ -183,7 +183,21 @@ def open_run(
     _refuse_foreign(run)
     if not run.config.exists() or (not run.steps() and not run.ledger.size):  # nothing has begun yet
         return begin_run(path, config_toml, sources), None
-    _refuse_other_recipe(run, config_toml, resolved)
+    recorded, wanted = read_toml(run.config), tomllib.loads(config_toml)
+    if recorded != wanted:
+        before, now = flattened(resolved(recorded)), flattened(wanted)
+        now |= {key: before.get(key) for key in PLACES}
+        changed = [
+            f"{key} was {before.get(key)!r} and is {now.get(key)!r}"
+            for key in sorted(before.keys() | now.keys())
+            if before.get(key) != now.get(key)
+        ]
+        if changed:
+            raise CheckpointError(
+                f"{run.path} was begun with another recipe: {'; '.join(changed)}. "
+                "Run the old recipe to resume, choose another run.directory, or delete the old run with --restart "
+                "(`restart=True`)"
+            )
     keep_sources(path / "sources", sources)
     if not run.steps():
         return run, None
@@ -202,26 +216,6 @@ PLACES = (
     "run.directory", "engine.addresses", "engine.launch", "engine.directory", "engine.environment", "ranks.offload",
 )  # fmt: skip
 """Keys of places, which change nothing of what a run computes: a run, and its servers, may be moved."""
-
-
-def _refuse_other_recipe(run: RunDirectory, config_toml: str, resolved: Callable[[Tables], Tables]) -> None:
-    recorded = read_toml(run.config)
-    if recorded == tomllib.loads(config_toml):
-        return
-    before, now = flattened(resolved(recorded)), flattened(tomllib.loads(config_toml))
-    now |= {key: before.get(key) for key in PLACES}
-    changed = [
-        f"{key} was {before.get(key)!r} and is {now.get(key)!r}"
-        for key in sorted(before.keys() | now.keys())
-        if before.get(key) != now.get(key)
-    ]
-    if not changed:
-        return
-    raise CheckpointError(
-        f"{run.path} was begun with another recipe: {'; '.join(changed)}. "
-        "Run the old recipe to resume, choose another run.directory, or delete the old run with --restart "
-        "(`restart=True`)"
-    )
 
 
 def flattened(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

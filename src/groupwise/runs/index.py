@@ -109,18 +109,18 @@ LIGHT = (
 
 
 def entries(rows: Iterable[Mapping[str, Any]], row_groups: Sequence[int]) -> list[GroupEntry]:
-    """Return the entries of a file."""
+    """Return the entries of a whole file: its rows with `LIGHT` columns, and the sizes of its row groups."""
     ends = [sum(row_groups[: i + 1]) for i in range(len(row_groups))]
-    found: list[GroupEntry] = []
+    collected: list[GroupEntry] = []
     first = 0
     for _, group in groupby(rows, lambda row: row["problem"]):
-        own = list(group)
-        if not isinstance(own[0]["problem"], str):
+        members = list(group)
+        if not isinstance(members[0]["problem"], str):
             raise ValueError("a completion has no problem")
         place = next(i for i, end in enumerate(ends) if first < end)
-        found.append(GroupEntry.of(own, place, first))
-        first += len(own)
-    return found
+        collected.append(GroupEntry.of(members, place, first))
+        first += len(members)
+    return collected
 
 
 _NUMBERED = re.compile(r"(?:dev-)?step-(\d+)")

@@ -27,45 +27,40 @@ class Hold:
 
     def __init__(self, directory: Path, key: str) -> None:
         """Create the directory if needed. `key`: the setting that chooses another one, for the error."""
+        path = directory / LOCK
         with translated_disk_errors(directory), _guard:
             directory.mkdir(parents=True, exist_ok=True)
-            self._identity = _lock(directory, key)
+            identity = _identity(path.stat()) if path.exists() else None
+            if identity is None or identity not in _open:
+                file = path.open("ab")
+                try:
+                    fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except (BlockingIOError, PermissionError):  # which of the two, the system may choose
+                    file.close()
+                    raise CheckpointError(
+                        f"another process works in {directory}: wait for its end, or choose another {key}"
+                    ) from None
+                identity = _identity(os.fstat(file.fileno()))
+                _open[identity] = (file, [])
             token = object()
-            _open[self._identity][1].append(token)
-        self._finalizer = weakref.finalize(self, _release, self._identity, token)
+            _open[identity][1].append(token)
+        self._finalizer = weakref.finalize(self, self._close, identity, token)
 
     def release(self) -> None:
         self._finalizer()
 
-
-def _lock(directory: Path, key: str) -> tuple[int, int]:
-    path = directory / LOCK
-    if path.exists() and (identity := _identity(path.stat())) in _open:
-        return identity
-    file = path.open("ab")
-    try:
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):  # which of the two, the system may choose
-        file.close()
-        raise CheckpointError(
-            f"another process works in {directory}: wait for its end, or choose another {key}"
-        ) from None
-    identity = _identity(os.fstat(file.fileno()))
-    _open[identity] = (file, [])
-    return identity
+    @staticmethod
+    def _close(identity: tuple[int, int], token: object) -> None:
+        with _guard:
+            file, tokens = _open[identity]
+            tokens.remove(token)
+            if not tokens:
+                del _open[identity]
+                file.close()
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
-
-
-def _release(identity: tuple[int, int], token: object) -> None:
-    with _guard:
-        file, tokens = _open[identity]
-        tokens.remove(token)
-        if not tokens:
-            del _open[identity]
-            file.close()
 
 
 class Neighbours:
@@ -109,13 +104,13 @@ def announced(run: Path) -> Iterator[Neighbours]:
         descriptor, name = tempfile.mkstemp(prefix="new-", dir=folder)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         os.write(descriptor, str(run.resolve()).encode())
-        own = folder / f"run-{uuid.uuid4().hex[:8]}"
-        os.rename(name, own)  # seen by others only now that it is locked
+        file = folder / f"run-{uuid.uuid4().hex[:8]}"
+        os.rename(name, file)  # seen by others only now that it is locked
     except OSError:
         yield Neighbours(None)
         return
     try:
-        yield Neighbours(own)
+        yield Neighbours(file)
     finally:
-        own.unlink(missing_ok=True)
+        file.unlink(missing_ok=True)
         os.close(descriptor)

@@ -134,7 +134,14 @@ class Row:
         mask = record.get("sampled")
         row: dict[str, Any] = {name: record.get(name) for name in _SCALARS if name in record}
         row |= {name: record.get(name) or "" for name in _TEXTS}
-        row |= {name: _numbers(name, record.get(name)) for name in ("reward_parts", "measures")}
+        for name in ("reward_parts", "measures"):
+            text = record.get(name)
+            try:
+                row[name] = json.loads(text) if text else {}
+            except (ValueError, RecursionError) as error:
+                raise ValueError(f"{name} of a completion is no JSON: {error}") from None
+            if not isinstance(row[name], dict):
+                raise ValueError(f"{name} of a completion is no table of numbers: {str(text)[:60]}")
         row["steps"] = tuple((end, reward) for end, reward in json.loads(record["steps"])) if record["steps"] else None
         row["finish_reason"] = _FINISH_REASONS.get(record["finish_reason"], record["finish_reason"])
         row["outcome"] = Outcome(record["outcome"])
@@ -212,16 +219,6 @@ def _arrays(record: Mapping[str, Any]) -> dict[str, Any]:
         if kind is np.float32 and arrays[name] is not None and not sampled.all():
             arrays[name] = np.where(sampled, arrays[name], np.float32(np.nan))
     return arrays
-
-
-def _numbers(name: str, text: str | None) -> dict[str, float]:
-    try:
-        table = json.loads(text) if text else {}
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{name} of a completion is no JSON: {error}") from None
-    if not isinstance(table, dict):
-        raise ValueError(f"{name} of a completion is no table of numbers: {str(text)[:60]}")
-    return table
 
 
 def _difference(minuend: Values | None, subtrahend: Values | None) -> Values | None:

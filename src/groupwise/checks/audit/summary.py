@@ -182,9 +182,9 @@ def _as_json(result: Result, explanation: Sequence[str]) -> dict[str, Any]:
 
 def verdict_line(summary: Summary) -> str:
     """Return the verdict in one sentence."""
-    total, left = summary.total, summary.num_cases - len(summary.results)
-    if left:
-        return f"Not passed: ended early after too many hangs; {left} of {summary.num_cases} cases were not judged."
+    total, skipped = summary.total, summary.num_cases - len(summary.results)
+    if skipped:
+        return f"Not passed: ended early after too many hangs; {skipped} of {summary.num_cases} cases were not judged."
     if summary.passed:
         return f"Passed: all {total.decided} decided cases have their expected verdict."
     return f"Not passed: {len(summary.misses)} of {total.decided} decided cases have not their expected verdict."
@@ -210,5 +210,5 @@ def agreement_line(summary: Summary) -> str:
 
 def others(counts: Tally) -> str:
     """Return other events among a group's cases, in words."""
-    found = [f"{count} × {miss}" for miss, count in counts.other.items()]
-    return ", ".join([*found, *([f"{counts.stopped} stopped by the deadline"] if counts.stopped else [])])
+    events = [f"{count} × {miss}" for miss, count in counts.other.items()]
+    return ", ".join([*events, *([f"{counts.stopped} stopped by the deadline"] if counts.stopped else [])])

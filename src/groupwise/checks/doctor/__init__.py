@@ -38,10 +38,10 @@ class Diagnosis(NamedTuple):
 def diagnose(run: RunFacts, ignore: Sequence[str] = ()) -> Diagnosis:
     """Apply every rule to a run, or to as much as there is of it."""
     rules = [rule for rule in RULES.values() if rule.name not in ignore]
-    found = [replace(finding, advice=finding.advice or rule.advice) for rule in rules if (finding := rule(run))]
-    found.sort(key=lambda finding: (-finding.severity.rank, finding.since_step))
+    findings = [replace(finding, advice=finding.advice or rule.advice) for rule in rules if (finding := rule(run))]
+    findings.sort(key=lambda finding: (-finding.severity.rank, finding.since_step))
     missing = {rule.name: names for rule in rules if (names := rule.missing(run))}
-    return Diagnosis(tuple(found), missing, len(run.steps))
+    return Diagnosis(tuple(findings), missing, len(run.steps))
 
 
 def doctor(path: str | Path) -> Diagnosis:

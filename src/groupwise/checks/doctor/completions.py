@@ -38,10 +38,10 @@ def entropy_collapse(run: RunFacts) -> Finding | None:
     floor, now = 0.1 * start(series), recent(series)
     lately = [math.log(max(value, 1e-9)) for value in series[-4 * WINDOW :]]
     speed = slope(lately)
-    left = run.num_steps - len(series)
+    remaining = run.num_steps - len(series)
     arrives = (math.log(floor) - math.log(max(now, 1e-9))) / speed if speed < 0 else math.inf
     there = now <= floor
-    if (not there and (falls(lately) >= SURE or arrives > left)) or recent(run.values("sampled_correct")) >= 0.85:
+    if (not there and (falls(lately) >= SURE or arrives > remaining)) or recent(run.values("sampled_correct")) >= 0.85:
         return None
     distinct = [fmean(group.distinct for group in step.groups) for step in run.steps if step.groups]
     narrows = not distinct or (falls(distinct) < LIKELY and recent(distinct) < start(distinct))
@@ -83,8 +83,11 @@ def entropy_explosion(run: RunFacts) -> Finding | None:
     falling = falls(run.values("sampled_correct")) < SURE
     if severity is None and falling and growth >= 1.25 and rises(series) < SURE:
         severity, bound = Severity.WARNING, 1.25
-    if severity is None and falling and _heads_for(2.0, run, series):
-        severity = Severity.WARNING
+    lately = [math.log(max(value, 1e-9)) for value in series[-4 * WINDOW :]]
+    speed = slope(lately)
+    if severity is None and falling and speed > 0 and rises(lately) < SURE:
+        steps_to_double = math.log(2.0 * start(series) / recent(series)) / speed
+        severity = Severity.WARNING if steps_to_double <= run.num_steps - len(series) else None
     rewards = run.values("reward")
     if severity is None or (recent(rewards) >= start(rewards) and recent(rewards) > min(rewards)):
         return None
@@ -96,15 +99,6 @@ def entropy_explosion(run: RunFacts) -> Finding | None:
         f"{start(rewards):.3f} to {recent(rewards):.3f}: the completions turn into noise",
         places=_groups(run.steps[-1]), wasted=since(run, first),
     )  # fmt: skip
-
-
-def _heads_for(times: float, run: RunFacts, series: Sequence[float]) -> bool:
-    """Return True if the rise reaches this many times the start before the run ends, while the pass rate falls."""
-    lately = [math.log(max(value, 1e-9)) for value in series[-4 * WINDOW :]]
-    speed = slope(lately)
-    if speed <= 0 or rises(lately) >= SURE:
-        return False
-    return math.log(times * start(series) / recent(series)) / speed <= run.num_steps - len(series)
 
 
 def entropy_bonus(run: RunFacts) -> Finding | None:

@@ -177,23 +177,23 @@ def read_dev(records: Records, line: Mapping[str, Any]) -> DevFacts:
 
 def damage_of(records: Records, steps: Sequence[int]) -> tuple[str, ...]:
     """Return what the record of a run lacks or contradicts, a sentence each."""
-    found = [f"{fault.file}{f', line {fault.line}' if fault.line else ''}: {fault.what}" for fault in records.damage]
+    faults = [f"{fault.file}{f', line {fault.line}' if fault.line else ''}: {fault.what}" for fault in records.damage]
     try:
         records.directory.ledger.check()
     except (CheckpointError, DataError) as error:
-        found.append(str(error).replace(f"{records.path}/", ""))
+        faults.append(str(error).replace(f"{records.path}/", ""))
     if "imported" in records.config:  # it was recorded by another system, in its own rhythm and without a ledger
-        return tuple(found)
+        return tuple(faults)
     if missing := sorted(set(range(steps[0], steps[-1] + 1)) - set(steps)):
-        found.append(f"metrics.jsonl has no line of step {_some(missing)}")
+        faults.append(f"metrics.jsonl has no line of step {_some(missing)}")
     ledger = {line["step"] for line in records.ledger() if "groups" in line and isinstance(line.get("step"), int)}
     if ledger and (missing := sorted(set(steps) - ledger)):
-        found.append(f"ledger.jsonl has no line of step {_some(missing)}")
+        faults.append(f"ledger.jsonl has no line of step {_some(missing)}")
     every = int(records.config.get("record", {}).get("every", 1))
     wanted = {step for step in steps if every and step % every == 0}
     if missing := sorted(wanted - set(records.steps())):
-        found.append(f"rollouts has no file of step {_some(missing)}")
-    return tuple(found)
+        faults.append(f"rollouts has no file of step {_some(missing)}")
+    return tuple(faults)
 
 
 def _some(numbers: Sequence[int]) -> str:

@@ -123,10 +123,10 @@ def persists(run: RunFacts, bad: Callable[[StepFacts], bool]) -> int:
 
 def shown(steps: Sequence[StepFacts], wanted: Callable[[Row], bool]) -> tuple[Place, ...]:
     """Newest completions of which something holds."""
-    found = [
+    places = [
         Place(step.step, row.problem, row.sample) for step in reversed(steps) for row in step.completions if wanted(row)
     ]
-    return tuple(found[:SHOWN])
+    return tuple(places[:SHOWN])
 
 
 def paid(run: RunFacts) -> tuple[Place, ...]:

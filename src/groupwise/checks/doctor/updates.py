@@ -43,7 +43,7 @@ def update_too_large(run: RunFacts) -> Finding | None:
     """A single step moves the policy far."""
     taught = {step.step for step in run.steps if (step.number("signal") or 0.0) > 0}
     series = [(step, value) for step, value in run.series("kl_after_updates") if step in taught]
-    value = median([one for _, one in series[-WINDOW:]]) if series else 0.0
+    value = median([value for _, value in series[-WINDOW:]]) if series else 0.0
     severity = graded(value, 0.015, 0.03)
     if severity is None or (len(series) < WINDOW and value < 0.3) or improves(run):
         return None
@@ -51,7 +51,7 @@ def update_too_large(run: RunFacts) -> Finding | None:
     led_somewhere = gains(run) < SURE or (len(dev) > 1 and dev[-1] - dev[0] > 0.05)
     if severity is Severity.WARNING and led_somewhere:
         return None
-    first = next(step for step, one in series if one >= 0.015)
+    first = next(step for step, value in series if value >= 0.015)
     return Finding(
         check="update_too_large", severity=severity, since_step=first, statistic=value,
         threshold=0.03 if severity is Severity.CRITICAL else 0.015, unit="nats per token, KL(before ‖ after)",
@@ -68,7 +68,7 @@ def update_too_small(run: RunFacts) -> Finding | None:
     series = [(step, value) for step, value in run.series("kl_after_updates") if step in taught]
     if len(series) < 2 * WINDOW or has_gained(run):  # many small steps may lead far
         return None
-    value = median([one for _, one in series[-WINDOW:]])
+    value = median([value for _, value in series[-WINDOW:]])
     if value >= 1e-6:
         return None
     return Finding(
@@ -124,17 +124,17 @@ def gradient_spikes(run: RunFacts) -> Finding | None:
     if len(series) < 2 * WINDOW:
         return None
     values = [value for _, value in series]
-    found = [series[i][0] for i in outlying(values, deviations=8, times=10)]
-    if not found:
+    spikes = [series[i][0] for i in outlying(values, deviations=8, times=10)]
+    if not spikes:
         return None
     size = max(values) / median(values)
     lost = worsens(run)
     return Finding(
         check="gradient_spikes", severity=Severity.CRITICAL if size >= 100 and lost else Severity.WARNING,
-        since_step=found[0], statistic=size, threshold=10, unit="times the median norm",
-        evidence=f"the gradient of {len(found)} step{'s' if len(found) > 1 else ''} is up to {size:.0f} times the "
+        since_step=spikes[0], statistic=size, threshold=10, unit="times the median norm",
+        evidence=f"the gradient of {len(spikes)} step{'s' if len(spikes) > 1 else ''} is up to {size:.0f} times the "
         "median and more than 8 deviations beyond it",
-        places=tuple(Place(step) for step in found[:5]),
+        places=tuple(Place(step) for step in spikes[:5]),
     )  # fmt: skip
 
 

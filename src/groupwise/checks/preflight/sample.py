@@ -163,7 +163,7 @@ def _rewards(groups: Sequence[ScoredGroup]) -> Iterator[Finding]:
             "They are left out; beyond verifier.max_failure_share of a step the run ends.",
             [Advice("verifier", "mend it, or give it more time")],
         )  # fmt: skip
-    both = []
+    both: list[tuple[float, float]] = []
     for group in groups:
         paid = [(v.outcome is Outcome.CORRECT, v.reward) for v in group.verdicts if v.reward is not None]
         right, wrong = [reward for good, reward in paid if good], [reward for good, reward in paid if not good]

@@ -4,8 +4,8 @@ A stage whose model an earlier stage makes is checked without it: sizes are thos
 need the model are not done. Stages that are no reinforcement learning have checks of their settings and files.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -62,44 +62,36 @@ def preflight_stages(
     """
     every = list(stages)
     stand_ins = {stage.name: base for stage in every}
-    return [_checked(stage, directory, stand_ins, options, leave_out) for stage in every]
+    heavy = [name for name, check in CHECKS.items() if check.cost not in ALWAYS]
+    results = []
+    for stage in every:
+        config = stage.config
+        does = config.algorithm if isinstance(config, Recipe) else stage.kind.replace("_", " ")
+        missing = tuple(_files(config))
+        if not isinstance(config, RlRecipe):
+            rates = list(schedule(config)) if isinstance(config, Recipe) else []
+            results.append(StageChecked(stage.name, does, Preflight(findings=(*missing, *rates), figures={})))
+            continue
+        makes = {reference.key: reference.makes for reference in named(config)}
+        made = {reference.key: name for reference in named(config) if (name := stage_of(reference.value)) is not None}
+        later = [f"{key} is made by the stage {name}" for key, name in made.items()]
+        where = config.run.model_copy(update={"directory": str(directory / "stages" / stage.name / "run")})
+        recipe = located(config, stand_ins).model_copy(update={"run": where})
+        if data := [text for key, text in zip(made, later, strict=True) if makes[key] == "data"]:
+            result = Preflight(findings=missing, figures={}, not_done=dict.fromkeys(CHECKS, data[0]))
+        else:
+            result = preflight(recipe, options, leave_out, ALWAYS if made else EVERYTHING)
+            ranked = sorted((*missing, *result.findings), key=lambda finding: -finding.severity.rank)
+            not_done = {**(dict.fromkeys(heavy, later[0]) if later else {}), **result.not_done}
+            result = replace(result, findings=tuple(ranked), not_done=not_done)
+        results.append(StageChecked(stage.name, does, result))
+    return results
 
 
 def verdict(found: Iterable[StageChecked]) -> str:
     """Return the verdict of the worst stage."""
     verdicts = {stage.found.verdict for stage in found}
     return next((level for level in ("NO-GO", "GO WITH WARNINGS", "GO") if level in verdicts), "GO")
-
-
-def _checked(
-    stage: Staged, directory: Path, stand_ins: Mapping[str, str], options: PreflightOptions, leave_out: Collection[str]
-) -> StageChecked:
-    config = stage.config
-    missing = tuple(_files(config))
-    if not isinstance(config, RlRecipe):
-        rates = schedule(config) if isinstance(config, Recipe) else ()
-        return StageChecked(stage.name, _does(stage), Preflight(findings=(*missing, *rates), figures={}))
-    makes = {reference.key: reference.makes for reference in named(config)}
-    made = {reference.key: name for reference in named(config) if (name := stage_of(reference.value)) is not None}
-    data = [f"{key} is made by the stage {name}" for key, name in made.items() if makes[key] == "data"]
-    where = config.run.model_copy(update={"directory": str(directory / "stages" / stage.name / "run")})
-    recipe = located(config, stand_ins).model_copy(update={"run": where})
-    if data:
-        found = Preflight(findings=missing, figures={}, not_done=dict.fromkeys(CHECKS, data[0]))
-        return StageChecked(stage.name, _does(stage), found)
-    found = preflight(recipe, options, leave_out, ALWAYS if made else EVERYTHING)
-    heavy = [name for name, check in CHECKS.items() if check.cost not in ALWAYS]
-    later = {name: f"{key} is made by the stage {maker}" for key, maker in list(made.items())[:1] for name in heavy}
-    ranked = sorted((*missing, *found.findings), key=lambda finding: -finding.severity.rank)
-    whole = Preflight(
-        findings=tuple(ranked), figures=found.figures,
-        not_done={**later, **found.not_done}, seconds=found.seconds,
-    )  # fmt: skip
-    return StageChecked(stage.name, _does(stage), whole)
-
-
-def _does(stage: Staged) -> str:
-    return stage.config.algorithm if isinstance(stage.config, Recipe) else stage.kind.replace("_", " ")
 
 
 def _files(config: BaseModel) -> Iterator[Finding]:

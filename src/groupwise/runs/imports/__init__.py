@@ -51,7 +51,7 @@ def write_imported(foreign: Foreign, system: str, source: Path, target: Path, co
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ConfigError(f"{target} exists already: choose a new directory for the imported run")
-    every = [answer for some in (foreign.answers, foreign.dev) for own in some.values() for answer in own]
+    every = [answer for answers in (*foreign.answers.values(), *foreign.dev.values()) for answer in answers]
     parts = sorted({name for answer in every for name in answer.parts})
     if correct is None and len(parts) > 1:
         raise ConfigError(

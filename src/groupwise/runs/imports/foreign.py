@@ -75,11 +75,11 @@ def finite(value: Any) -> float | None:
 
 def renamed(values: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, float]:
     """Return the numbers under our names; where several of theirs mean one of ours, the first there is."""
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     for theirs, ours in names.items():
-        if ours not in found and (value := finite(values.get(theirs))) is not None:
-            found[ours] = value
-    return found
+        if ours not in numbers and (value := finite(values.get(theirs))) is not None:
+            numbers[ours] = value
+    return numbers
 
 
 def as_text(value: Any) -> str:

@@ -35,10 +35,10 @@ FLAT = ("train/frac_reward_zero_std", "frac_reward_zero_std")  # the share of gr
 
 def read_scalars(system: str, source: Path, own: Sequence[str] = ()) -> tuple[Foreign, list[str]]:
     """Return a run of scalars, and what could not be read. Raises ConfigError and DataError."""
-    found, damage = READERS[system](source)
-    names = _names(own, found)
+    recorded, damage = READERS[system](source)
+    names = _names(own, recorded)
     steps: dict[int, dict[str, float]] = {}
-    for step, values in sorted(found.items()):
+    for step, values in sorted(recorded.items()):
         steps[step] = renamed(values, names)
         flat = next((values[name] for name in FLAT if name in values), None)
         if flat is not None:
@@ -48,7 +48,7 @@ def read_scalars(system: str, source: Path, own: Sequence[str] = ()) -> tuple[Fo
             if kind == "rewards" and rest.endswith(("/mean", "/std")):  # TRL's
                 steps[step][f"part/{rest}"] = value
     if not any(steps.values()):
-        there = sorted({name for values in found.values() for name in values if not name.startswith("_")})
+        there = sorted({name for values in recorded.values() for name in values if not name.startswith("_")})
         raise DataError(
             f"{source} has no scalar whose name is known; name one with --scalar OURS=THEIRS, for example "
             f"--scalar reward={there[0] if there else 'NAME'}; there are {', '.join(there[:30]) or 'none'}"
@@ -56,8 +56,8 @@ def read_scalars(system: str, source: Path, own: Sequence[str] = ()) -> tuple[Fo
     return Foreign(scalars={step: values for step, values in steps.items() if values}, answers={}), damage
 
 
-def _names(own: Sequence[str], found: Mapping[int, Mapping[str, float]]) -> dict[str, str]:
-    there = {name for values in found.values() for name in values}
+def _names(own: Sequence[str], recorded: Mapping[int, Mapping[str, float]]) -> dict[str, str]:
+    there = {name for values in recorded.values() for name in values}
     names: dict[str, str] = {}
     for pair in own:
         ours, _, theirs = pair.partition("=")

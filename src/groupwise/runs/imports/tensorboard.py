@@ -149,6 +149,6 @@ def text(message: bytes, number: int) -> str:
 
 def whole(message: bytes, number: int) -> int:
     """The whole number in a field, which may be negative; 0 where there is none, as the format says."""
-    found = next((value for field, kind, value in fields(message) if field == number and kind == VARINT), 0)
-    assert isinstance(found, int)
-    return found - (1 << 64) if found >> 63 else found
+    value = next((value for field, kind, value in fields(message) if field == number and kind == VARINT), 0)
+    assert isinstance(value, int)
+    return value - (1 << 64) if value >> 63 else value

@@ -8,7 +8,6 @@ optimizer steps behind it.
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -46,7 +45,13 @@ def read_trl(source: Path) -> Foreign:
     for path in files:
         try:
             for row in pq.read_table(path).to_pylist():
-                answers.setdefault(int(row["step"]), []).append(_answer(row))
+                # a function that was not asked about a completion left NaN: no 0, but no part of the reward either
+                numbers = {name: finite(value) for name, value in row.items() if name not in _NO_REWARDS}
+                parts = {name: value for name, value in numbers.items() if value is not None}
+                answers.setdefault(int(row["step"]), []).append(Answer(
+                    prompt=as_text(row["prompt"]), text=as_text(row["completion"]), parts=parts,
+                    reward=sum(parts.values()) if parts else None, advantage=finite(row.get("advantage")),
+                ))  # fmt: skip
         except (OSError, pa.ArrowException, KeyError, ValueError, TypeError) as error:
             raise DataError(f"{path} holds no completions of TRL: {error!r}") from None
     return Foreign(scalars={} if newest is None else _scalars(newest), answers=answers)
@@ -72,13 +77,3 @@ def _scalars(path: Path) -> dict[int, dict[str, float]]:
         if values:
             steps.setdefault(step, {}).update(values)
     return steps
-
-
-def _answer(row: Mapping[str, Any]) -> Answer:
-    # a function that was not asked about a completion left NaN: that is no 0, but no part of the reward either
-    numbers = {name: finite(value) for name, value in row.items() if name not in _NO_REWARDS}
-    parts = {name: value for name, value in numbers.items() if value is not None}
-    return Answer(
-        prompt=as_text(row["prompt"]), text=as_text(row["completion"]), parts=parts,
-        reward=sum(parts.values()) if parts else None, advantage=finite(row.get("advantage")),
-    )  # fmt: skip

@@ -43,7 +43,8 @@ def read_verl(source: Path, scalars: Path | None = None, dev: Path | None = None
 def _folder(folder: Path) -> dict[int, list[Answer]]:
     answers: dict[int, list[Answer]] = {}
     for path in (path for path in sorted(folder.glob("*.jsonl")) if path.stem.isdigit()):
-        of_step = answers[int(path.stem)] = []
+        completions: list[Answer] = []
+        answers[int(path.stem)] = completions
         for record in read_jsonl(path):
             row = record.fields
             if missing := [name for name in ("input", "output", "score") if name not in row]:
@@ -52,7 +53,7 @@ def _folder(folder: Path) -> dict[int, list[Answer]]:
                 )
             score = finite(row["score"])
             measures = {n: value for n, raw in row.items() if n not in _OWN and (value := finite(raw)) is not None}
-            of_step.append(Answer(
+            completions.append(Answer(
                 prompt=as_text(row["input"]), text=as_text(row["output"]), reward=score, measures=measures,
                 parts={} if score is None else {"score": score}, reference=as_text(row.get("gts")),
             ))  # fmt: skip

@@ -37,19 +37,19 @@ def read_history(source: Path) -> tuple[Scalars, list[str]]:
             raise DataError(f"{source} has {len(logs)} files *.wandb; name one, or an exported .csv or .jsonl")
         path = logs[0]
     damage: list[str] = []
-    found: Scalars = {}
+    steps: Scalars = {}
     try:
         for row in _rows(path, damage):
             step = finite(row.get(STEP))
             if step is not None and step == int(step):
                 named = {name: raw for name, raw in flat(row).items() if not name.startswith("_")}  # _step, _runtime
                 numbers = {name: value for name, raw in named.items() if (value := finite(raw)) is not None}
-                found.setdefault(int(step), {}).update(numbers)
+                steps.setdefault(int(step), {}).update(numbers)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path} cannot be read: {error}") from None
-    if not found:
+    if not steps:
         raise DataError(f"{path} has no line of a history with {STEP}")
-    return found, damage
+    return steps, damage
 
 
 def _rows(path: Path, damage: list[str]) -> Iterator[Mapping[str, Any]]:
@@ -86,13 +86,13 @@ def number(value: Any) -> float | None:
 
 def flat(row: Mapping[str, Any], prefix: str = "", depth: int = 4) -> dict[str, Any]:
     """Nested tables under dotted names."""
-    found: dict[str, Any] = {}
+    leaves: dict[str, Any] = {}
     for name, value in row.items():
         if isinstance(value, Mapping) and depth:
-            found |= flat(value, f"{prefix}{name}.", depth - 1)
+            leaves |= flat(value, f"{prefix}{name}.", depth - 1)
         else:
-            found[f"{prefix}{name}"] = value
-    return found
+            leaves[f"{prefix}{name}"] = value
+    return leaves
 
 
 def _records(path: Path, damage: list[str]) -> Iterator[bytes]:
@@ -102,8 +102,8 @@ def _records(path: Path, damage: list[str]) -> Iterator[bytes]:
         raise DataError(f"{path} is no log of W&B: it does not begin with :W&B and a version that is known")
     at, parts = len(START), b""
     while at < len(content):
-        if (left := BLOCK - at % BLOCK) < HEAD:
-            at += left  # the rest of a block is filled up
+        if (rest := BLOCK - at % BLOCK) < HEAD:
+            at += rest  # the rest of a block is filled up
             continue
         head = content[at : at + HEAD]
         checksum, size, kind = struct.unpack("<IHB", head) if len(head) == HEAD else (0, len(content), 0)

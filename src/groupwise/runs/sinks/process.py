@@ -81,13 +81,13 @@ class Sinks:
     @classmethod
     def start(cls, run: Path, sections: Mapping[str, SinkConfig]) -> Self:
         """Start a process for each; what cannot be started is warned of."""
-        found = cls()
+        sinks = cls()
         for name, config in sections.items():
             try:
-                found._live[name] = _Feed.start(SinkFiles(run, name), config)
+                sinks._live[name] = _Feed.start(SinkFiles(run, name), config)
             except OSError as error:
                 _warn(name, str(error), SinkFiles(run, name))
-        return found
+        return sinks
 
     def check(self) -> None:
         """Warn of those that ended too early; costs a system call each."""

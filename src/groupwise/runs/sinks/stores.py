@@ -70,10 +70,10 @@ class Tensorboard(Sink[TensorboardConfig]):
         from tensorboardX import SummaryWriter
 
         directory = Path(config.directory) if config.directory else run.path / "tensorboard"
-        own = f".{run.id}"  # a directory that other writers use, too, keeps their files
-        for before in directory.glob(f"events.out.tfevents.*{own}"):
+        suffix = f".{run.id}"  # a directory that other writers use, too, keeps their files
+        for before in directory.glob(f"events.out.tfevents.*{suffix}"):
             before.unlink()
-        self._writer: Any = SummaryWriter(str(directory), filename_suffix=own)
+        self._writer: Any = SummaryWriter(str(directory), filename_suffix=suffix)
 
     @property
     def held(self) -> int:

@@ -31,10 +31,16 @@ def main(path: str, name: str, settings: str) -> int:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # processes that the store starts must not hold the lifeline
     os.nice(NICENESS)
     files, ended = SinkFiles(Path(path), name), threading.Event()
+
+    def watch(wait_s: float) -> None:
+        os.read(lifeline, 1)  # returns at the run's end; the process may then hang in a library's C code
+        faulthandler.dump_traceback_later(wait_s + GRACE_S, exit=True)
+        ended.set()
+
     try:
         config = SINKS.read(json.loads(settings))
         assert isinstance(config, SinkConfig)
-        threading.Thread(target=_watch, args=(lifeline, config.wait_s, ended), daemon=True).start()
+        threading.Thread(target=watch, args=(config.wait_s,), daemon=True).start()
         with files.held():
             run, state = RunDirectory(files.run), files.read()
             sink = SINKS.find(config.kind)(config, SinkRun(files.run, state.id, read_toml(run.config)))
@@ -52,13 +58,6 @@ def main(path: str, name: str, settings: str) -> int:
         files.write(replace(files.read(), failed=" ".join(f"{type(error).__name__}: {error}".split())))
         return 1
     return 0
-
-
-def _watch(lifeline: int, wait_s: float, ended: threading.Event) -> None:
-    """Wait for the run's end; from then on the process has so many seconds, even if it hangs in a library's C code."""
-    os.read(lifeline, 1)
-    faulthandler.dump_traceback_later(wait_s + GRACE_S, exit=True)
-    ended.set()
 
 
 class _Tail:
