@@ -11,9 +11,9 @@ from pydantic import Field, model_validator
 
 from groupwise.config import Section
 
-MAX_PROCESSES = 16
-"""Threads of a Python program, or processes and threads of a command, at one time. A Python program cannot start
-processes, so its memory is that of one process."""
+MAX_PROCESSES = 16  # threads of a Python program, which starts no processes; processes and threads of a command
+FILES_MB = 16  # writable temporary space in MiB
+OUTPUT_KB = 256  # output that is read, per stream; a program that writes more is ended
 
 
 class Closing:
@@ -51,10 +51,6 @@ class SandboxConfig(Section):
     memory_mb: int = Field(default=512, ge=128)
     """Memory of a process in MiB (its address space, the interpreter included); of a command together, where control
     groups can be made."""
-    files_mb: int = Field(default=16, ge=1)
-    """Writable temporary space in MiB."""
-    output_kb: int = Field(default=256, ge=1)
-    """Output that is read, per stream, in KiB; a program that writes more is ended."""
 
     @model_validator(mode="after")
     def _coherent(self) -> Self:
@@ -71,7 +67,7 @@ class Status(StrEnum):
     EXITED = "exited"  # it ended without a signal; its status is `exit_code`
     SIGNALLED = "signalled"  # a signal ended it (a limit, a crash)
     TIMEOUT = "timeout"  # the deadline passed and it was killed
-    FLOODED = "flooded"  # it wrote more than `output_kb` and was killed
+    FLOODED = "flooded"  # it wrote more than OUTPUT_KB and was killed
     FAILED = "failed"  # the sandbox (not the program) failed: nothing is known about the program
 
 

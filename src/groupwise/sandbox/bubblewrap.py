@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from groupwise.errors import SandboxError
-from groupwise.sandbox.base import MAX_PROCESSES, Program, RunResult, SandboxConfig, Status
+from groupwise.sandbox.base import FILES_MB, MAX_PROCESSES, OUTPUT_KB, Program, RunResult, SandboxConfig, Status
 from groupwise.sandbox.host import (
     interpreter,
     launcher,
@@ -38,10 +38,7 @@ _END_S = 2.0
 
 
 class BubblewrapSandbox(LocalSandbox):
-    """Fork servers, and programs of the host's /usr, each in a separate bubblewrap.
-
-    Works for the superuser and for ordinary users.
-    """
+    """Fork servers, and programs of the host's /usr, each in a separate bubblewrap; for the superuser and others."""
 
     advice: ClassVar[str] = (
         "allow user namespaces (in a container by its seccomp or AppArmor profile, on Ubuntu by sysctl "
@@ -49,16 +46,10 @@ class BubblewrapSandbox(LocalSandbox):
     )
 
     def server_command(self, filter_fd: int) -> list[str]:
-        return fork_server_command(self.config, filter_fd)
+        return fork_server_command(filter_fd)
 
     def run_command(self, program: Program) -> RunResult:
-        """Run a program of the host's /usr over files.
-
-        A control group, where this host allows one, bounds its processes together.
-
-        Raises:
-            SandboxError: there is no such program.
-        """
+        """Run a program of the host's /usr (SandboxError: not there), in a control group where this host allows one."""
         config = self.config
         name, *arguments = program.command
         path = shutil.which(name, path=_PATH)
@@ -67,7 +58,7 @@ class BubblewrapSandbox(LocalSandbox):
         cpu_s, memory_mb = program.cpu_s or config.cpu_s, program.memory_mb or config.memory_mb
         command = [
             "/usr/bin/prlimit", f"--cpu={cpu_s}:{cpu_s + 1}", f"--as={memory_mb << 20}",
-            f"--fsize={config.files_mb << 20}", f"--nproc={MAX_PROCESSES}", "--core=0", "--nofile=256",
+            f"--fsize={FILES_MB << 20}", f"--nproc={MAX_PROCESSES}", "--core=0", "--nofile=256",
             "--memlock=0", "--msgqueue=0", "--", path, *arguments,
         ]  # fmt: skip
         groups = make_cgroups(memory_mb, MAX_PROCESSES + 4)
@@ -81,7 +72,7 @@ class BubblewrapSandbox(LocalSandbox):
 def _run(
     command: Sequence[str], program: Program, config: SandboxConfig, launch: Sequence[str], ours: ExitStack
 ) -> RunResult:
-    outputs, start = Outputs(config.output_kb), time.monotonic()
+    outputs, start = Outputs(OUTPUT_KB), time.monotonic()
     wall_s = program.wall_s or config.wall_s
     status_read, status_write = ours.enter_context(pipe())
     with ExitStack() as theirs:
@@ -91,7 +82,7 @@ def _run(
         )
         files = dict(zip(program.files, copies, strict=True))
         process = subprocess.Popen(
-            [*launch, *command_line(config, rules, status_write, files, command)],
+            [*launch, *command_line(rules, status_write, files, command)],
             stdin=stdin,
             stdout=outputs.open_stdout(ours, theirs),
             stderr=outputs.open_stderr(ours, theirs),
@@ -157,7 +148,7 @@ def find_bubblewrap() -> str:
     return path
 
 
-def fork_server_command(config: SandboxConfig, filter_fd: int) -> list[str]:
+def fork_server_command(filter_fd: int) -> list[str]:
     """Return the command of bubblewrap with the fork server as process 1; it reads the filter from a descriptor."""
     program, prefix = reachable_interpreter()
     if interpreter()[1] == Path("/usr"):
@@ -167,33 +158,28 @@ def fork_server_command(config: SandboxConfig, filter_fd: int) -> list[str]:
         binds = ["--ro-bind", f"{prefix}/lib", f"{_PYTHON_HOME}/lib", "--ro-bind", str(program), python]
     boot = {"run_filter": run_filter(machine()).hex(), "directory": "/tmp"}
     return [
-        *_base(config, filter_fd), *_libraries(["/usr/lib", "/usr/lib64"]), *binds,
+        *_base(filter_fd), *_libraries(["/usr/lib", "/usr/lib64"]), *binds,
         *_end(zygote_environment(_PYTHON_HOME)), "--as-pid-1", "--", *zygote_command(python, boot),
     ]  # fmt: skip
 
 
-def command_line(
-    config: SandboxConfig, filter_fd: int, status_fd: int, files: Mapping[str, int], command: Sequence[str]
-) -> list[str]:
-    """Return the command of bubblewrap with a program of the host's /usr.
-
-    Files are read from descriptors, and the program's end is reported to one.
-    """
+def command_line(filter_fd: int, status_fd: int, files: Mapping[str, int], command: Sequence[str]) -> list[str]:
+    """Return the command of bubblewrap with a program of /usr; descriptors hold its files and take its status."""
     copies = [part for name, fd in files.items() for part in ("--file", str(fd), f"/tmp/{name}")]
     alternatives = ["--ro-bind-try", "/etc/alternatives", "/etc/alternatives"]
     return [
-        *_base(config, filter_fd), *_libraries(["/usr"]), "--symlink", "usr/bin", "/bin", *alternatives, *copies,
+        *_base(filter_fd), *_libraries(["/usr"]), "--symlink", "usr/bin", "/bin", *alternatives, *copies,
         *_end({"PATH": _PATH, "LC_ALL": "C.UTF-8"}),
         "--die-with-parent", "--json-status-fd", str(status_fd), "--", *command,
     ]  # fmt: skip
 
 
-def _base(config: SandboxConfig, filter_fd: int) -> list[str]:
+def _base(filter_fd: int) -> list[str]:
     devices = [part for name in ("null", "zero", "urandom") for part in ("--dev-bind", f"/dev/{name}", f"/dev/{name}")]
     return [
         find_bubblewrap(), "--unshare-all", "--unshare-user", "--uid", "65534", "--gid", "65534", "--cap-drop", "ALL",
         "--hostname", "sandbox", "--clearenv", "--seccomp", str(filter_fd), *devices,
-        "--size", str(config.files_mb << 20), "--tmpfs", "/tmp", "--chdir", "/tmp",
+        "--size", str(FILES_MB << 20), "--tmpfs", "/tmp", "--chdir", "/tmp",
     ]  # fmt: skip
 
 

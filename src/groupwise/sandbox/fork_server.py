@@ -98,11 +98,7 @@ class ForkServer:
         return pid
 
     def end_worker(self, pid: int) -> int:
-        """Kill a worker and wait for it; return its exit code, also when it had ended before.
-
-        Raises:
-            SandboxError: the server has ended, and its workers with it.
-        """
+        """Kill a worker, which may have ended, and return its exit code (SandboxError: the server has ended)."""
         return os.waitstatus_to_exitcode(self._order(END, pid))
 
     def _order(self, action: bytes, pid: int, *descriptors: int) -> int:

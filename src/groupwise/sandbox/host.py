@@ -69,11 +69,7 @@ def _is_private(prefix: Path) -> bool:
 
 
 def launcher(groups: Sequence[Path] = ()) -> list[str]:
-    """Return the beginning of a command that runs without rights and in these groups; empty for ordinary users.
-
-    Raises:
-        SandboxError: a program of util-linux is missing.
-    """
+    """Return the beginning of a command without rights, in these groups; empty for ordinary users (SandboxError)."""
     if os.geteuid() != 0:
         return []
     if shutil.which("setpriv") is None or shutil.which("unshare") is None:
@@ -139,8 +135,5 @@ def zygote_command(python: str, boot: Mapping[str, Any]) -> list[str]:
 
 
 def zygote_environment(prefix: str) -> dict[str, str]:
-    """Return the variables with which the interpreter below `prefix` starts; the fork server clears them.
-
-    Sets have a fixed order, and threads reserve no address space in bulk.
-    """
+    """Return the environment of the interpreter below `prefix`: sets in fixed order, little address space."""
     return {"PYTHONHASHSEED": "0", "MALLOC_ARENA_MAX": "1", "LD_LIBRARY_PATH": f"{prefix}/lib"}

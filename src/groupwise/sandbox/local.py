@@ -18,7 +18,17 @@ from contextlib import ExitStack, contextmanager
 from typing import ClassVar, NamedTuple, TypeVar
 
 from groupwise.errors import SandboxError
-from groupwise.sandbox.base import MAX_PROCESSES, Pair, Program, RunResult, Sandbox, SandboxConfig, Status
+from groupwise.sandbox.base import (
+    FILES_MB,
+    MAX_PROCESSES,
+    OUTPUT_KB,
+    Pair,
+    Program,
+    RunResult,
+    Sandbox,
+    SandboxConfig,
+    Status,
+)
 from groupwise.sandbox.fork_server import ForkServer, Report
 from groupwise.sandbox.host import (
     launcher,
@@ -134,7 +144,7 @@ class _Run:
 
     def __init__(self, server: ForkServer, program: Program, config: SandboxConfig) -> None:
         self._server, self._program, self._config = server, program, config
-        self.outputs = Outputs(config.output_kb)
+        self.outputs = Outputs(OUTPUT_KB)
         self.wall_s = program.wall_s or config.wall_s
         self.start = time.monotonic()
         self.end: float | None = None  # None until the server has said how it ended
@@ -145,7 +155,7 @@ class _Run:
         limits = {
             "cpu_s": program.cpu_s or config.cpu_s,
             "memory_mb": min(program.memory_mb or config.memory_mb, config.memory_mb),
-            "files_mb": config.files_mb,
+            "files_mb": FILES_MB,
             "max_processes": MAX_PROCESSES,
         }
         files = {name: content.decode("latin-1") for name, content in program.files.items()}
@@ -175,7 +185,7 @@ class _Run:
 
     def _describe_end(self) -> tuple[Status, int | None, str]:
         if self.outputs.is_flooded:
-            return Status.FLOODED, None, f"it wrote more than {self._config.output_kb} KiB"
+            return Status.FLOODED, None, f"it wrote more than {OUTPUT_KB} KiB"
         if self.end is None:
             return Status.TIMEOUT, None, f"it did not end within {self.wall_s:g} s"
         if self._report is None:
@@ -243,7 +253,7 @@ class LocalSandbox(Sandbox):
         config = self.config
         with memory_file(sandbox_filter(machine())) as filter_fd:
             command = self.server_command(filter_fd)
-            groups = make_cgroups(config.memory_mb + config.files_mb + _SERVER_MB, MAX_PROCESSES + 4)
+            groups = make_cgroups(config.memory_mb + FILES_MB + _SERVER_MB, MAX_PROCESSES + 4)
             try:
                 return ForkServer([*launcher(groups), *command], {}, pass_fds=[filter_fd], groups=groups)
             except SandboxError as error:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from groupwise.errors import SandboxError
-from groupwise.sandbox.base import MAX_PROCESSES, Program, RunResult, Sandbox, SandboxConfig, Status
+from groupwise.sandbox.base import FILES_MB, MAX_PROCESSES, Program, RunResult, Sandbox, SandboxConfig, Status
 from groupwise.sandbox.bubblewrap import BubblewrapSandbox
 from groupwise.sandbox.local import LandlockSandbox
 from groupwise.sandbox.remote import RemoteSandbox
@@ -101,7 +101,7 @@ refused(call("ptrace", 16, os.getppid(), 0, 0), call("unshare", 0x10000000), cal
 def check(sandbox: Sandbox) -> None:
     """Run every program of the self-test (SandboxError: names what was not refused, with the program's own words)."""
     config = sandbox.config
-    limits = f"max_processes={MAX_PROCESSES}, files_mb={config.files_mb}, memory_mb={config.memory_mb}"
+    limits = f"max_processes={MAX_PROCESSES}, files_mb={FILES_MB}, memory_mb={config.memory_mb}"
     with tempfile.NamedTemporaryFile(prefix="groupwise-secret-") as secret:
         secret.write(b"secret")
         secret.flush()
@@ -133,11 +133,7 @@ TIERS: Mapping[str, Callable[[SandboxConfig], Sandbox]] = MappingProxyType(
 
 
 def open_sandbox(config: SandboxConfig | None = None) -> Sandbox:
-    """Open a sandbox and check that it refuses everything that the self-test tries.
-
-    Raises:
-        SandboxError: there is no such sandbox here, or it let something through; says what to install or set.
-    """
+    """Open a sandbox that refuses all that the self-test tries (SandboxError: says what to install or set)."""
     config = config or SandboxConfig()
     sandbox = TIERS[config.tier](config)
     try:

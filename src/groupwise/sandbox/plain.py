@@ -25,20 +25,12 @@ class PlainError(ValueError):
 
 
 def encode(value: Any, keep: Callable[[Any], int] | None = None) -> Any:
-    """A value as JSON data; `keep` takes what is not plain and returns its number.
-
-    Raises:
-        PlainError: it is not plain (and there is no `keep`), too deep or too large.
-    """
+    """A value as JSON data; `keep` numbers what is not plain (PlainError: not plain, too deep or too large)."""
     return _Encoder(keep).encode(value, 0)
 
 
 def decode(data: Any, find: Callable[[int], Any] | None = None) -> Any:
-    """The value that JSON data stands for; `find` gives the object of a number.
-
-    Raises:
-        PlainError: nothing that `encode` would have written.
-    """
+    """The value of JSON data; `find` gives the object of a number (PlainError: nothing that `encode` would write)."""
     try:
         return _Decoder(find).decode(data, 0)
     except (TypeError, ValueError, OverflowError) as error:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from groupwise.errors import DataError
 from groupwise.runs.jsonl import read_jsonl
-from groupwise.sandbox.base import MAX_PROCESSES, Program, RunResult, Sandbox, SandboxConfig, Status
+from groupwise.sandbox.base import FILES_MB, MAX_PROCESSES, Program, RunResult, Sandbox, Status
 from groupwise.sandbox.functions import read_answers, solver_program
 
 _UNKNOWN_VALUE = ("a value that no probe computes", 7919)
@@ -50,32 +50,32 @@ def run_probes(sandbox: Sandbox, probes: Iterable[Mapping[str, str]]) -> list[Pr
     # texts of this host that no confined program can know
     secrets = [value for value in os.environ.values() if len(value) >= _MIN_SECRET]
     secrets += passwords.read_text(errors="replace").splitlines() if passwords.exists() else []
-    return [_run_probe(sandbox, probe, secrets) for probe in probes]
+    results = []
+    for probe in probes:
+        asks_for_function = probe["expected"].startswith("verdict: fail")
+        program = (
+            solver_program(probe["code"], [("F", [[3, 1, 2]])])
+            if asks_for_function
+            else Program(probe["code"], stdin=probe["stdin"].encode())
+        )
+        is_honest = probe["expected"].startswith(_HONEST)
+        result = sandbox.run(program if is_honest else replace(program, wall_s=min(_ATTACK_S, sandbox.config.wall_s)))
+        if asks_for_function:
+            answer = read_answers(result, 1)[0]
+            is_fooled = not answer.fault and answer.value == _UNKNOWN_VALUE
+            fault = "its answer equals a value that it does not compute" if is_fooled else ""
+        else:
+            fault = _output_fault(result, probe, secrets)
+        if not fault and sandbox.run(Program("print(6)")).stdout != b"6\n":
+            fault = "the sandbox did not survive it"
+        words = (result.stdout or b"".join(result.stderr.splitlines()[-1:])).decode("utf-8", errors="replace").strip()
+        end = f"{result.status}, {result.evidence}" if result.evidence else str(result.status)
+        end += f": {words[:100]}" if words else ""
+        results.append(ProbeResult(probe["id"], not fault, fault or end))
+    return results
 
 
-def _run_probe(sandbox: Sandbox, probe: Mapping[str, str], secrets: Sequence[str]) -> ProbeResult:
-    asks_for_function = probe["expected"].startswith("verdict: fail")
-    program = (
-        solver_program(probe["code"], [("F", [[3, 1, 2]])])
-        if asks_for_function
-        else Program(probe["code"], stdin=probe["stdin"].encode())
-    )
-    is_honest = probe["expected"].startswith(_HONEST)
-    result = sandbox.run(program if is_honest else replace(program, wall_s=min(_ATTACK_S, sandbox.config.wall_s)))
-    if asks_for_function:
-        answer = read_answers(result, 1)[0]
-        is_fooled = not answer.fault and answer.value == _UNKNOWN_VALUE
-        fault = "its answer equals a value that it does not compute" if is_fooled else ""
-    else:
-        fault = _output_fault(result, probe, sandbox.config, secrets)
-    if not fault and sandbox.run(Program("print(6)")).stdout != b"6\n":
-        fault = "the sandbox did not survive it"
-    words = (result.stdout or b"".join(result.stderr.splitlines()[-1:])).decode("utf-8", errors="replace").strip()
-    parts = (str(result.status), f", {result.evidence}" if result.evidence else "", f": {words[:100]}" if words else "")
-    return ProbeResult(probe["id"], not fault, fault or "".join(parts))
-
-
-def _output_fault(result: RunResult, probe: Mapping[str, str], config: SandboxConfig, secrets: Sequence[str]) -> str:
+def _output_fault(result: RunResult, probe: Mapping[str, str], secrets: Sequence[str]) -> str:
     text, expected = result.stdout.decode("utf-8", errors="replace"), probe["expected"]
     if expected.startswith(_HONEST):
         return "" if text.strip() == expected.removeprefix(_HONEST) else f"an honest program printed {text[:80]!r}"
@@ -84,17 +84,17 @@ def _output_fault(result: RunResult, probe: Mapping[str, str], config: SandboxCo
     leaked = next((secret for secret in secrets if secret in text and secret not in probe["code"]), None)
     if leaked:
         return f"it saw {leaked[:40]!r} of the host"
-    return next((fault for line in text.splitlines() if (fault := _line_fault(line.strip(), config))), "")
+    return next((fault for line in text.splitlines() if (fault := _line_fault(line.strip()))), "")
 
 
-def _line_fault(line: str, config: SandboxConfig) -> str:
+def _line_fault(line: str) -> str:
     claim = _CLAIM.fullmatch(line)
     word, value = (claim[1], claim[2] or "") if claim else ("", line)
     if value in ("", "[]", "{}") or value.startswith("[Errno"):
         return f"it says {word}" if word and not value else ""
     if value.startswith(("[", "{")):
         return f"it saw {value[:80]}"
-    most = {"N": MAX_PROCESSES, "MB": config.files_mb * 5 // 4}.get(word, -1)  # blocks may be below a MiB
+    most = {"N": MAX_PROCESSES, "MB": FILES_MB * 5 // 4}.get(word, -1)  # blocks may be below a MiB
     if word and re.fullmatch(r"-?[0-9]+", value) and int(value) > most:
         return f"it says {line[:80]}"
     return ""

@@ -14,7 +14,17 @@ import urllib.request
 from collections.abc import Sequence
 from typing import Any
 
-from groupwise.sandbox.base import MAX_PROCESSES, Pair, Program, RunResult, Sandbox, SandboxConfig, Status
+from groupwise.sandbox.base import (
+    FILES_MB,
+    MAX_PROCESSES,
+    OUTPUT_KB,
+    Pair,
+    Program,
+    RunResult,
+    Sandbox,
+    SandboxConfig,
+    Status,
+)
 
 _SPARE_S = 30.0  # seconds a request may take beside the deadlines of its programs
 _MAX_REPLY = 1 << 28
@@ -45,7 +55,20 @@ class RemoteSandbox(Sandbox):
         try:
             with self._opener.open(request, timeout=seconds) as response:
                 reply = json.loads(response.read(_MAX_REPLY))
-            results = [[_result(each) for each in run] for run in reply["results"]]
+            results = [
+                [
+                    RunResult(
+                        Status(end["status"]),
+                        None if end["exit_code"] is None else int(end["exit_code"]),
+                        base64.b64decode(end["stdout"], validate=True),
+                        base64.b64decode(end["stderr"], validate=True),
+                        float(end["seconds"]),
+                        str(end["evidence"]),
+                    )
+                    for end in run
+                ]
+                for run in reply["results"]
+            ]
             if [len(run) for run in results] != [len(run) for run in runs]:
                 raise ValueError("the number of results is not that of the programs")
             return results
@@ -64,21 +87,9 @@ class RemoteSandbox(Sandbox):
             "cpu_s": program.cpu_s or config.cpu_s,
             "memory_mb": program.memory_mb or config.memory_mb,
             "max_processes": MAX_PROCESSES,
-            "files_mb": config.files_mb,
-            "output_kb": config.output_kb,
+            "files_mb": FILES_MB,
+            "output_kb": OUTPUT_KB,
         }
-
-
-def _result(data: Any) -> RunResult:
-    code = data["exit_code"]
-    return RunResult(
-        Status(data["status"]),
-        None if code is None else int(code),
-        base64.b64decode(data["stdout"], validate=True),
-        base64.b64decode(data["stderr"], validate=True),
-        float(data["seconds"]),
-        str(data["evidence"]),
-    )
 
 
 def _base64(content: bytes) -> str:

@@ -92,21 +92,16 @@ def _ask(call: dict[str, Any]) -> Any:
             return decode(reply["value"], _handle)
         except PlainError as error:
             raise _UnfitError(f"the answer is not plain data: {error}") from None
-    raise _exception(reply)
+    if type(reply) is dict and type(reply.get("missing")) is str:
+        raise _UnfitError(f"the program does not define {reply['missing'][:80]}")
+    name = reply.get("raised") if type(reply) is dict else None
+    kind = getattr(builtins, name, None) if type(name) is str else None
+    if isinstance(kind, type) and issubclass(kind, Exception) and not issubclass(kind, AssertionError):
+        raise kind()  # a built-in exception, which tests may expect
+    raise _UnfitError("the call raised an exception" if name else "the answer is none")
 
 
 def _handle(number: Any) -> _Handle:
     if type(number) is not int:
         raise PlainError("an object without a number")
     return _Handle(number)
-
-
-def _exception(reply: Any) -> Exception:
-    """Return the exception of a call, if that is a built-in one; tests may expect it."""
-    if type(reply) is dict and type(reply.get("missing")) is str:
-        return _UnfitError(f"the program does not define {reply['missing'][:80]}")
-    name = reply.get("raised") if type(reply) is dict else None
-    kind = getattr(builtins, name, None) if type(name) is str else None
-    if isinstance(kind, type) and issubclass(kind, Exception) and not issubclass(kind, AssertionError):
-        return kind()
-    return _UnfitError("the call raised an exception" if name else "the answer is none")

@@ -38,11 +38,7 @@ def verifier_config(section: VerifierConfig | Mapping[str, Any] | str) -> Verifi
 
 
 def make_verifier(section: VerifierConfig | Mapping[str, Any] | str) -> Verifier:
-    """Make the verifier of a section, a table or a kind alone, with its parts around it.
-
-    Raises:
-        ConfigError: there is no such verifier, or it is its own second opinion; the message says what is allowed.
-    """
+    """Make the verifier of a section, a table or a kind, with its parts around it (ConfigError: there is none)."""
     config = verifier_config(section)
     sections = second_verifiers(config.parts)
     if config.kind in {section.kind for section in sections.values()}:

@@ -25,15 +25,21 @@ ADDED_LATER = ("cap", "kl")  # names of parts that training adds itself
 
 
 def judge(request: dict[str, Any]) -> dict[str, Any]:
-    """Load the function, or call it.
-
-    Raises:
-        ConfigError: there is no such function, or not all its arguments can be given by name.
-    """
+    """Load the function, or call it (ConfigError: there is none, or it needs an argument by position)."""
     file, name, module = request["place"]
     function = _function(Place(Path(file), name, module))
     if "arguments" not in request:
-        return _signature(function)
+        parameters = inspect.signature(function).parameters.values()
+        for parameter in parameters:
+            if parameter.kind is parameter.POSITIONAL_ONLY and parameter.default is parameter.empty:
+                raise ConfigError(
+                    f"its argument {parameter.name!r} can only be given by position; arguments are given by name"
+                )
+        by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+        return {
+            "needs": {each.name: each.default is each.empty for each in parameters if each.kind in by_name},
+            "takes_any": any(each.kind is each.VAR_KEYWORD for each in parameters),
+        }
     worker = os.getpid()
     try:
         return _call(function, request["arguments"], request["count"], Path(file))
@@ -49,24 +55,6 @@ def _function(place: Place) -> Callable[..., Any]:
     if not callable(function) or inspect.iscoroutinefunction(function):
         raise ConfigError(f"{place} is {type(target).__name__}; a function is needed, defined with `def`")
     return function
-
-
-def _signature(function: Callable[..., Any]) -> dict[str, Any]:
-    parameters = inspect.signature(function).parameters.values()
-    for parameter in parameters:
-        if parameter.kind is parameter.POSITIONAL_ONLY and parameter.default is parameter.empty:
-            raise ConfigError(
-                f"its argument {parameter.name!r} can only be given by position; arguments are given by name"
-            )
-    keywords = [
-        parameter
-        for parameter in parameters
-        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
-    ]
-    return {
-        "needs": {parameter.name: parameter.default is parameter.empty for parameter in keywords},
-        "takes_any": any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters),
-    }
 
 
 def _call(function: Callable[..., Any], arguments: Mapping[str, Any], count: int | None, file: Path) -> dict[str, Any]:

@@ -35,10 +35,7 @@ class Request(NamedTuple):
     own: str | None = None  # `text` without what tools said that may not answer; None where that is all of it
 
     def readable(self, mode: Extraction) -> str:
-        """Return the text in which the answer is looked for.
-
-        A number has no mark that could be taken apart in what a tool says.
-        """
+        # a number has no mark that could be taken apart in what a tool says
         return self.text if self.own is None or mode != "last_number" else self.own
 
 
@@ -88,11 +85,7 @@ def format_part(parts: Parts) -> str | None:
 
 
 def check_lengths(parts: Parts, max_tokens: int | None) -> None:
-    """Check that the parts that measure length can measure completions of at most `max_tokens` tokens.
-
-    Raises:
-        ConfigError: there is no limit, or L_cache is longer than it.
-    """
+    """Check that parts can measure completions of at most `max_tokens` tokens (ConfigError: names the fault)."""
     for name, part in parts.items():
         if fault := part.length_fault(max_tokens):
             raise ConfigError(f"verifier.parts.{name}{fault}")

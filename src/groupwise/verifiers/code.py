@@ -51,11 +51,7 @@ class Tests(ABC):
 
     @abstractmethod
     def faults(self, source: str, sandbox: Sandbox, *, stop_early: bool) -> list[str]:
-        """Return the fault of each test, empty for one that passed; fewer than there are tests after an early stop.
-
-        Raises:
-            SandboxFailedError: the sandbox failed.
-        """
+        """Return each test's fault, empty for one that passed; fewer after an early stop (SandboxFailedError)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ reference.
 """
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from groupwise.verifiers.base import Extraction
@@ -84,10 +83,7 @@ def boxes(text: str) -> list[str]:
 
 
 def lists(text: str) -> list[str]:
-    r"""Contents of the boxes, those of one list joined by commas.
-
-    A box that repeats the one before adds nothing, and neither does one to be filled in, such as `\boxed{\phantom{2}}`.
-    """
+    r"""Contents of the boxes, those of one list joined by commas, without repeats and `\boxed{\phantom{2}}`."""
     groups: list[dict[str, str]] = []  # content to content with its name, in order
     previous_end = 0
     for command, start, end in _outermost(text):
@@ -142,24 +138,21 @@ def extract_program(text: str) -> Extracted:
     region = after_thinking(text)
     if region is None:
         return Extracted(None, "<think> was opened and not closed", False)
-    programs = {mark: program for mark, program in _blocks(region.replace("\r\n", "\n")) if program.strip()}
-    program = programs.get("python", programs.get(""))
-    if program is None:
-        return Extracted(None, "no fenced python block after the reasoning", False)
-    return Extracted(program, "", thought_once(text))
-
-
-def _blocks(text: str) -> Iterator[tuple[str, str]]:
-    """Mark and content of every closed block in order; all marks of Python are `python`."""
+    programs: dict[str, str] = {}  # the last closed block that is not blank, by its mark
     mark: str | None = None
     lines: list[str] = []
-    for line in text.split("\n"):
+    for line in region.replace("\r\n", "\n").split("\n"):
         fence = line.strip()
         if mark is not None and fence == _FENCE:
-            yield mark, "\n".join(lines) + "\n"
+            if any(map(str.strip, lines)):
+                programs[mark] = "\n".join(lines) + "\n"
             mark = None
         elif mark is None and fence.startswith(_FENCE) and "`" not in fence[len(_FENCE) :]:
             mark, lines = fence[len(_FENCE) :].strip().lower(), []
             mark = "python" if mark in _MARKS else mark
         else:
             lines.append(line)
+    program = programs.get("python", programs.get(""))
+    if program is None:
+        return Extracted(None, "no fenced python block after the reasoning", False)
+    return Extracted(program, "", thought_once(text))

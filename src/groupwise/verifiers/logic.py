@@ -304,10 +304,7 @@ class InstructionsConfig(ExtractingConfig):
 
 
 class InstructionsVerifier(ExactVerifier):
-    """The measure `constraints` is the share (0 to 1) of the constraints met; only all of them are correct.
-
-    `partial_credit` pays for that share.
-    """
+    """Correct is a text that meets all constraints; the measure `constraints` is the share (0 to 1) that is met."""
 
     Config = InstructionsConfig
     one_right = False

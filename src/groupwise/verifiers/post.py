@@ -14,8 +14,9 @@ import time
 from collections.abc import Mapping
 from http.client import HTTPConnection, HTTPResponse, HTTPSConnection, IncompleteRead
 from typing import Any, NamedTuple
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
+_tls = functools.cache(ssl.create_default_context)  # reading the certificates once saves milliseconds per request
 MAX_BYTES = 4 << 20  # most bytes of a response, headers included
 _PIECE = 1 << 16
 
@@ -40,7 +41,13 @@ def post(url: str, body: bytes, headers: Mapping[str, str], timeout_s: float) ->
     """
     parts = urlsplit(url)
     deadline = time.monotonic() + timeout_s
-    with contextlib.closing(_connect(parts, timeout_s)) as connection:
+    connection: HTTPConnection
+    if parts.scheme == "https":
+        connection = HTTPSConnection(parts.hostname or "", parts.port, timeout=timeout_s, context=_tls())
+    else:
+        connection = HTTPConnection(parts.hostname or "", parts.port, timeout=timeout_s)
+    with contextlib.closing(connection):
+        connection.connect()
         connection.sock.settimeout(_remaining_s(deadline))
         connection.request("POST", parts.path, body, dict(headers) | {"Connection": "close"})
         source = _Source(connection.sock, deadline)
@@ -53,25 +60,6 @@ def post(url: str, body: bytes, headers: Mapping[str, str], timeout_s: float) ->
             if response.length:
                 raise IncompleteRead(b"", response.length)
             return Response(response.status, response.getheader("Retry-After", ""), b"".join(pieces))
-
-
-def _connect(parts: SplitResult, timeout_s: float) -> HTTPConnection:
-    connection: HTTPConnection
-    if parts.scheme == "https":
-        connection = HTTPSConnection(parts.hostname or "", parts.port, timeout=timeout_s, context=_tls())
-    else:
-        connection = HTTPConnection(parts.hostname or "", parts.port, timeout=timeout_s)
-    try:
-        connection.connect()
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-@functools.cache
-def _tls() -> ssl.SSLContext:
-    return ssl.create_default_context()  # reading the certificates once saves milliseconds per request
 
 
 class _Source(io.RawIOBase):

@@ -5,7 +5,7 @@ no answer; only a sandbox that fails is CRASHED.
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from pydantic import Field, field_validator
 
@@ -19,16 +19,12 @@ from groupwise.verifiers.table import VERIFIERS
 MAX_PRINTED = 500  # most characters that are an answer
 
 
-def _by_number() -> VerifierConfig:
-    config = VERIFIERS.read("number")
-    assert isinstance(config, VerifierConfig), config
-    return config
-
-
 class ProgramConfig(VerifierConfig):
     """Settings of the verifier of programs of thought."""
 
-    answer: Annotated[VerifierConfig, VERIFIERS] = Field(default_factory=_by_number)
+    answer: Annotated[VerifierConfig, VERIFIERS] = Field(
+        default_factory=lambda: cast(VerifierConfig, VERIFIERS.read("number"))
+    )
     """The verifier that judges what was printed, as if a completion said it in a box: its kind or its section. What
     answers earn is set here, not there."""
     sandbox: SandboxConfig = SandboxConfig()
@@ -62,10 +58,22 @@ class ProgramVerifier(Verifier):
         programs = [extract_program(request.text) for request in requests]
         sources = list(dict.fromkeys(program.answer for program in programs if program.answer is not None))
         ends = dict(zip(sources, self._run(sources), strict=True))
-        results = [
-            Finding(Outcome.UNPARSABLE, program.reason) if program.answer is None else _finding(ends[program.answer])
-            for program in programs
-        ]
+        results = []
+        for program in programs:
+            end = None if program.answer is None else ends[program.answer]
+            text = "" if end is None else end.stdout.decode("utf-8", "replace").strip()
+            if end is None:
+                result = Finding(Outcome.UNPARSABLE, program.reason)
+            elif end.status is Status.FAILED:
+                result = Finding(Outcome.CRASHED, f"the sandbox failed: {end.evidence}")
+            elif end.status is not Status.EXITED or end.exit_code:
+                last = (end.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or [end.evidence])[0]
+                result = Finding(Outcome.UNPARSABLE, f"the program did not end well: {last[:200]}")
+            elif not text or len(text) > MAX_PRINTED or any(mark in text for mark in "{}\\"):
+                result = Finding(Outcome.UNPARSABLE, f"the program printed no answer: {text[:80]!r}")
+            else:
+                result = Finding(Outcome.NONE, "", text)
+            results.append(result)
         printed = [i for i, result in enumerate(results) if result.outcome is Outcome.NONE]
         texts = ["\\boxed{" + str(results[i].answer) + "}" for i in printed]
         boxed = [requests[i]._replace(text=text, prefill="") for i, text in zip(printed, texts, strict=True)]
@@ -85,15 +93,3 @@ class ProgramVerifier(Verifier):
         if self._sandbox is not None:
             self._sandbox.close()
             self._sandbox = None
-
-
-def _finding(end: RunResult) -> Finding:
-    if end.status is Status.FAILED:
-        return Finding(Outcome.CRASHED, f"the sandbox failed: {end.evidence}")
-    if end.status is not Status.EXITED or end.exit_code:
-        last = end.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
-        return Finding(Outcome.UNPARSABLE, f"the program did not end well: {(last or [end.evidence])[0][:200]}")
-    text = end.stdout.decode("utf-8", "replace").strip()
-    if not text or len(text) > MAX_PRINTED or any(mark in text for mark in "{}\\"):
-        return Finding(Outcome.UNPARSABLE, f"the program printed no answer: {text[:80]!r}")
-    return Finding(Outcome.NONE, "", text)

@@ -49,11 +49,7 @@ class PythonConfig(WorkersConfig):
 
 
 def adopt(place: Place) -> type[Verifier]:
-    """The verifier at a place: a user's class as it is, otherwise a user's function in worker processes.
-
-    Raises:
-        ConfigError: nothing there can judge.
-    """
+    """The verifier at a place: a user's class as it is, else a user's function in worker processes (ConfigError)."""
     if not isinstance(place.definition(), ast.FunctionDef | ast.AsyncFunctionDef):
         target = place.load()
         if isinstance(target, type) and issubclass(target, Verifier):

@@ -40,11 +40,7 @@ def score(completion: str, dataset: str, seed: int, settings: str, index: int) -
 
 @cache
 def generator(name: str, seed: int, settings: str) -> Any:
-    """A generator of the library; `settings` are its dials as JSON.
-
-    Raises:
-        ConfigError: the library is not there, or has no such generator or dial.
-    """
+    """A generator of the library; `settings` are its dials as JSON (ConfigError: names what is missing)."""
     try:
         import reasoning_gym
     except ImportError:

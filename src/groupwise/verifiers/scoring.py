@@ -16,13 +16,7 @@ SPOT_CHECKS = 4  # completions of a step that are verified twice
 
 
 def score(groups: Sequence[Group], verifier: Verifier, max_tokens: int | None = None) -> list[ScoredGroup]:
-    """Verify every completion with its prompt's prefill before it; truncated completions are judged as they are.
-
-    `max_tokens` is the limit that the completions were sampled with.
-
-    Raises:
-        VerifierError: the verifier returned another number of verdicts than it was asked for.
-    """
+    """Verify every completion with its prompt's prefill before it; truncated completions are judged as they are."""
     completions = [(group, completion) for group in groups for completion in group.completions]
     verdicts = verifier.verify_many([_request(group, completion, max_tokens) for group, completion in completions])
     if len(verdicts) != len(completions):
@@ -110,11 +104,7 @@ def part_statistics(scored: Sequence[ScoredGroup]) -> dict[str, float]:
 
 
 def check_failures(scored: Sequence[ScoredGroup], max_share: float) -> None:
-    """Stop rather than train on what the verifier did not judge.
-
-    Raises:
-        VerifierError: names the share, the counts per outcome, and the evidence of one failure.
-    """
+    """Stop rather than train on what was not judged (VerifierError: names share, counts and one failure)."""
     share = failure_share(scored)
     if share <= max_share:
         return
@@ -159,12 +149,7 @@ class OverlappedScoring(Closing):
         self._arrived.put(group)
 
     def result(self, groups: Sequence[Group]) -> list[ScoredGroup]:
-        """Wait for all verdicts; one scored group per group, in the same order. Call it once, after the last group.
-
-        Raises:
-            InvariantError: a group was never submitted.
-            BaseException: what the verifier raised.
-        """
+        """Wait for the verdicts: one scored group per group, in order (InvariantError: a group was never submitted)."""
         self._arrived.put(None)
         self._thread.join()
         if self._error is not None:

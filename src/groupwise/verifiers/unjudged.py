@@ -20,17 +20,18 @@ class AnsweredVerifier(Verifier):
     accepts_references = False
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
-        return [
-            verdict(_finding(request.text), self.config, tags_right=thought_once(request.text)) for request in requests
-        ]
-
-
-def _finding(text: str) -> Finding:
-    answer = after_thinking(text)
-    if answer is None:
-        return Finding(Outcome.UNPARSABLE, "<think> was opened and not closed")
-    if ("<think>" in text or "</think>" in text) and not thought_once(text):
-        return Finding(Outcome.UNPARSABLE, "the tags of the reasoning are not one <think> and one </think> after it")
-    if not any(character.isalnum() for character in answer):
-        return Finding(Outcome.UNPARSABLE, "no answer after the reasoning: no letter and no digit")
-    return Finding(Outcome.CORRECT, "there is an answer; the problem is open-ended, and no rule can judge more")
+        verdicts = []
+        for request in requests:
+            text, answer, tags_right = request.text, after_thinking(request.text), thought_once(request.text)
+            if answer is None:
+                finding = Finding(Outcome.UNPARSABLE, "<think> was opened and not closed")
+            elif ("<think>" in text or "</think>" in text) and not tags_right:
+                fault = "the tags of the reasoning are not one <think> and one </think> after it"
+                finding = Finding(Outcome.UNPARSABLE, fault)
+            elif not any(character.isalnum() for character in answer):
+                finding = Finding(Outcome.UNPARSABLE, "no answer after the reasoning: no letter and no digit")
+            else:
+                evidence = "there is an answer; the problem is open-ended, and no rule can judge more"
+                finding = Finding(Outcome.CORRECT, evidence)
+            verdicts.append(verdict(finding, self.config, tags_right=tags_right))
+        return verdicts

@@ -61,13 +61,7 @@ class Worker:
                 raise
 
     def ask(self, request: Any, timeout_s: float) -> Any:
-        """Return the worker's message.
-
-        Raises:
-            TimeoutError: none came in time.
-            DiedError: the worker ended.
-            SandboxError: the server ended, and the worker with it.
-        """
+        """Return the worker's message (TimeoutError: none in time; DiedError, SandboxError: worker or server ended)."""
         deadline = time.monotonic() + timeout_s
         try:
             self._channel.settimeout(timeout_s)
@@ -144,11 +138,7 @@ class WorkerPool:
             return list(threads.map(lambda request: self.call(request, timeout_s), requests))
 
     def call(self, request: Any, timeout_s: float) -> Reply:
-        """Run one request, waiting for a free worker first; the deadline starts when the worker has it.
-
-        Raises:
-            VerifierError: the pool was closed meanwhile.
-        """
+        """Run one request; its deadline starts when a free worker has it (VerifierError: the pool was closed)."""
         worker = self._take()
         try:
             worker = worker or self._new_worker()
@@ -166,10 +156,7 @@ class WorkerPool:
         return Reply("ok", message["reply"]) if "reply" in message else Reply("crashed", evidence=message["failed"])
 
     def close(self) -> None:
-        """Kill the workers when they are idle, and the server, for good.
-
-        Calls that still wait for a worker in other threads are refused: after an interrupt nothing starts again.
-        """
+        """Kill the workers when they are idle, and the server; calls that wait in other threads are refused."""
         self._is_closed = True
         workers = [self._idle.get() for _ in range(self._num_workers)]
         with self._lock:

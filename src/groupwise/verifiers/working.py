@@ -137,7 +137,10 @@ def _givens(problem: Problem) -> set[Fraction]:
 def _read(text: str, knowledge: _Knowledge) -> Iterator[_Equation]:
     for match in boundaries(text, "equation"):
         sides = [frozenset(map(Fraction, _NUMBERS.findall(side))) for side in match[0].split("=")]
-        start, kind = _start(sides, knowledge)
+        readable = knowledge.known | knowledge.parts | knowledge.spoilt
+        known_sides, readable_sides = list(filter(knowledge.knows, sides)), [side for side in sides if side <= readable]
+        start = (known_sides or readable_sides or sides)[0]
+        kind = StepKind.SOUND if known_sides else StepKind.INHERITS if readable_sides else StepKind.UNKNOWN_OPERAND
         makes = frozenset().union(*sides) - start
         evidence = ""
         if kind is StepKind.SOUND and not is_true(match[0]):
@@ -150,17 +153,6 @@ def _read(text: str, knowledge: _Knowledge) -> Iterator[_Equation]:
         else:
             knowledge.spoilt |= makes - knowledge.known
         yield _Equation(match.end(), match[0], start, makes, kind, evidence)
-
-
-def _start(sides: Sequence[frozenset[Fraction]], knowledge: _Knowledge) -> tuple[frozenset[Fraction], StepKind]:
-    for side in sides:
-        if knowledge.knows(side):
-            return side, StepKind.SOUND
-    readable = knowledge.known | knowledge.parts | knowledge.spoilt
-    for side in sides:
-        if side <= readable:
-            return side, StepKind.INHERITS
-    return sides[0], StepKind.UNKNOWN_OPERAND
 
 
 def _used(equations: Sequence[_Equation], targets: set[Fraction]) -> set[int]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.sandbox.base import Program, RunResult, Sandbox, Status
+from groupwise.sandbox.base import FILES_MB, OUTPUT_KB, Program, RunResult, Sandbox, Status
 
 PRELUDE = """
 import ctypes, os, resource, signal, socket, threading, time
@@ -68,7 +68,7 @@ def test_29_memory_of_every_kind(sandbox: Sandbox) -> None:
         f"__import__('mmap').mmap(-1, {limit})", f"[bytearray(1 << 20) for _ in range({limit >> 20})]",
     )  # fmt: skip
     fill = "try:\n  for n in range(99): open(f'/tmp/{n}', 'wb').write(bytes(1 << 20)); print(n)\nexcept OSError: pass"
-    assert len(run(sandbox, fill).stdout.split()) <= sandbox.config.files_mb
+    assert len(run(sandbox, fill).stdout.split()) <= FILES_MB
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_29_memory_of_every_kind(sandbox: Sandbox) -> None:
 def test_30_output_without_end(sandbox: Sandbox, source: str) -> None:
     result = run(sandbox, source)
     assert result.status is Status.FLOODED
-    assert len(result.stdout) <= sandbox.config.output_kb << 10 >= len(result.stderr)
+    assert len(result.stdout) <= OUTPUT_KB << 10 >= len(result.stderr)
 
 
 def test_30_output_that_is_no_text(sandbox: Sandbox) -> None:

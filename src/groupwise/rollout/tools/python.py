@@ -20,7 +20,7 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from groupwise.rollout.tools.base import Call, Fault, Tool, ToolConfig, ToolResult
-from groupwise.sandbox.base import Program, RunResult, Sandbox, SandboxConfig, Status
+from groupwise.sandbox.base import OUTPUT_KB, Program, RunResult, Sandbox, SandboxConfig, Status
 from groupwise.sandbox.opening import open_sandbox
 from groupwise.types import CallOutcome
 
@@ -141,7 +141,7 @@ def _said(result: RunResult, config: PythonToolConfig) -> str:
     if result.status is Status.TIMEOUT:
         return f"TimeoutError: the program took more than {config.sandbox.wall_s:g} s"
     if result.status is Status.FLOODED:
-        return f"OverflowError: the program printed more than {config.sandbox.output_kb} KiB"
+        return f"OverflowError: the program printed more than {OUTPUT_KB} KiB"
     return "Killed: the program used more than it may"
 
 

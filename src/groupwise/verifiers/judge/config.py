@@ -156,10 +156,7 @@ def render(config: JudgeConfig, problem: Problem, answer: str) -> str:
 
 
 def neutralise(text: str) -> str:
-    """Control, invisible and direction characters made visible as `[U+202E]`; control tokens of chat templates broken.
-
-    Line feeds and tabs stay, and a carriage return before a line feed is dropped.
-    """
+    """Show control, invisible and direction characters as `[U+202E]`, and break control tokens of chat templates."""
     visible = _UNUSUAL.sub(
         lambda match: f"[U+{ord(match[0]):04X}]" if unicodedata.category(match[0]) in _INVISIBLE else match[0],
         text.replace("\r\n", "\n"),

@@ -57,11 +57,7 @@ class Endpoint:
         self._budget = Budget(config.max_requests, config.max_total_tokens)
 
     def ask(self, prompt: str) -> Opinion | Failure:
-        """The model's opinion, or why there is none.
-
-        Raises:
-            VerifierError: the budget is spent, or the cache cannot be used.
-        """
+        """The model's opinion, or why there is none (VerifierError: the budget is spent, or the cache is unusable)."""
         config = self._config
         limits: dict[str, object] = {"max_tokens": config.max_tokens, "temperature": 0.0}
         if config.reasoning_model:
@@ -160,11 +156,7 @@ def read_reply(body: bytes) -> tuple[Opinion, int | None] | None:
 
 
 def read_key(config: JudgeConfig) -> SecretStr | None:
-    """The key from the variable or file that the configuration names; None when it names none.
-
-    Raises:
-        ConfigError: it is not there or cannot be a key; names the place, not what is in it.
-    """
+    """The key that the configuration names, or None (ConfigError: names the place, not what is in it)."""
     if config.api_key_variable:
         source = f"the environment variable {config.api_key_variable} (verifier.judge.api_key_variable)"
         text = os.environ.get(config.api_key_variable, "")
@@ -205,8 +197,18 @@ class Cache:
         if self._directory is None:
             return
         entry = {**opinion._asdict(), "check": _check(digest, opinion)}
+        path = self._path(digest)
         try:
-            _write(self._path(digest), json.dumps(entry).encode())
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # every writer has its own name; no flush to disk: a torn file fails its check, and its request is repeated
+            handle, temporary_path = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(json.dumps(entry).encode())
+                os.replace(temporary_path, path)
+            except BaseException:
+                Path(temporary_path).unlink(missing_ok=True)
+                raise
         except OSError as error:
             raise VerifierError(f"the judge's cache {self._directory} cannot be written: {error.strerror}") from None
 
@@ -229,19 +231,6 @@ def _read(digest: str, file: bytes) -> Opinion | None:
 
 def _check(digest: str, opinion: Opinion) -> str:
     return hashlib.sha256(json.dumps([digest, *opinion]).encode()).hexdigest()
-
-
-def _write(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # every writer has its own name; no flush to disk: a torn file fails its check, and its request is sent again
-    handle, temporary_path = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        os.replace(temporary_path, path)
-    except BaseException:
-        Path(temporary_path).unlink(missing_ok=True)
-        raise
 
 
 class Budget:

@@ -80,11 +80,24 @@ def matches(reference: Node, answer: Node, same_leaf: Leaf) -> bool | None:
     if compact(reference.text) == compact(answer.text):
         return True
     kinds = (reference.kind, answer.kind)
-    for kind, compare in (("equation", _equations), ("union", _unions), ("list", _lists), ("tuple", _tuples)):
-        if kind in kinds:
-            return compare(reference, answer, same_leaf)
-    if kinds == ("matrix", "matrix"):
+    if "equation" in kinds:
+        return _equations(reference, answer, same_leaf)
+    if "union" in kinds:
+        reference_parts, answer_parts = (tuple(_parts(node)) for node in (reference, answer))
+        if _same_elements(reference_parts, answer_parts, same_leaf):
+            return True
+        return same_leaf(reference.text, answer.text)  # parts may overlap or touch, and the sets be the same
+    if "list" in kinds:
+        return _lists(reference, answer, same_leaf)
+    if reference.kind == answer.kind and answer.kind in ("tuple", "matrix"):
         return reference.label == answer.label and _pairwise(reference, answer, same_leaf)
+    if "tuple" in kinds:
+        if "matrix" in kinds:
+            return False
+        tuple_, counterpart = (reference, answer) if reference.kind == "tuple" else (answer, reference)
+        # the points of an inequality; where the reference is a pair in parentheses it may be a point of the plane
+        is_interval = len(tuple_.items) == 2 and (answer is tuple_ or tuple_.label != "()" or r"\infty" in tuple_.text)
+        return same_leaf(reference.text, answer.text) if is_interval and _SET.search(counterpart.text) else False
     return same_leaf(reference.text, answer.text)
 
 
@@ -95,24 +108,12 @@ def _equations(reference: Node, answer: Node, same_leaf: Leaf) -> bool | None:
         return _some(matches(link, answer, same_leaf) for link in (*reference.items, *reference.rounded))
     if reference.kind != "equation" or names((reference,)) & names((answer,)):
         links = reference.items if reference.kind == "equation" else (reference,)
-        equals = (_some(matches(item, link, same_leaf) for item in links) for link in answer.items)
-        return _every((_is_near(answer), *equals))
+        equals = [_some(matches(item, link, same_leaf) for item in links) for link in answer.items]
+        value = parse_number(answer.items[-1].text)
+        roundings = [number for node in answer.rounded if (number := parse_number(node.text))]
+        is_near = value is None or all(abs(n.exact - value.exact) * _NEAR <= abs(value.exact) for n in roundings)
+        return _every((is_near, *equals))
     return same_leaf(reference.text, answer.text)
-
-
-def _is_near(answer: Node) -> bool:
-    """False when an answer says that a number is approximately a quite different one."""
-    value = parse_number(answer.items[-1].text)
-    approximations = [parse_number(node.text) for node in answer.rounded]
-    return value is None or all(
-        number is None or abs(number.exact - value.exact) * _NEAR <= abs(value.exact) for number in approximations
-    )
-
-
-def _unions(reference: Node, answer: Node, same_leaf: Leaf) -> bool | None:
-    reference_parts, answer_parts = (tuple(_parts(node)) for node in (reference, answer))
-    # parts may overlap or touch, so what differs part by part may still be the same set
-    return True if _same_elements(reference_parts, answer_parts, same_leaf) else same_leaf(reference.text, answer.text)
 
 
 def _parts(node: Node) -> Iterator[Node]:
@@ -135,17 +136,6 @@ def _lists(reference: Node, answer: Node, same_leaf: Leaf) -> bool | None:
     if have_names[0] != have_names[1]:
         return _pairwise(reference, answer, same_leaf)
     return _same_elements(reference.items, answer.items, same_leaf)
-
-
-def _tuples(reference: Node, answer: Node, same_leaf: Leaf) -> bool | None:
-    if reference.kind == answer.kind:
-        return reference.label == answer.label and _pairwise(reference, answer, same_leaf)
-    if reference.kind == "matrix" or answer.kind == "matrix":
-        return False
-    tuple_, counterpart = (reference, answer) if reference.kind == "tuple" else (answer, reference)
-    # the points of an inequality; where the reference is a pair in parentheses it may be a point of the plane
-    is_interval = len(tuple_.items) == 2 and (answer is tuple_ or tuple_.label != "()" or r"\infty" in tuple_.text)
-    return same_leaf(reference.text, answer.text) if is_interval and _SET.search(counterpart.text) else False
 
 
 def _pairwise(reference: Node, answer: Node, same_leaf: Leaf) -> bool | None:

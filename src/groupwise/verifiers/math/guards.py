@@ -138,7 +138,11 @@ class _Sizes:
         if token in _OPEN:
             return self.group()
         if token[0].isdecimal():
-            return _number(token)
+            mantissa, _, exponent_text = token.lower().partition("e")
+            integer, _, places = mantissa.partition(".")
+            exponent = 10.0 ** min(len(exponent_text), 12) if exponent_text else 0.0
+            value = math.log10(int(integer) + 1) if len(integer) < 300 else float(len(integer))
+            return _bounded(value + len(places) + exponent, value + exponent)
         if token == r"\frac":
             top, is_integer, bottom = self._argument(), self._is_integer(), self._argument()
             # the reciprocal of an integer is at most 1; that of anything else is bounded by its digits alone
@@ -169,14 +173,6 @@ class _Sizes:
         token = self._peek()
         self._position += 1
         return token
-
-
-def _number(token: str) -> _Size:
-    mantissa, _, exponent_text = token.lower().partition("e")
-    integer, _, places = mantissa.partition(".")
-    exponent = 10.0 ** min(len(exponent_text), 12) if exponent_text else 0.0
-    value = math.log10(int(integer) + 1) if len(integer) < 300 else float(len(integer))
-    return _bounded(value + len(places) + exponent, value + exponent)
 
 
 def _factorial(item: _Size) -> _Size:

@@ -44,11 +44,7 @@ class UnreadableAnswerError(Exception):
 
 
 def parse_alike(reference: str, answer: str) -> tuple[Any, Any]:
-    """Both texts as SymPy objects, with the same reading of letters: real or complex, capitals apart or not.
-
-    Raises:
-        UnreadableReferenceError, UnreadableAnswerError: with the parser's reason.
-    """
+    """Both texts as SymPy objects, with one reading of letters (UnreadableReferenceError, UnreadableAnswerError)."""
     real = not (should_treat_as_complex(reference) or should_treat_as_complex(answer))
     lower = not _mixes_cases(reference) and not _mixes_cases(answer)
     try:

@@ -65,9 +65,16 @@ def same_plainly(reference: str, answer: str, decimals: int = DECIMALS) -> bool 
         return number == other_number != ""
     if is_words(reference):
         return as_words(reference) == as_words(answer)
-    is_same_choice = _same_choice(reference, answer, decimals)
-    if is_same_choice is not None:
-        return is_same_choice
+    # a lettered choice with or without what it stands for: `C`, `(C)`, `\text{(C)} 12`
+    (letter, content), (other_letter, other_content) = _split_choice(reference), _split_choice(answer)
+    if letter and other_letter:
+        is_same_content = not content or not other_content or compact(content) == compact(other_content)
+        return letter == other_letter and is_same_content
+    if (letter and content) or (other_letter and other_content):  # the other side is the value alone
+        pair = (content, answer) if letter else (reference, other_content)
+        is_same_value = same_plainly(*pair, decimals)
+        if is_same_value is not None:
+            return is_same_value
     (value, unit), (other_value, other_unit) = split_unit(reference), split_unit(answer)
     if unit != other_unit and ((unit and other_unit) or "%" in (value[-1:], other_value[-1:])):
         return False
@@ -80,20 +87,6 @@ def is_plain(text: str) -> bool:
     return is_words(text) or _CHOICE.fullmatch(text) is not None or parse_number(value) is not None
 
 
-def _same_choice(reference: str, answer: str, decimals: int) -> bool | None:
-    r"""A lettered choice with or without what it stands for: `C`, `(C)`, `\text{(C)} 12`; None when there is none."""
-    (letter, content), (other_letter, other_content) = _split_choice(reference), _split_choice(answer)
-    if letter and other_letter:
-        return letter == other_letter and (
-            not content or not other_content or compact(content) == compact(other_content)
-        )
-    # one side names a letter and its value, the other side the value alone
-    value, counterpart = (content, answer) if letter else (other_content, reference)
-    if not value or not (letter or other_letter):
-        return None
-    return same_plainly(value, counterpart, decimals) if letter else same_plainly(counterpart, value, decimals)
-
-
 def _split_choice(text: str) -> tuple[str, str]:
     match = _CHOICE.fullmatch(text)
     return (match["a"] or match["b"] or match["c"] or match["d"], match["rest"]) if match else ("", text)
@@ -104,37 +97,23 @@ def split_unit(text: str) -> tuple[str, str]:
     match = _BASE.fullmatch(text)
     if match:
         return match["digits"], f"base {match['long'] or match['short']}"
-    return _split_ordinal(text) or _split_currency(text) or _split_trailing(text) or (text, "")
-
-
-def _split_ordinal(text: str) -> tuple[str, str] | None:
-    match = _ORDINAL.fullmatch(text)
-    return (match["number"], "th") if match and match["mark"].casefold() == _mark(int(match["number"])) else None
-
-
-def _mark(number: int) -> str:
-    return "th" if number // 10 % 10 == 1 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-
-
-def _split_currency(text: str) -> tuple[str, str] | None:
+    ordinal = _split_ordinal(text)
+    if ordinal:
+        return ordinal
     match = _CURRENCY.search(text)
-    if match is None:
-        return None
-    unit = (match["before"] or match["after"]).replace("\\text", "").strip(" {}.").casefold()
-    rest = text[: match.start()] + text[match.end() :]
-    return (match["sign"] or "").strip() + rest.strip(), unit
-
-
-def _split_trailing(text: str) -> tuple[str, str] | None:
+    if match:
+        unit = (match["before"] or match["after"]).replace("\\text", "").strip(" {}.").casefold()
+        rest = text[: match.start()] + text[match.end() :]
+        return (match["sign"] or "").strip() + rest.strip(), unit
     match = _UNIT.search(text)
     if match is None or (match["circ"] and _TRIGONOMETRY.search(text)):
-        return None
+        return text, ""
     words = (match["text"] or match["bare"] or match["word"] or ("circ" if match["circ"] else "")).casefold().strip()
     suffix = re.search(r" ?\^?([23])$", words)
     power = match["power"] or (suffix[1] if suffix else "")
     words = words[: suffix.start()] if suffix else words
     if re.search(r"[0-9\\]", words) or not words or _NO_UNITS & set(words.split()):
-        return None
+        return text, ""
     # one key for the spellings of a unit: `square centimeters` is `cm^2`, `miles per hour` is `mph`
     power, tokens = power.strip(" ^{}"), []
     for word in words.replace(" per ", " / ").replace(".", "").replace("/", " / ").split():
@@ -145,3 +124,12 @@ def _split_trailing(text: str) -> tuple[str, str] | None:
     key = "".join(tokens) if "/" in tokens else " ".join(tokens)
     key = _CANONICAL.get(key, key)
     return text[: match.start()].strip(), "" if key == "unit" else key + (f"^{power}" if power else "")
+
+
+def _split_ordinal(text: str) -> tuple[str, str] | None:
+    match = _ORDINAL.fullmatch(text)
+    return (match["number"], "th") if match and match["mark"].casefold() == _mark(int(match["number"])) else None
+
+
+def _mark(number: int) -> str:
+    return "th" if number // 10 % 10 == 1 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")

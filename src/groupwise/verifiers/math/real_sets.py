@@ -90,7 +90,19 @@ def _read_set(text: str) -> Named:
         parts = between(text, spans_of(pattern, text))
         if len(parts) > 1 and not (pattern is _COMMA and wraps(text)):
             return reader([part for part in parts if part])
-    return _read_part(text)
+    words = re.sub(r"\\text ?\{([^{}]*)\}", r" \1 ", text)
+    words = " ".join(words.split()).removesuffix("s") if text not in _NAMED_SETS else text
+    key = re.sub(r"(?<=\\mathbb) | (?=\})|(?<=\{) ", "", text)
+    if key in _NAMED_SETS or words in _NAMED_SETS:
+        return None, _NAMED_SETS.get(key, _NAMED_SETS.get(words))
+    match = _ALL.fullmatch(words) or _ALL.fullmatch(" ".join(re.sub(r"\\text ?\{([^{}]*)\}", r" \1 ", text).split()))
+    if match:
+        exception = match["but"]
+        exclusions = _values(re.sub(r"^[a-z] ?= ?", "", exception)) if exception else []
+        if exclusions is None:
+            raise _NoSetError
+        return None, Complement(S.Reals, FiniteSet(*exclusions), evaluate=False) if exception else S.Reals
+    return _read_bracketed(text) or _read_relation(text)
 
 
 def _join(parts: Sequence[Named], kind: type) -> Named:
@@ -118,15 +130,15 @@ def _enumeration(parts: list[str]) -> Named:
     names = {name for name, _ in sets}
     if None in names and len(names) > 1 and not any(part == S.Reals for _, part in sets):
         raise _NoSetError
-    is_consistent = all(_meet(left[1], right[1]) for left, right in combinations(sets, 2))
-    return _join(sets, Intersection if is_consistent and names != {None} else Union)
-
-
-def _meet(left: Any, right: Any) -> bool:
-    ends = [*_ends(left), *_ends(right)]
-    if not all(_is_real_number(end) for end in ends):
-        raise _NoSetError
-    return any(_holds(left, point) and _holds(right, point) for point in _witnesses(ends))
+    kind = Union if names == {None} else Intersection
+    for (_, left), (_, right) in combinations(sets, 2):
+        ends = [*_ends(left), *_ends(right)]
+        if not all(map(_is_real_number, ends)):
+            raise _NoSetError
+        if not any(_holds(left, point) and _holds(right, point) for point in _witnesses(ends)):
+            kind = Union
+            break
+    return _join(sets, kind)
 
 
 def _values(text: str) -> list[Any] | None:
@@ -136,22 +148,6 @@ def _values(text: str) -> list[Any] | None:
         return [_constant(item.text) for item in items]
     except _NoSetError:
         return None
-
-
-def _read_part(text: str) -> Named:
-    words = re.sub(r"\\text ?\{([^{}]*)\}", r" \1 ", text)
-    words = " ".join(words.split()).removesuffix("s") if text not in _NAMED_SETS else text
-    key = re.sub(r"(?<=\\mathbb) | (?=\})|(?<=\{) ", "", text)
-    if key in _NAMED_SETS or words in _NAMED_SETS:
-        return None, _NAMED_SETS.get(key, _NAMED_SETS.get(words))
-    match = _ALL.fullmatch(words) or _ALL.fullmatch(" ".join(re.sub(r"\\text ?\{([^{}]*)\}", r" \1 ", text).split()))
-    if match:
-        exception = match["but"]
-        exclusions = _values(re.sub(r"^[a-z] ?= ?", "", exception)) if exception else []
-        if exclusions is None:
-            raise _NoSetError
-        return None, Complement(S.Reals, FiniteSet(*exclusions), evaluate=False) if exception else S.Reals
-    return _read_bracketed(text) or _read_relation(text)
 
 
 def _read_bracketed(text: str) -> Named | None:

@@ -82,7 +82,11 @@ def _compare(left: str, right: str) -> bool | None:
         return None
     if len({*names} - {""}) > 1:
         return None
-    parts = [_split(text) for text in values]
+    parts = []
+    for text in values:  # the elements of a list, or of one pair of brackets around it
+        brackets = re.fullmatch(r"[(\[](.*)[)\]]", text)
+        content = brackets[1] if brackets and _top_commas(brackets[1]) else text
+        parts.append([content[a + 1 : b] for a, b in pairwise([-1, *_top_commas(content), len(content)])])
     if any(len(part) > 1 for part in parts):
         return _compare_lists(values, parts)
     return _compare_values(*values)
@@ -95,13 +99,6 @@ def _fraction(text: str) -> Fraction | None:
         return Fraction(int(quotient[1] + top), int(bottom)) if int(bottom) else None
     is_number = _NUMBER.fullmatch(text) and any(char.isdigit() for char in text)
     return Fraction(text.replace(",", "")) if is_number else None
-
-
-def _split(text: str) -> list[str]:
-    match = re.fullmatch(r"[(\[](.*)[)\]]", text)
-    content = match[1] if match and _top_commas(match[1]) else text
-    edges = [-1, *_top_commas(content), len(content)]
-    return [content[a + 1 : b] for a, b in pairwise(edges)]
 
 
 def _top_commas(text: str) -> list[int]:

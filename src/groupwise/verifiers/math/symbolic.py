@@ -147,7 +147,16 @@ def _same_objects(gold: Any, value: Any, digits: float) -> bool:
     if isinstance(gold, Relational) and isinstance(value, Relational) and not _has(gold, (Set, Tuple)):
         return _same_relation(gold, value, digits)
     if isinstance(gold, Eq) and _is_expression(value):
-        return _is_solution(gold, value, digits)
+        # a solution: it equals the one other letter of an equation that is linear in it
+        difference = gold.lhs - gold.rhs
+        unknowns = difference.free_symbols - value.free_symbols
+        if len(unknowns) != 1 or not value.free_symbols:
+            return False
+        unknown = next(iter(unknowns))
+        slope = difference.diff(unknown)
+        if slope.is_zero or slope.has(unknown):
+            return False
+        return agree(-difference.subs(unknown, 0) / slope, value, digits) is True
     if _is_expression(gold) and isinstance(value, Set | Tuple | Relational):
         return False
     is_same = same_sets(gold, value)
@@ -164,33 +173,17 @@ def _same_relation(gold: Relational, value: Relational, digits: float) -> bool:
         numerators = [fraction(together(side))[0] for side in (left, right)]
         if ratio is not None or constant_ratio(numerators[0], numerators[1], digits) is not None:
             return True
-        return kind is Eq and _solve_each_other(gold, value, digits)
+        solution, other_solution = _solved_form(gold), _solved_form(value)
+        if kind is Ne or solution is None or other_solution is None or solution[0] == other_solution[0]:
+            return False
+        # equations solved for different letters (`y = e^x`, `x = \ln y`) hold wherever the other does
+        pairs = ((gold, other_solution), (value, solution))
+        sides = [
+            (equation.lhs.xreplace({name: term}), equation.rhs.xreplace({name: term}))
+            for equation, (name, term) in pairs
+        ]
+        return all(agree(left, right, digits) is True for left, right in sides)
     return ratio is not None and bool(ratio.imag == 0 and ratio.real > 0)
-
-
-def _solve_each_other(gold: Eq, value: Eq, digits: float) -> bool:
-    r"""True when equations solved for different letters (`y = e^x`, `x = \ln y`) hold wherever the other does."""
-    solution, other_solution = _solved_form(gold), _solved_form(value)
-    if solution is None or other_solution is None or solution[0] == other_solution[0]:
-        return False
-    pairs = ((gold, other_solution), (value, solution))
-    sides = [
-        (equation.lhs.xreplace({name: term}), equation.rhs.xreplace({name: term})) for equation, (name, term) in pairs
-    ]
-    return all(agree(left, right, digits) is True for left, right in sides)
-
-
-def _is_solution(gold: Eq, value: Any, digits: float) -> bool:
-    """True for an expression that equals the one other letter of an equation, linear in it."""
-    difference = gold.lhs - gold.rhs
-    unknowns = difference.free_symbols - value.free_symbols
-    if len(unknowns) != 1 or not value.free_symbols:
-        return False
-    unknown = next(iter(unknowns))
-    slope = difference.diff(unknown)
-    if slope.is_zero or slope.has(unknown):
-        return False
-    return agree(-difference.subs(unknown, 0) / slope, value, digits) is True
 
 
 def _solved_form(equation: Eq) -> tuple[Any, Any] | None:

@@ -174,12 +174,7 @@ def _is_of_whole_numbers(expression: Expr) -> bool:
 
 
 def evaluate(expression: Expr, point: Point) -> Any:
-    """A real or complex mpmath number, at the precision of the context.
-
-    Raises:
-        LeftDomainError: a root of a negative number at a point (the root of a constant is taken), or no number at all.
-        ZeroDivisionError, ValueError, OverflowError: as mpmath raises them.
-    """
+    """A real or complex mpmath number, at the precision of the context (LeftDomainError, or as mpmath raises)."""
     if expression.is_Symbol:
         value = point[expression]
         return mpmath.mpf(value.numerator) / value.denominator
@@ -190,21 +185,18 @@ def evaluate(expression: Expr, point: Point) -> Any:
         return +_CONSTANTS[name]
     parts = [evaluate(part, point) for part in expression.args]
     if name == "Pow":
-        return _power(expression, parts[0], parts[1], bool(point))
+        base, exponent = parts
+        if mpmath.isint(exponent):
+            return base ** int(exponent.real)
+        if isinstance(base, mpmath.mpf) and base < 0 and expression.exp.is_Rational:
+            if point:
+                raise LeftDomainError
+            if expression.exp.q % 2:  # an odd root of a negative number is read as real: the third root of -8 is -2
+                return (-1) ** int(expression.exp.p) * mpmath.power(-base, exponent)
+        return mpmath.power(base, exponent)
     if name not in _FUNCTIONS or not parts:
         raise LeftDomainError
     return _FUNCTIONS[name](*parts)
-
-
-def _power(power: Expr, base: Any, exponent: Any, at_point: bool) -> Any:
-    if mpmath.isint(exponent):
-        return base ** int(exponent.real)
-    if isinstance(base, mpmath.mpf) and base < 0 and power.exp.is_Rational:
-        if at_point:
-            raise LeftDomainError
-        if power.exp.q % 2:  # an odd root of a negative number is read as real: the third root of -8 is -2
-            return (-1) ** int(power.exp.p) * mpmath.power(-base, exponent)
-    return mpmath.power(base, exponent)
 
 
 def _logarithm(value: Any, base: Any = None) -> Any:

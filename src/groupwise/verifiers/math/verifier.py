@@ -184,16 +184,7 @@ def decide(problem: Problem, extraction: Extracted, decimals: int = DECIMALS) ->
         evidence = f"{pair.answer[:200]!r} {'equals' if is_same else 'differs from'} {pair.reference[:200]!r}"
         finding = Finding(Outcome.CORRECT if is_same else Outcome.WRONG, evidence, canonical)
         return Step("plain comparison", pair, finding)
-    return _guard(pair)
-
-
-@lru_cache(maxsize=65536)
-def _reference(reference: str, language: str) -> str:
-    return read_reference(reference, language)
-
-
-def _guard(pair: Pair) -> Step:
-    """Keep from the parser what must not reach it or would be read wrongly by it."""
+    # keep from the parser what must not reach it or would be read wrongly by it
     reason = too_long(*pair) or unreadable(pair.answer)
     if reason:
         return Step("guards before parsing", pair, Finding(Outcome.UNPARSABLE, reason))
@@ -205,6 +196,11 @@ def _guard(pair: Pair) -> Step:
     if r"\ldots" in pair.reference + pair.answer:
         return _wrong(pair, "an answer with an ellipsis must equal the reference literally")
     return Step("symbolic comparison", pair, None)
+
+
+@lru_cache(maxsize=65536)
+def _reference(reference: str, language: str) -> str:
+    return read_reference(reference, language)
 
 
 def _wrong(pair: Pair, reason: str) -> Step:

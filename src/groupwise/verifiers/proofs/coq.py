@@ -59,11 +59,7 @@ class _Job(NamedTuple):
 
 
 class CoqVerifier(ProofVerifier):
-    """Needs `problem.data["statement"]` (a Prop, without full stop) and, where it needs imports, `["header"]`.
-
-    Raises:
-        ConfigError: `coqc` is not installed where the sandbox could run it.
-    """
+    """Needs `problem.data["statement"]` (a Prop, without full stop) and, where it needs imports, `["header"]`."""
 
     Config = CoqConfig
     repeatable = False  # a program is timed
@@ -79,7 +75,16 @@ class CoqVerifier(ProofVerifier):
         self._good_statements: set[tuple[str, str]] = set()
 
     def find_many(self, proofs: Sequence[tuple[Problem, str]]) -> list[Finding]:
-        jobs = [_job(problem, script) for problem, script in proofs]
+        jobs: list[_Job | Finding] = []
+        for problem, script in proofs:
+            statement, header = problem.data.get("statement"), problem.data.get("header", "")
+            if not isinstance(statement, str) or not isinstance(header, str):
+                jobs.append(_crash(f"problem {problem.id} has no usable statement: {statement!r:.100}"))
+                continue
+            try:
+                jobs.append(_Job(header, statement, tactics_only(script)))
+            except RuleError as error:
+                jobs.append(Finding(Outcome.WRONG, str(error), script.strip()))
         distinct_jobs = list(dict.fromkeys(job for job in jobs if isinstance(job, _Job)))
         findings = dict(zip(distinct_jobs, self._judge(distinct_jobs), strict=True))
         return [job if isinstance(job, Finding) else findings[job] for job in jobs]
@@ -146,16 +151,6 @@ class CoqVerifier(ProofVerifier):
             self._sandbox = None
 
 
-def _job(problem: Problem, script: str) -> _Job | Finding:
-    statement, header = problem.data.get("statement"), problem.data.get("header", "")
-    if not isinstance(statement, str) or not isinstance(header, str):
-        return _crash(f"problem {problem.id} has no usable statement: {statement!r:.100}")
-    try:
-        return _Job(header, statement, tactics_only(script))
-    except RuleError as error:
-        return Finding(Outcome.WRONG, str(error), script.strip())
-
-
 def _judge_check(job: _Job, result: RunResult) -> Finding:
     """Judge by the run of our check file; if it does not run to its end, the verifier failed."""
     if result.status is Status.TIMEOUT:
@@ -206,11 +201,7 @@ def tactics_only(script: str) -> str:
 
 
 def without_comments(text: str) -> str:
-    """The text with each outermost comment replaced by a space.
-
-    Raises:
-        RuleError: a comment is not closed, or closed without having been opened.
-    """
+    """The text with each outermost comment replaced by a space (RuleError: a comment is not closed or opened)."""
     pieces, depth, position = [], 0, 0
     for mark in _COMMENT.finditer(text):
         if depth == 0:

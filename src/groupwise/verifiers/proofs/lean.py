@@ -25,7 +25,7 @@ from pydantic import Field
 
 from groupwise.config import ReadIf
 from groupwise.errors import ConfigError, VerifierError
-from groupwise.sandbox.base import Program, RunResult, Sandbox, SandboxConfig, Status
+from groupwise.sandbox.base import Program, Sandbox, SandboxConfig, Status
 from groupwise.sandbox.opening import open_sandbox
 from groupwise.types import Outcome, Problem
 from groupwise.verifiers.base import ExtractingConfig, Finding
@@ -75,7 +75,21 @@ class LeanProgram:
 
     def compile_many(self, sources: Sequence[str]) -> list[Reply]:
         self._sandbox = self._sandbox or open_sandbox(self._confinement)
-        return list(map(_read_run, self._sandbox.run_many([self._program(source) for source in sources])))
+        replies: list[Reply] = []
+        for result in self._sandbox.run_many([self._program(source) for source in sources]):
+            if result.status is Status.FAILED:
+                replies.append(Finding(Outcome.CRASHED, f"the sandbox failed: {result.evidence}"))
+            elif result.status is not Status.EXITED:  # if no timeout, it took too much processor time, memory or output
+                outcome = Outcome.TIMEOUT if result.status is Status.TIMEOUT else Outcome.WRONG
+                replies.append(Finding(outcome, f"Lean: {result.evidence}"))
+            else:
+                try:
+                    replies.append(tuple(read_message(json.loads(line)) for line in result.stdout.splitlines()))
+                except (ValueError, KeyError, TypeError, RecursionError):
+                    output = (result.stdout + result.stderr)[:200]
+                    fault = f"lean ended with {result.exit_code} and without messages: {output!r}"
+                    replies.append(Finding(Outcome.CRASHED, fault))
+        return replies
 
     def close(self) -> None:
         if self._sandbox is not None:
@@ -91,20 +105,6 @@ class LeanProgram:
             cpu_s=math.ceil(limits.timeout_s),
             memory_mb=limits.memory_mb,
         )
-
-
-def _read_run(result: RunResult) -> Reply:
-    if result.status is Status.FAILED:
-        return Finding(Outcome.CRASHED, f"the sandbox failed: {result.evidence}")
-    if result.status is Status.TIMEOUT:
-        return Finding(Outcome.TIMEOUT, f"Lean: {result.evidence}")
-    if result.status is not Status.EXITED:  # it took too much processor time, memory or output
-        return Finding(Outcome.WRONG, f"Lean: {result.evidence}")
-    try:
-        return tuple(read_message(json.loads(line)) for line in result.stdout.splitlines())
-    except (ValueError, KeyError, TypeError, RecursionError):
-        output = (result.stdout + result.stderr)[:200]
-        return Finding(Outcome.CRASHED, f"lean ended with {result.exit_code} and without messages: {output!r}")
 
 
 class LeanServer:
@@ -132,19 +132,17 @@ class LeanServer:
             return _failure(f"{type(error).__name__}: {error}")
         if response.status != 200:
             return _failure(f"HTTP status {response.status}: {response.body[:100]!r}")
-        return _read_response(response.body, name)
-
-
-def _read_response(body: bytes, name: str) -> Reply:
-    try:
-        (result,) = json.loads(body)["results"]
-        if result["custom_id"] != name:
-            return _failure(f"it answered {result['custom_id']!r:.60}, which is not what was asked")
-        if error := result.get("error"):
-            return Finding(Outcome.WRONG, f"Lean: {error:.200}") if "timed out" in error else _failure(f"{error:.200}")
-        return tuple(map(read_message, result["response"].get("messages") or ()))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        return _failure(f"no answer of the protocol ({type(error).__name__}): {body[:100]!r}")
+        try:
+            (result,) = json.loads(response.body)["results"]
+            if result["custom_id"] != name:
+                return _failure(f"it answered {result['custom_id']!r:.60}, which is not what was asked")
+            if fault := result.get("error"):
+                return (
+                    Finding(Outcome.WRONG, f"Lean: {fault:.200}") if "timed out" in fault else _failure(f"{fault:.200}")
+                )
+            return tuple(map(read_message, result["response"].get("messages") or ()))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            return _failure(f"no answer of the protocol ({type(error).__name__}): {response.body[:100]!r}")
 
 
 def _failure(evidence: str) -> Finding:
@@ -214,7 +212,18 @@ class LeanVerifier(ProofVerifier):
                 raise VerifierError(f"Lean finds `{source}` {finding.outcome}, not {truth}: {finding.evidence}")
 
     def find_many(self, proofs: Sequence[tuple[Problem, str]]) -> list[Finding]:
-        files = [_file(problem, proof) for problem, proof in proofs]
+        files: list[tuple[str, str] | Finding] = []
+        for problem, proof in proofs:
+            statement, header = problem.data.get("statement"), problem.data.get("header", "")
+            match = _NAME.search(statement) if isinstance(statement, str) else None
+            if match is None or not isinstance(statement, str) or not isinstance(header, str):
+                fault = f"problem {problem.id} has no usable statement: {statement!r:.100}"
+                files.append(Finding(Outcome.CRASHED, fault))
+                continue
+            try:
+                files.append((complete(header, statement, proof), match[1]))
+            except RuleError as error:
+                files.append(Finding(Outcome.WRONG, str(error), proof.strip()))
         distinct_files = list(dict.fromkeys(file for file in files if not isinstance(file, Finding)))
         replies = self._backend.compile_many([_append_report(*file) for file in distinct_files])
         findings = {file: _find(reply, file[1]) for file, reply in zip(distinct_files, replies, strict=True)}
@@ -225,17 +234,6 @@ class LeanVerifier(ProofVerifier):
 
     def close(self) -> None:
         self._backend.close()
-
-
-def _file(problem: Problem, proof: str) -> tuple[str, str] | Finding:
-    statement, header = problem.data.get("statement"), problem.data.get("header", "")
-    match = _NAME.search(statement) if isinstance(statement, str) else None
-    if match is None or not isinstance(statement, str) or not isinstance(header, str):
-        return Finding(Outcome.CRASHED, f"problem {problem.id} has no usable statement: {statement!r:.100}")
-    try:
-        return complete(header, statement, proof), match[1]
-    except RuleError as error:
-        return Finding(Outcome.WRONG, str(error), proof.strip())
 
 
 def _append_report(source: str, name: str) -> str:

@@ -178,11 +178,6 @@ def _is_assumption(theorem: Theorem) -> bool:
     return theorem.hypotheses == {theorem.conclusion}
 
 
-def _and_intro(formula: Expression, left: Theorem, right: Theorem) -> Hypotheses | None:
-    fits = _is(formula, "&", left.conclusion, right.conclusion)
-    return left.hypotheses | right.hypotheses if fits else None
-
-
 def _or_elim(
     formula: Expression, disjunction: Theorem, left: Theorem, by_left: Theorem, right: Theorem, by_right: Theorem
 ) -> Hypotheses | None:
@@ -194,28 +189,6 @@ def _or_elim(
     return disjunction.hypotheses | in_left | in_right
 
 
-def _implies_intro(formula: Expression, assumption: Theorem, theorem: Theorem) -> Hypotheses | None:
-    fits = _is_assumption(assumption) and _is(formula, "->", assumption.conclusion, theorem.conclusion)
-    return theorem.hypotheses - assumption.hypotheses if fits else None
-
-
-def _implies_elim(formula: Expression, conditional: Theorem, condition: Theorem) -> Hypotheses | None:
-    fits = _is(conditional.conclusion, "->", condition.conclusion, formula)
-    return conditional.hypotheses | condition.hypotheses if fits else None
-
-
-def _not_intro(formula: Expression, assumption: Theorem, contradiction: Theorem) -> Hypotheses | None:
-    fits = (
-        _is_assumption(assumption) and contradiction.conclusion == FALSE and formula == _negation(assumption.conclusion)
-    )
-    return contradiction.hypotheses - assumption.hypotheses if fits else None
-
-
-def _not_elim(formula: Expression, theorem: Theorem, negation: Theorem) -> Hypotheses | None:
-    fits = formula == FALSE and negation.conclusion == _negation(theorem.conclusion)
-    return theorem.hypotheses | negation.hypotheses if fits else None
-
-
 def _iff_intro(formula: Expression, forward: Theorem, backward: Theorem) -> Hypotheses | None:
     if forward.conclusion.head != "->":
         return None
@@ -224,19 +197,19 @@ def _iff_intro(formula: Expression, forward: Theorem, backward: Theorem) -> Hypo
     return forward.hypotheses | backward.hypotheses if fits else None
 
 
-def _iff_elim(formula: Expression, theorem: Theorem) -> Hypotheses | None:
-    sides = theorem.conclusion.parts
-    fits = theorem.conclusion.head == "<->" and formula.head == "->" and formula.parts in (sides, sides[::-1])
-    return theorem.hypotheses if fits else None
-
-
 RULES: Mapping[str, Rule] = MappingProxyType(
     {
         "assume": Rule(
             "anything; what follows depends on it until it is discharged", 0, lambda formula: frozenset({formula})
         ),
         "copy": Rule("A; gives A", 1, lambda formula, a: a.hypotheses if formula == a.conclusion else None),
-        "&I": Rule("A, B; gives A & B", 2, _and_intro),
+        "&I": Rule(
+            "A, B; gives A & B",
+            2,
+            lambda formula, a, b: (
+                a.hypotheses | b.hypotheses if _is(formula, "&", a.conclusion, b.conclusion) else None
+            ),
+        ),
         "&E": Rule(
             "A & B; gives A or B",
             1,
@@ -248,10 +221,40 @@ RULES: Mapping[str, Rule] = MappingProxyType(
             lambda formula, a: a.hypotheses if formula.head == "|" and a.conclusion in formula.parts else None,
         ),
         "|E": Rule("A | B, assumption A, C, assumption B, C; gives C", 5, _or_elim),
-        "->I": Rule("assumption A, B; gives A -> B", 2, _implies_intro),
-        "->E": Rule("A -> B, A; gives B", 2, _implies_elim),
-        "~I": Rule("assumption A, False; gives ~A", 2, _not_intro),
-        "~E": Rule("A, ~A; gives False", 2, _not_elim),
+        "->I": Rule(
+            "assumption A, B; gives A -> B",
+            2,
+            lambda formula, a, b: (
+                b.hypotheses - a.hypotheses
+                if _is_assumption(a) and _is(formula, "->", a.conclusion, b.conclusion)
+                else None
+            ),
+        ),
+        "->E": Rule(
+            "A -> B, A; gives B",
+            2,
+            lambda formula, ab, a: (
+                ab.hypotheses | a.hypotheses if _is(ab.conclusion, "->", a.conclusion, formula) else None
+            ),
+        ),
+        "~I": Rule(
+            "assumption A, False; gives ~A",
+            2,
+            lambda formula, a, false: (
+                false.hypotheses - a.hypotheses
+                if _is_assumption(a) and false.conclusion == FALSE and formula == _negation(a.conclusion)
+                else None
+            ),
+        ),
+        "~E": Rule(
+            "A, ~A; gives False",
+            2,
+            lambda formula, a, not_a: (
+                a.hypotheses | not_a.hypotheses
+                if formula == FALSE and not_a.conclusion == _negation(a.conclusion)
+                else None
+            ),
+        ),
         "~~E": Rule(
             "~~A; gives A",
             1,
@@ -259,7 +262,17 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         ),
         "FalseE": Rule("False; gives anything", 1, lambda formula, a: a.hypotheses if a.conclusion == FALSE else None),
         "<->I": Rule("A -> B, B -> A; gives A <-> B", 2, _iff_intro),
-        "<->E": Rule("A <-> B; gives A -> B or B -> A", 1, _iff_elim),
+        "<->E": Rule(
+            "A <-> B; gives A -> B or B -> A",
+            1,
+            lambda formula, ab: (
+                ab.hypotheses
+                if ab.conclusion.head == "<->"
+                and formula.head == "->"
+                and formula.parts in (ab.conclusion.parts, ab.conclusion.parts[::-1])
+                else None
+            ),
+        ),
     }
 )
 """All rules by name."""

@@ -84,36 +84,31 @@ class PropositionalVerifier(ProofVerifier):
 
 
 def read(proof: str) -> Iterator[Line]:
-    """The lines of a proof; blank ones are skipped.
-
-    Raises:
-        UnreadableError: names the line, counted from 1 with the blank ones.
-    """
+    """The lines of a proof, without blank ones (UnreadableError: names the line, blank ones counted)."""
     texts = FORMULAS.normalise(proof).split("\n")
     if len(texts) > MAX_LINES:
         raise UnreadableError(f"the proof has {len(texts)} lines, at most {MAX_LINES} are read")
     last_number = 0
-    for position, text in enumerate(texts, start=1):
-        if text.strip():
-            line = _read_line(position, " ".join(text.split()))
-            if line.number <= last_number:
-                raise UnreadableError(f"line {position}: the number {line.number} must be above {last_number}")
-            last_number = line.number
-            yield line
-
-
-def _read_line(position: int, text: str) -> Line:
-    number = _NUMBER.match(text)
-    formula, separator, reason = text[number.end() if number else 0 :].rpartition(" by ")
-    if not (number and separator and reason.strip()):
-        raise UnreadableError(f"line {position}: {text[:40]!r} is not of the form `1. formula by rule 2 3`")
-    rule, *citations = reason.replace(",", " ").split()
-    if not all(_CITED.fullmatch(citation) for citation in citations):
-        raise UnreadableError(f"line {position}: after the rule comes {' '.join(citations)[:40]!r}, not line numbers")
-    try:
-        return Line(int(number[1]), FORMULAS.parse(formula), rule, tuple(map(int, citations)))
-    except UnreadableError as error:
-        raise UnreadableError(f"line {position}: {error}") from None
+    for position, row in enumerate(texts, start=1):
+        text = " ".join(row.split())
+        if not text:
+            continue
+        number = _NUMBER.match(text)
+        formula, separator, reason = text[number.end() if number else 0 :].rpartition(" by ")
+        if not (number and separator and reason.strip()):
+            raise UnreadableError(f"line {position}: {text[:40]!r} is not of the form `1. formula by rule 2 3`")
+        rule, *citations = reason.replace(",", " ").split()
+        if not all(_CITED.fullmatch(citation) for citation in citations):
+            fault = f"after the rule comes {' '.join(citations)[:40]!r}, not line numbers"
+            raise UnreadableError(f"line {position}: {fault}")
+        try:
+            line = Line(int(number[1]), FORMULAS.parse(formula), rule, tuple(map(int, citations)))
+        except UnreadableError as error:
+            raise UnreadableError(f"line {position}: {error}") from None
+        if line.number <= last_number:
+            raise UnreadableError(f"line {position}: the number {line.number} must be above {last_number}")
+        last_number = line.number
+        yield line
 
 
 def prove(lines: Sequence[Line], premises: frozenset[Expression]) -> Theorem:
