@@ -219,7 +219,23 @@ def summary(
         return {}
     calls = {"calls": _calls} if any(row.num_insertions for row in rows) else {}
     all_measures = {**measures(patterns), **calls, **more}
-    estimates = {key: estimate(key, rows, measure) for key, measure in all_measures.items()} | _sample_metrics(rows)
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row.problem, []).append(row)
+    size = max(map(len, groups.values()), default=0)
+    powers = [2**i for i in range(1, size.bit_length())]
+    verdicts = [[row.outcome is Outcome.CORRECT for row in group if row.outcome.judged] for group in groups.values()]
+    shares = {f"pass_at_{k}": [pass_at_k(len(o), sum(o), k) for o in verdicts if len(o) >= k] for k in powers}
+    for k in sorted({*powers, size}):
+        shares[f"majority_{k}"] = []
+        for group in (group for group in groups.values() if len(group) >= k):
+            sizes = Counter(row.answer for row in group if row.answer is not None)
+            # an answer is right if any of its samples was judged right
+            right = {row.answer for row in group if row.answer is not None and row.outcome is Outcome.CORRECT}
+            counts = [[n for answer, n in sizes.items() if (answer in right) is wanted] for wanted in (True, False)]
+            shares[f"majority_{k}"].append(majority_at_k(counts[0], counts[1], len(group) - sizes.total(), k))
+    estimates = {key: estimate(key, rows, measure) for key, measure in all_measures.items()}
+    estimates |= {key: mean_share(values) for key, values in shares.items()}
     return {key: mean for key, mean in estimates.items() if not math.isnan(mean.value)}
 
 
@@ -266,25 +282,6 @@ def figures(rows: Sequence[Row], patterns: Patterns = PATTERNS) -> dict[str, Any
         "by_difficulty": {label: mean._asdict() for label, mean in by_difficulty(rows).items()},
         **calls,
     }
-
-
-def _sample_metrics(rows: Iterable[Row]) -> dict[str, Estimate]:
-    groups: dict[str, list[Row]] = {}
-    for row in rows:
-        groups.setdefault(row.problem, []).append(row)
-    size = max(map(len, groups.values()), default=0)
-    powers = [2**i for i in range(1, size.bit_length())]
-    verdicts = [[row.outcome is Outcome.CORRECT for row in group if row.outcome.judged] for group in groups.values()]
-    shares = {f"pass_at_{k}": [pass_at_k(len(o), sum(o), k) for o in verdicts if len(o) >= k] for k in powers}
-    for k in sorted({*powers, size}):
-        shares[f"majority_{k}"] = []
-        for group in (group for group in groups.values() if len(group) >= k):
-            sizes = Counter(row.answer for row in group if row.answer is not None)
-            # an answer is right if any of its samples was judged right
-            right = {row.answer for row in group if row.answer is not None and row.outcome is Outcome.CORRECT}
-            counts = [[n for answer, n in sizes.items() if (answer in right) is wanted] for wanted in (True, False)]
-            shares[f"majority_{k}"].append(majority_at_k(counts[0], counts[1], len(group) - sizes.total(), k))
-    return {key: mean_share(values) for key, values in shares.items()}
 
 
 def show(estimate: Estimate, metric: Metric, sign: str = "", with_unit: bool = True) -> str:

@@ -76,7 +76,22 @@ class File(Annotator):
         path = Path(self.path)
         known = read_answers(path)
         if new := [entry for entry in asked if _spelled(entry.pattern) not in known]:
-            _ask(path, new, round_number)
+            head = "# Is the content of these addresses mathematics? Write yes or no.\n"
+            written = path.read_text(encoding="utf-8") if path.exists() else head
+            lines = [written.rstrip("\n"), "", f"# round {round_number}"]
+            for entry in new:
+                url = " ".join(_spelled(entry.pages[0].url).split())  # a comment is one line, no control characters
+                url = re.sub(r"[\x00-\x1f\x7f]", lambda char: f"\\x{ord(char[0]):02x}", url)
+                counts = f"{entry.collected} of {len(entry.pages)} pages collected"
+                lines.append(f'{toml_literal(_spelled(entry.pattern))} = "?"  # {counts}, for example {url}')
+            content = ("\n".join(lines) + "\n").encode("utf-8")
+            try:
+                _parsed(content)
+            except (ValueError, RecursionError) as error:
+                of_round = f"the questions of round {round_number}"
+                raise DataError(f"{path} would be unreadable with {of_round}: {error}") from None
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_file(path, content)
         given = {entry.pattern: known.get(_spelled(entry.pattern), "?") for entry in asked}
         if waiting := [name for name, answer in given.items() if answer == "?"]:
             raise WaitingError(
@@ -113,25 +128,6 @@ def _parsed(content: bytes) -> dict[str, Any]:
 
 def _spelled(text: str) -> str:
     return text.encode("utf-8", errors="backslashreplace").decode()
-
-
-def _ask(path: Path, new: Sequence[Asked], round_number: int) -> None:
-    head = "# Is the content of these addresses mathematics? Write yes or no.\n"
-    written = path.read_text(encoding="utf-8") if path.exists() else head
-    lines = []
-    for entry in new:
-        url = " ".join(_spelled(entry.pages[0].url).split())  # a comment is one line, without control characters
-        url = re.sub(r"[\x00-\x1f\x7f]", lambda char: f"\\x{ord(char[0]):02x}", url)
-        counts = f"{entry.collected} of {len(entry.pages)} pages collected"
-        lines.append(f'{toml_literal(_spelled(entry.pattern))} = "?"  # {counts}, for example {url}')
-    text = written.rstrip("\n") + f"\n\n# round {round_number}\n" + "\n".join(lines) + "\n"
-    content = text.encode("utf-8")
-    try:
-        _parsed(content)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path} would be unreadable with the questions of round {round_number}: {error}") from None
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_file(path, content)
 
 
 ANNOTATORS = Kinds(

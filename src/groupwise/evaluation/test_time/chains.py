@@ -20,7 +20,7 @@ import numpy as np
 from groupwise.algorithms.pools import best_of_k
 from groupwise.algorithms.step_metrics import aggregated
 from groupwise.errors import ConfigError, DataError
-from groupwise.evaluation.test_time.methods import Cost, Floats, Measured, Sizes, majority
+from groupwise.evaluation.test_time.methods import Floats, Measured, Sizes, majority
 from groupwise.evaluation.test_time.pool import Pool, Sample, Sampler
 from groupwise.evaluation.test_time.scores import Scored, Scorer, Told
 from groupwise.evaluation.test_time.settings import BudgetConfig
@@ -242,7 +242,11 @@ def measure_chains(
     """Measure a kind of chain at every budget, and count the answers that its links changed."""
     found, measured = chained(method, sampler, scorer if method == "revise" else None, problems, config), []
     for links in sorted(set(config.budgets)):
-        plain, scored = (_cost(found, links, config, sizes, with_scores) for with_scores in (False, True))
+        sampled = np.array([sum(of_problem.sampled[:links]) / config.chains for of_problem in found])
+        read = np.array([sum(of_problem.read[:links]) / config.chains for of_problem in found])
+        rewarded = [[sum(s.tokens for s in chain.scores[:links]) for chain in each.chains] for each in found]
+        seconds = links * np.array([of_problem.seconds for of_problem in found])
+        plain, scored = (sizes.cost(seconds, sampled, read, tokens) for tokens in (None, _mean(rewarded)))
         last = [[chain.samples[links - 1].right for chain in of_problem.chains] for of_problem in found]
         measured.append(Measured(f"{method}/last", links, _mean(last), plain))
         if method != "revise":
@@ -264,14 +268,6 @@ def measure_chains(
 
 def _mean(values: Sequence[Sequence[float]]) -> Floats:
     return np.array([sum(of_problem) / len(of_problem) for of_problem in values], float)
-
-
-def _cost(found: Sequence[Chained], links: int, config: BudgetConfig, sizes: Sizes, with_scores: bool) -> Cost:
-    sampled = np.array([sum(of_problem.sampled[:links]) / config.chains for of_problem in found])
-    read = np.array([sum(of_problem.read[:links]) / config.chains for of_problem in found])
-    rewarded = [[sum(s.tokens for s in chain.scores[:links]) for chain in of_problem.chains] for of_problem in found]
-    seconds = links * np.array([of_problem.seconds for of_problem in found])
-    return sizes.cost(seconds, sampled, read, _mean(rewarded) if with_scores else None)
 
 
 def flips(method: str, found: Sequence[Chained]) -> list[dict[str, Any]]:
