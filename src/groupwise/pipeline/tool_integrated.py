@@ -6,8 +6,8 @@ are wrong or needless, so that reinforcement learning has something to learn.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Literal, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from pydantic import Field, field_validator
 
@@ -74,11 +74,12 @@ class ToolIntegrated(Stage[ToolIntegratedConfig]):
     def run(self, settings: ToolIntegratedConfig, work: Workplace) -> Made:
         task = make_task(settings.task)
         problems = split_problems(task, "train", None)[-settings.num_rows :]
-        weights = [settings.forms.get(form, 0.0) for form in WRITERS]
+        forms: tuple[Form, ...] = get_args(Form)
+        weights = [settings.forms.get(form, 0.0) for form in forms]
         rows: list[dict[str, Any]] = []
         for problem in problems:
             draw = Draw("tool integrated", settings.seed, problem.id)
-            form = draw.weighted(list(WRITERS), weights)
+            form = draw.weighted(forms, weights)
             rows.append(
                 {
                     "prompt": task.template.render(problem) + task.template.prefill,
@@ -93,8 +94,8 @@ class ToolIntegrated(Stage[ToolIntegratedConfig]):
             )
         shuffled = [rows[i] for i in permutation(len(rows), settings.seed, "tool integrated")]
         digest = write_rows(work.directory.data, shuffled)
-        forms = Counter(row["form"] for row in rows)
-        return Made(work.directory.data, digest, statistics={"rows": len(rows), "forms": dict(sorted(forms.items()))})
+        number = Counter(row["form"] for row in rows)
+        return Made(work.directory.data, digest, statistics={"rows": len(rows), "forms": dict(sorted(number.items()))})
 
 
 def working(problem: Problem, form: Form, draw: Draw) -> str:
@@ -102,37 +103,41 @@ def working(problem: Problem, form: Form, draw: Draw) -> str:
     steps = [Step(*step) for step in problem.data.get("steps", ())]
     if not steps:
         raise ConfigError(f"{problem.id} has no plan: kind = 'tool_integrated' needs a task whose problems say steps")
-    return WRITERS[form](steps, draw)
+    *before, last = steps
+    match form:
+        case "call":
+            return _answered(_calls(steps), last.result)
+        case "wrong_call":
+            wrong = last._replace(left=slip(draw, last.left))
+            return _answered(_calls([*before, wrong]), written(value_of(wrong.expression)))
+        case "needless_call":
+            again = draw.choice([Step("+", last.result, 0, last.result), last])
+            return _answered(_calls([*steps, again]), last.result)
+        case "at_once":
+            return _answered("", slip(draw, last.result))
+        case "text":
+            return _text(steps)
+        case "chain":  # a product with a right factor of two digits in three steps, by its tens and units
+            parts = []
+            for step in steps:
+                is_long = step.sign == "×" and step.left >= 10 and 10 < step.right < 100 and step.right % 10 != 0
+                parts += [Step(*part) for part in decompose(step.left, step.right)] if is_long else [step]
+            return _text(parts)
+        case "program":
+            return _program(steps)
+        case "python":
+            return f"{_program(steps)}\n```output\n{last.result}\n```\n\\boxed{{{last.result}}}"
 
 
 def _calls(steps: Sequence[Step]) -> str:
     return " ".join(f"{BEGIN}{step.expression}={written(value_of(step.expression))}{END}" for step in steps)
 
 
-def _wrong_call(steps: Sequence[Step], draw: Draw) -> str:
-    *before, last = steps
-    wrong = last._replace(left=slip(draw, last.left))
-    return _answered(_calls([*before, wrong]), written(value_of(wrong.expression)))
-
-
-def _needless_call(steps: Sequence[Step], draw: Draw) -> str:
-    again = draw.choice([Step("+", steps[-1].result, 0, steps[-1].result), steps[-1]])
-    return _answered(_calls([*steps, again]), steps[-1].result)
-
-
-def _text(steps: Sequence[Step], draw: Draw) -> str:
+def _text(steps: Sequence[Step]) -> str:
     return _answered(" ".join(f"{step.expression}={step.result}." for step in steps), steps[-1].result)
 
 
-def _chain(steps: Sequence[Step], draw: Draw) -> str:
-    parts = []
-    for step in steps:
-        is_long = step.sign == "×" and step.left >= 10 and 10 < step.right < 100 and step.right % 10 != 0
-        parts += [Step(*part) for part in decompose(step.left, step.right)] if is_long else [step]
-    return _text(parts, draw)
-
-
-def _program(steps: Sequence[Step], draw: Draw) -> str:
+def _program(steps: Sequence[Step]) -> str:
     names: dict[int, str] = {}
     lines = []
     for i, (sign, left, right, result) in enumerate(steps):
@@ -142,22 +147,5 @@ def _program(steps: Sequence[Step], draw: Draw) -> str:
     return "\n".join(("```python", *lines, f"print(x{len(steps) - 1})", "```"))
 
 
-def _python(steps: Sequence[Step], draw: Draw) -> str:
-    result = steps[-1].result
-    return f"{_program(steps, draw)}\n```output\n{result}\n```\n\\boxed{{{result}}}"
-
-
 def _answered(thoughts: str, answer: object) -> str:
     return f"<think>{thoughts}</think>\\boxed{{{answer}}}"
-
-
-WRITERS: dict[Form, Callable[[Sequence[Step], Draw], str]] = {
-    "call": lambda steps, draw: _answered(_calls(steps), steps[-1].result),
-    "wrong_call": _wrong_call,
-    "needless_call": _needless_call,
-    "at_once": lambda steps, draw: _answered("", slip(draw, steps[-1].result)),
-    "text": _text,
-    "chain": _chain,
-    "program": _program,
-    "python": _python,
-}

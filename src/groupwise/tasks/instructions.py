@@ -77,7 +77,14 @@ class Instructions(DrawnTask):
 
 def draw_instructions(draw: Draw, config: InstructionsConfig) -> Candidate:
     """A problem; its content is the set of its rules."""
-    draft = _draft(draw, config)
+    cases: tuple[Case, ...] = ("", "lower", "upper")
+    case = draw.choice(cases)
+    spellings: Mapping[str, Callable[[str], str]] = {"": str, "lower": str.lower, "upper": str.upper}
+    paragraphs = [
+        [[spellings[case](word) for word in draw_sentence(draw)] for _ in range(draw.integer(1, MAX_SENTENCES))]
+        for _ in range(draw.integer(1, config.max_paragraphs))
+    ]
+    draft = Draft(paragraphs, draw.choice((True, False)), case)
     length = draw.choice(("words", "sentences"))  # one of them always: prohibitions alone are kept by a single word
     other_kinds = draw.shuffled([kind for kind in RULES if kind != length])
     kinds = [length, *other_kinds][: draw.integer(config.min_rules, config.max_rules)]
@@ -92,17 +99,6 @@ def draw_instructions(draw: Draw, config: InstructionsConfig) -> Candidate:
         data={"constraints": [constraint for constraint, _ in rules]},
     )
     return content, problem
-
-
-def _draft(draw: Draw, config: InstructionsConfig) -> Draft:
-    cases: tuple[Case, ...] = ("", "lower", "upper")
-    case = draw.choice(cases)
-    spellings: Mapping[str, Callable[[str], str]] = {"": str, "lower": str.lower, "upper": str.upper}
-    paragraphs = [
-        [[spellings[case](word) for word in draw_sentence(draw)] for _ in range(draw.integer(1, MAX_SENTENCES))]
-        for _ in range(draw.integer(1, config.max_paragraphs))
-    ]
-    return Draft(paragraphs, draw.choice((True, False)), case)
 
 
 def draw_sentence(draw: Draw) -> list[str]:

@@ -19,7 +19,6 @@ from pydantic import Field, model_validator
 from groupwise.config.schema import DataRef
 from groupwise.errors import DataError
 from groupwise.randomness import Draw, key
-from groupwise.runs.jsonl import Record
 from groupwise.tasks.base import Candidate, DrawnTask, GeneratedConfig
 from groupwise.tasks.jsonl_records import read_file, text_of
 from groupwise.types import Problem
@@ -156,7 +155,18 @@ def read_puzzles(path: Path) -> Iterator[Puzzle]:
         names = record.fields.get("names")
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or not names:
             raise DataError(f"{record.place}: field 'names' is {names!r}; a list of names is needed")
-        statements = _statements(record, len(names))
+        try:
+            claims = ast.literal_eval(text_of(record, "statements"))
+        except (ValueError, SyntaxError, MemoryError, RecursionError) as error:
+            raise DataError(f"{record.place}: field 'statements' is not a tuple written out: {error}") from None
+        try:
+            statements = [from_tuples(claim, len(names)) for claim in claims]
+        except (TypeError, ValueError, RecursionError) as error:
+            raise DataError(f"{record.place}: field 'statements' cannot be used: {error}") from None
+        if len(statements) != len(names):
+            raise DataError(
+                f"{record.place}: {len(statements)} statements of {len(names)} people; one per person is needed"
+            )
         assignments = solutions(statements)
         if assignments != [tuple(record.fields.get("solution", ()))]:
             raise DataError(
@@ -164,22 +174,6 @@ def read_puzzles(path: Path) -> Iterator[Puzzle]:
                 f"{record.fields.get('solution')}; exactly that one is allowed"
             )
         yield text_of(record, "quiz") + _ASKED, names, statements, assignments[0]
-
-
-def _statements(record: Record, num_people: int) -> list[Statement]:
-    try:
-        claims = ast.literal_eval(text_of(record, "statements"))
-    except (ValueError, SyntaxError, MemoryError, RecursionError) as error:
-        raise DataError(f"{record.place}: field 'statements' is not a tuple written out: {error}") from None
-    try:
-        statements = [from_tuples(claim, num_people) for claim in claims]
-    except (TypeError, ValueError, RecursionError) as error:
-        raise DataError(f"{record.place}: field 'statements' cannot be used: {error}") from None
-    if len(statements) != num_people:
-        raise DataError(
-            f"{record.place}: {len(statements)} statements of {num_people} people; one per person is needed"
-        )
-    return statements
 
 
 def solutions(statements: Sequence[Statement]) -> list[tuple[bool, ...]]:

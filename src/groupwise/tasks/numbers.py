@@ -71,21 +71,27 @@ def draw_numbers(draw: Draw, kind: NumberKind) -> Candidate:
             problem = _problem(kind, f"What is {left} × {right}?", left * right, numbers=[left, right])
             return pair_content("product", left, right), problem
         case "signed_chain":
-            return _signed_chain(draw)
+            while True:
+                numbers = [draw.integer(2, 99) for _ in range(CHAIN_LENGTH)]
+                signs = [draw.choice("+-") for _ in range(CHAIN_LENGTH - 1)]
+                results = partial_results(numbers, signs)
+                if min(results) < 0:
+                    break
+            text = str(numbers[0]) + "".join(f" {sign} {n}" for sign, n in zip(signs, numbers[1:], strict=True))
+            problem = _problem(kind, f"What is {text}?", results[-1], numbers=numbers, signs=signs)
+            return f"signed chain {text}", problem
         case "fraction":
-            return _fraction(draw)
-
-
-def _signed_chain(draw: Draw) -> Candidate:
-    while True:
-        numbers = [draw.integer(2, 99) for _ in range(CHAIN_LENGTH)]
-        signs = [draw.choice("+-") for _ in range(CHAIN_LENGTH - 1)]
-        results = partial_results(numbers, signs)
-        if min(results) < 0:
-            break
-    text = str(numbers[0]) + "".join(f" {sign} {number}" for sign, number in zip(signs, numbers[1:], strict=True))
-    problem = _problem("signed_chain", f"What is {text}?", results[-1], numbers=numbers, signs=signs)
-    return f"signed chain {text}", problem
+            while True:
+                first, second = _draw_fraction(draw), _draw_fraction(draw)
+                sign = draw.choice("+-×")
+                if sign == "-" and Fraction(*first) < Fraction(*second):
+                    first, second = second, first
+                if sign != "-" or Fraction(*first) != Fraction(*second):
+                    break
+            value = calculate_fractions(sign, Fraction(*first), Fraction(*second))
+            question = f"What is {first[0]}/{first[1]} {sign} {second[0]}/{second[1]}?"
+            problem = _problem(kind, question, value, numbers=[*first, *second], sign=sign)
+            return fraction_content(sign, first, second), problem
 
 
 def partial_results(numbers: list[int], signs: list[str]) -> list[int]:
@@ -95,20 +101,6 @@ def partial_results(numbers: list[int], signs: list[str]) -> list[int]:
         value = calculate(sign, value, number)
         results.append(value)
     return results
-
-
-def _fraction(draw: Draw) -> Candidate:
-    while True:
-        left, right = _draw_fraction(draw), _draw_fraction(draw)
-        sign = draw.choice("+-×")
-        if sign == "-" and Fraction(*left) < Fraction(*right):
-            left, right = right, left
-        if sign != "-" or Fraction(*left) != Fraction(*right):
-            break
-    value = calculate_fractions(sign, Fraction(*left), Fraction(*right))
-    question = f"What is {left[0]}/{left[1]} {sign} {right[0]}/{right[1]}?"
-    problem = _problem("fraction", question, value, numbers=[*left, *right], sign=sign)
-    return fraction_content(sign, left, right), problem
 
 
 def fraction_content(sign: str, left: tuple[int, int], right: tuple[int, int]) -> str:

@@ -168,14 +168,6 @@ def _write(node: Node, numbers: dict[Node, int], lines: list[str]) -> None:
     lines.append(f"{numbers[node]}. {write(node.formula)} by {reason}")
 
 
-def _and_intro(derivation: Derivation, goal: Formula, depth: int, context: Context) -> Node:
-    return Node(goal, "&I", tuple(derivation.derive(part, depth, context) for part in goal[1:]))
-
-
-def _or_intro(derivation: Derivation, goal: Formula, depth: int, context: Context) -> Node:
-    return Node(goal, "|I", (derivation.derive(derivation.draw.choice(goal[1:]), depth, context),))
-
-
 def _implies_intro(derivation: Derivation, goal: Formula, depth: int, context: Context) -> Node:
     start = Node(goal[1], "assume")
     return Node(goal, "->I", (start, derivation.derive(goal[2], depth, (*context, start))))
@@ -236,8 +228,17 @@ def _false_elim(derivation: Derivation, goal: Formula, depth: int, context: Cont
 
 Way = Callable[[Derivation, Formula, int, Context], Node]
 _INTRODUCTIONS: dict[str, Way] = {
-    "&": _and_intro, "|": _or_intro, "->": _implies_intro, "~": _not_intro, "<->": _iff_intro, "False": _contradiction,
-}  # fmt: skip
+    "&": lambda derivation, goal, depth, context: Node(
+        goal, "&I", tuple(derivation.derive(part, depth, context) for part in goal[1:])
+    ),
+    "|": lambda derivation, goal, depth, context: Node(
+        goal, "|I", (derivation.derive(derivation.draw.choice(goal[1:]), depth, context),)
+    ),
+    "->": _implies_intro,
+    "~": _not_intro,
+    "<->": _iff_intro,
+    "False": _contradiction,
+}
 _ELIMINATIONS: tuple[Way, ...] = (_implies_elim, _and_elim, _iff_elim, _or_elim, _by_absurdity, _false_elim)
 _ELIMINATION_WEIGHTS = (6, 3, 2, 3, 1, 1)
 
@@ -323,24 +324,20 @@ def draw_problem(draw: Draw, config: PropositionalProofsConfig) -> Candidate:
         is_short = max(map(len, map(write, [*premises, goal]))) <= MAX_FORMULA
         fits = is_short and goal not in premises and all_needed(premises, goal, atoms)
         if fits and shortest <= len(derivation.lines()) <= config.max_lines:
-            return _problem(derivation)
-    raise ConfigError(
-        f"task.min_lines = {config.min_lines}: none of {MAX_ATTEMPTS} derivations with {config.num_atoms} letters has "
-        f"{config.min_lines} to {config.max_lines} lines; allow other lengths or more letters"
-    )
-
-
-def _problem(derivation: Derivation) -> Candidate:
-    premises, goal = [write(premise) for premise in derivation.premises], write(derivation.root.formula)
-    listing = " and ".join([*filter(None, [", ".join(premises[:-1])]), *premises[-1:]])
-    given = f"From {listing}" if premises else "Without premises"
-    lines = derivation.lines()
-    content = canonical(premises, goal, ATOMS)
+            break
+    else:
+        raise ConfigError(
+            f"task.min_lines = {config.min_lines}: none of {MAX_ATTEMPTS} derivations with {config.num_atoms} letters "
+            f"has {config.min_lines} to {config.max_lines} lines; allow other lengths or more letters"
+        )
+    lines, stated, conclusion = derivation.lines(), [write(premise) for premise in premises], write(goal)
+    listing = " and ".join([*filter(None, [", ".join(stated[:-1])]), *stated[-1:]])
+    content = canonical(stated, conclusion, ATOMS)
     problem = Problem(
         id=f"propositional_proofs/{key(content):016x}",
-        question=f"{given} prove {goal}.",
+        question=f"{f'From {listing}' if stated else 'Without premises'} prove {conclusion}.",
         reference="\n".join(lines),
         difficulty=f"{len(lines)} lines",
-        data={"premises": premises, "goal": goal},
+        data={"premises": stated, "goal": conclusion},
     )
     return content, problem

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from groupwise.errors import ConfigError, DataError
-from groupwise.runs.jsonl import Record, read_jsonl
+from groupwise.runs.jsonl import read_jsonl
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,27 +136,23 @@ def read_steps(path: str | Path, format: str = "groupwise", neutral: Neutral = "
     if format == "groupwise":
         return read_step_rows(path)
     reader = partial(_prm800k, neutral=neutral) if format == "prm800k" else _READERS[format]
-    rows = [
-        replace(row, provenance={**row.provenance, "format": format, "line": record.number})
-        for record in read_jsonl(path)
-        for row in _rows(record, reader)
-    ]
+    rows = list[StepRow]()
+    for record in read_jsonl(path):
+        try:
+            read = reader(record.fields)
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise DataError(f"{record.place} is not of this format: {type(error).__name__} {error}") from None
+        except DataError as error:
+            raise DataError(f"{record.place}: {error}") from None
+        origin = {"format": format, "line": record.number}
+        for row in read if isinstance(read, list) else [read]:
+            rows.append(replace(row, provenance={**row.provenance, **origin}))
     if not rows:
         raise DataError(f"{path} holds no rows")
     return rows
 
 
 Reader = Callable[[Mapping[str, Any]], StepRow | list[StepRow]]
-
-
-def _rows(record: Record, reader: Reader) -> list[StepRow]:
-    try:
-        found = reader(record.fields)
-        return found if isinstance(found, list) else [found]
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise DataError(f"{record.place} is not of this format: {type(error).__name__} {error}") from None
-    except DataError as error:
-        raise DataError(f"{record.place}: {error}") from None
 
 
 def _until(error: int | None, steps: Sequence[str]) -> tuple[float | None, ...]:

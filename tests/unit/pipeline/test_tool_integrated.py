@@ -1,11 +1,12 @@
 """Workings with calls: every result is the calculator's, and every form says what it should."""
 
 import re
+from typing import get_args
 
 import pytest
 
 from groupwise.errors import ConfigError
-from groupwise.pipeline.tool_integrated import WRITERS, ToolIntegratedConfig, working
+from groupwise.pipeline.tool_integrated import Form, ToolIntegratedConfig, working
 from groupwise.randomness import Draw
 from groupwise.rollout.tools.base import put_in_spans
 from groupwise.rollout.tools.calculator import Calculator, value_of, written
@@ -21,7 +22,7 @@ RIGHT = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("form", WRITERS)
+@pytest.mark.parametrize("form", get_args(Form))
 def test_forms(form: str) -> None:
     with make_verifier("number") as verifier:
         for problem in TASK.problems("train"):
@@ -69,4 +70,4 @@ def test_what_cannot_be_written_is_named() -> None:
         working(Problem("p", "?", "1"), "call", Draw("test"))
     with pytest.raises(ValueError, match="all weights are 0"):
         ToolIntegratedConfig.model_validate({"task": {"kind": "arithmetic"}, "seed": 0, "forms": {"call": 0}})
-    assert ToolIntegratedConfig.model_fields["forms"].default.keys() < WRITERS.keys()
+    assert ToolIntegratedConfig.model_fields["forms"].default.keys() < set(get_args(Form))
