@@ -200,6 +200,12 @@ def model_inputs(cache: KvCache, packed: Tensor, shape: Shape, masked: bool) -> 
     head = torch.arange(kv_heads, device=packed.device)
     members = packed[4 * shape.rows :].view(shape.slots, 1, shape.members) * kv_heads + head[:, None]
     slot, member = positions // shape.members, positions % shape.members
+    mask = None
+    if masked:
+        prompt = torch.arange(shape.prompt, device=packed.device) >= prompt_lengths[:, None]
+        suffix = torch.arange(shape.suffix, device=packed.device) > lengths[:, None]
+        beyond = torch.cat((prompt, suffix), 1)
+        mask = torch.zeros(beyond.shape, device=packed.device).masked_fill_(beyond, -torch.inf)[:, None, None]
     layout = DecodeLayout(
         cache=cache,
         shape=shape,
@@ -207,13 +213,6 @@ def model_inputs(cache: KvCache, packed: Tensor, shape: Shape, masked: bool) -> 
         lengths=lengths,
         members=members.flatten(),
         positions=((slot[:, None] * kv_heads + head) * shape.members + member[:, None]).flatten(),
-        mask=_mask(lengths, prompt_lengths, shape) if masked else None,
+        mask=mask,
     )
     return tokens[None], (prompt_lengths + lengths)[None], layout
-
-
-def _mask(lengths: Tensor, prompt_lengths: Tensor, shape: Shape) -> Tensor:
-    prompt = torch.arange(shape.prompt, device=lengths.device) >= prompt_lengths[:, None]
-    own = torch.arange(shape.suffix, device=lengths.device) > lengths[:, None]
-    beyond = torch.cat((prompt, own), 1)
-    return torch.zeros(beyond.shape, device=lengths.device).masked_fill_(beyond, -torch.inf)[:, None, None]

@@ -183,7 +183,11 @@ def opened_again(policy: Policy, pieces: Pieces, said: str | None) -> list[Sampl
     if end is None or said is None:
         return None
     begun = beginning(pieces, end.tokens)
-    return [*begun, phrase(_written(policy, end.rest, said), begun[-1].calls if begun else ())]
+    ids: list[int] = policy.tokenizer(end.rest + said, add_special_tokens=False)["input_ids"]
+    unknown = policy.tokenizer.unk_token_id
+    if unknown is not None and unknown in ids:
+        raise ModelError(f"the tokenizer cannot write the phrase {said!r} that opens reasoning again")
+    return [*begun, phrase(ids, begun[-1].calls if begun else ())]
 
 
 class ReasoningEnd(NamedTuple):
@@ -214,12 +218,3 @@ def _whole_tokens(policy: Policy, ids: Sequence[int], thought: str) -> int:
     while not thought.startswith(policy.tokenizer.decode(ids[:low])):  # it ends within a character
         low -= 1
     return low
-
-
-def _written(policy: Policy, thought: str, phrase: str) -> list[int]:
-    text = thought + phrase
-    ids: list[int] = policy.tokenizer(text, add_special_tokens=False)["input_ids"]
-    unknown = policy.tokenizer.unk_token_id
-    if unknown is not None and unknown in ids:
-        raise ModelError(f"the tokenizer cannot write the phrase {phrase!r} that opens reasoning again")
-    return ids

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, Self, TypeVar
+from typing import Generic, NamedTuple, Self, TypeVar
 
 from groupwise.errors import ConfigError, InvariantError, ModelError
 from groupwise.models.backbone import Backbone
@@ -125,7 +125,13 @@ def encode_prompt(policy: Backbone, template: Template, problem: Problem) -> Pro
     """Render a problem as exactly what the model reads; raises ModelError where the tokenizer cannot write it."""
     tokenizer = policy.tokenizer
     if template.chat:
-        text, ids = _chat(tokenizer, template.messages(problem))
+        if not tokenizer.chat_template:
+            raise ModelError(
+                "task.template.chat is on, but the tokenizer has no chat template: set task.template.chat=false"
+            )
+        text = tokenizer.apply_chat_template(template.messages(problem), tokenize=False, add_generation_prompt=True)
+        # the template writes its own special tokens; adding them again is the classic double BOS
+        ids = list(tokenizer(text, add_special_tokens=False)["input_ids"])
     else:
         text = template.render(problem)
         ids = list(tokenizer(text)["input_ids"])
@@ -145,16 +151,6 @@ def encode_prompt(policy: Backbone, template: Template, problem: Problem) -> Pro
     if bos is not None and ids[:2] == [bos, bos]:
         raise ModelError(f"the prompt of {problem.id} begins with two BOS tokens: the chat template already writes one")
     return Prompt(problem, text, tuple(ids), template.prefill)
-
-
-def _chat(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> tuple[str, list[int]]:
-    if not tokenizer.chat_template:
-        raise ModelError(
-            "task.template.chat is on, but the tokenizer has no chat template: set task.template.chat=false"
-        )
-    text: str = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    # the template writes its own special tokens; adding them again is the classic double BOS
-    return text, list(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
 FALSE_ALARM = 25.0
@@ -333,16 +329,6 @@ def _sample(
 def _group(
     policy: Policy, prompt: Prompt, sampled: Sequence[Sampled], step: int, version: int, tools: ToolSections
 ) -> Group:
-    _check_stops(policy, sampled)
-    texts = policy.tokenizer.batch_decode([visible(policy, sample.token_ids.tolist()) for sample in sampled])
-    completions = tuple(
-        completion_of(index, sample, text, own_text(policy, [sample], tools))
-        for index, (sample, text) in enumerate(zip(sampled, texts, strict=True))
-    )
-    return Group(prompt, completions, step, version)
-
-
-def _check_stops(policy: Policy, sampled: Sequence[Sampled]) -> None:
     for sample in sampled:
         stops = [index for index, token in enumerate(sample.token_ids.tolist()) if token in policy.stop_ids]
         if stops != ([len(sample.token_ids) - 1] if sample.finish_reason is FinishReason.STOP else []):
@@ -350,6 +336,12 @@ def _check_stops(policy: Policy, sampled: Sequence[Sampled]) -> None:
                 f"a completion of {len(sample.token_ids)} tokens that ended by '{sample.finish_reason}' has stop "
                 f"tokens at {stops}: the sampler lost its stop token, continued after it, or misnamed its end"
             )
+    texts = policy.tokenizer.batch_decode([visible(policy, sample.token_ids.tolist()) for sample in sampled])
+    completions = tuple(
+        completion_of(index, sample, text, own_text(policy, [sample], tools))
+        for index, (sample, text) in enumerate(zip(sampled, texts, strict=True))
+    )
+    return Group(prompt, completions, step, version)
 
 
 def _check_first_tokens(groups: Sequence[Group]) -> None:

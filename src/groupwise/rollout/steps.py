@@ -25,7 +25,9 @@ def step_ends(policy: Policy, prompt: Prompt, completion: Completion, char_ends:
     """
     ids = completion.token_ids.tolist()
     offset, total = len(prompt.prefill), len(completion.text)
-    beginnings = _beginnings(policy.tokenizer, ids)
+    beginnings = _Beginnings(policy.tokenizer, ids, PIECE)
+    if beginnings.whole != len(policy.tokenizer.decode(ids)):  # pieces give another text: always from its beginning
+        beginnings = _Beginnings(policy.tokenizer, ids, max(1, len(ids)))
     ends = []
     for number, end in enumerate(char_ends, 1):
         inside = min(max(end - offset, 0), total)
@@ -59,14 +61,6 @@ class _Beginnings:
 
     def _decoded(self, start: int, end: int) -> int:
         return len(self._tokenizer.decode(self._ids[start:end]))
-
-
-def _beginnings(tokenizer: Any, ids: list[int]) -> _Beginnings:
-    """Piece by piece, where that gives the text as it is decoded at once; else always from its beginning."""
-    beginnings = _Beginnings(tokenizer, ids, PIECE)
-    if beginnings.whole == len(tokenizer.decode(ids)):
-        return beginnings
-    return _Beginnings(tokenizer, ids, max(1, len(ids)))
 
 
 class TokenEnds:

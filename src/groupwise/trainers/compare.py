@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,7 +54,13 @@ def compare_variants(
         GroupwiseError: a run failed; says which, and its last words.
     """
     comparison, folder = load(Comparison, source, changes), named(source)[1]
-    jobs = [job for seed in range(comparison.seeds) for job in _jobs(folder, comparison, seed)]
+    jobs = list[_Job]()
+    for seed, (name, variant) in product(range(comparison.seeds), comparison.variants.items()):
+        directory = Path(comparison.directory) / f"{name}-seed{seed}"
+        place = (f"run.directory={json.dumps(str(directory))}", f"run.seed={seed}")
+        recipe = recipe_file(variant.recipe or comparison.recipe, folder)
+        over = tuple(str(recipe_file(base, folder)) for base in variant.extends)
+        jobs.append(_Job(name, recipe, over, (*comparison.overrides, *variant.overrides, *place), directory))
     for job in jobs:  # a mistake in the last variant answers before the first is run
         load_recipe(job.recipe, job.overrides, job.over)
     on_run(0, len(jobs))
@@ -65,17 +72,6 @@ def compare_variants(
     (table.directory / "comparison.md").write_text(table.as_markdown(), encoding="utf-8")
     (table.directory / "comparison.json").write_text(json.dumps(table.as_dict(), indent=1), encoding="utf-8")
     return table
-
-
-def _jobs(folder: Path, comparison: Comparison, seed: int) -> list[_Job]:
-    jobs = []
-    for name, variant in comparison.variants.items():
-        directory = Path(comparison.directory) / f"{name}-seed{seed}"
-        own = (f"run.directory={json.dumps(str(directory))}", f"run.seed={seed}")
-        recipe = recipe_file(variant.recipe or comparison.recipe, folder)
-        over = tuple(str(recipe_file(base, folder)) for base in variant.extends)
-        jobs.append(_Job(name, recipe, over, (*comparison.overrides, *variant.overrides, *own), directory))
-    return jobs
 
 
 def _train(job: _Job, children: Children) -> None:

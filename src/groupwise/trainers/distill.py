@@ -187,7 +187,15 @@ def train_distill(
 
 def as_teacher_of(student: Policy, teacher: Policy, top_k: int = 0) -> Policy:
     """Let the teacher read and stop as the student does; raises ModelError where their tokens mean different things."""
-    _check_vocabulary(student.tokenizer.get_vocab(), teacher.tokenizer.get_vocab())
+    ours, theirs = student.tokenizer.get_vocab(), teacher.tokenizer.get_vocab()
+    if ours != theirs:
+        different = sorted(token for token in ours.keys() | theirs.keys() if ours.get(token) != theirs.get(token))
+        examples = ", ".join(f"{t!r} ({ours.get(t, 'none')} and {theirs.get(t, 'none')})" for t in different[:3])
+        raise ModelError(
+            f"student ({len(ours)} tokens) and teacher ({len(theirs)} tokens) have different vocabularies; "
+            f"{len(different)} tokens have different ids, such as {examples}. Allowed is a teacher with the same "
+            "tokenizer"
+        )
     if unknown := teacher.stop_ids - student.stop_ids:
         names = ", ".join(map(repr, student.tokenizer.convert_ids_to_tokens(sorted(unknown))))
         raise ModelError(
@@ -205,17 +213,6 @@ def as_teacher_of(student: Policy, teacher: Policy, top_k: int = 0) -> Policy:
             f"{shared_vocabulary(student, teacher)}; allowed are smaller numbers, and 0 for all tokens"
         )
     return replace(teacher, tokenizer=student.tokenizer, stop_ids=student.stop_ids)
-
-
-def _check_vocabulary(student: dict[str, int], teacher: dict[str, int]) -> None:
-    if student == teacher:
-        return
-    different = sorted(token for token in student.keys() | teacher.keys() if student.get(token) != teacher.get(token))
-    examples = ", ".join(f"{t!r} ({student.get(t, 'none')} and {teacher.get(t, 'none')})" for t in different[:3])
-    raise ModelError(
-        f"student ({len(student)} tokens) and teacher ({len(teacher)} tokens) have different vocabularies; "
-        f"{len(different)} tokens have different ids, such as {examples}. Allowed is a teacher with the same tokenizer"
-    )
 
 
 def shared_vocabulary(student: Policy, teacher: Policy) -> int:

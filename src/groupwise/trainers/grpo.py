@@ -171,14 +171,20 @@ def advantaged(scored: Sequence[ScoredGroup], estimator: AdvantageEstimator, pol
     if estimator.reads == "steps":
         return [_by_steps(group, estimator, policy) for group in scored]
     if estimator.reads == "tokens":
-        return [_by_tokens(group, estimator) for group in scored]
+        groups = []
+        for group in scored:
+            rewards = {i: reward for i, reward in enumerate(group.rewards) if reward is not None}
+            ids = [group.group.completions[i].token_ids.tolist() for i in rewards]
+            values = estimator.of_tokens(list(rewards.values()), ids)
+            groups.append(_at_sampled(group, list(rewards), values))
+        return groups
     parts = []
     for group in scored:  # a table, completions by names; a part that a verdict does not have is 0
         names = sorted({name for verdict in group.verdicts for name in verdict.parts})
         parts.append([[verdict.parts.get(name, 0.0) for name in names] for verdict in group.verdicts])
-    values = step_advantages([group.rewards for group in scored], parts, estimator)
+    by_group = step_advantages([group.rewards for group in scored], parts, estimator)
     groups = []
-    for group, advantages in zip(scored, values, strict=True):
+    for group, advantages in zip(scored, by_group, strict=True):
         pairs = zip(group.group.completions, advantages, strict=True)
         arrays = [None if value is None else np.where(completion.sampled, value, 0.0) for completion, value in pairs]
         groups.append(AdvantagedGroup(group, tuple(arrays)))
@@ -225,12 +231,6 @@ def _by_steps(scored: ScoredGroup, estimator: AdvantageEstimator, policy: Policy
         ends.append(torch.tensor(positions))
         lengths.append(completion.num_read)
     return _at_sampled(scored, judged, estimator.of_steps(rewards, ends, lengths))
-
-
-def _by_tokens(scored: ScoredGroup, estimator: AdvantageEstimator) -> AdvantagedGroup:
-    rewards = {i: reward for i, reward in enumerate(scored.rewards) if reward is not None}
-    ids = [scored.group.completions[i].token_ids.tolist() for i in rewards]
-    return _at_sampled(scored, list(rewards), estimator.of_tokens(list(rewards.values()), ids))
 
 
 def _at_sampled(scored: ScoredGroup, judged: Sequence[int], estimates: Sequence[torch.Tensor]) -> AdvantagedGroup:

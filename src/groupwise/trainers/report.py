@@ -14,7 +14,7 @@ from groupwise.evaluation.held_out import HeldOutCheck
 from groupwise.rollout.sample_and_score import Seconds
 from groupwise.training.trace import UpdateTrace
 from groupwise.training.update import UpdateMetrics
-from groupwise.types import AdvantagedGroup, FinishReason, Outcome, ScoredGroup, TokenValues
+from groupwise.types import AdvantagedGroup, FinishReason, Outcome, ScoredGroup
 from groupwise.verifiers.scoring import part_statistics
 
 
@@ -162,23 +162,24 @@ def step_report(step: int, num_steps: int, result: StepResult, lr: float, ages: 
 def ledger_group(group: AdvantagedGroup) -> dict[str, Any]:
     """Return a group's facts for the ledger: outcomes as letters (`!`: the verifier failed), columns as hashes."""
     verdicts = group.scored.verdicts
+    advantages: list[float | str | None] = []
+    for values, completion in zip(group.advantages, group.scored.group.completions, strict=True):
+        if values is None:
+            advantages.append(None)
+            continue
+        drawn = values[completion.sampled]
+        is_constant = (drawn == drawn[0]).all()
+        advantages.append(float(drawn[0]) if is_constant else _hash(drawn.astype("<f4").tobytes()))
     facts = {
         "problem": group.scored.group.prompt.problem.id,
         "tokens": hash_tokens([group.scored]),
         "outcomes": "".join("!" if verdict.outcome.failed else verdict.outcome.value[0] for verdict in verdicts),
         "rewards": list(group.scored.rewards),
-        "advantages": [
-            None if values is None else _fact(values[completion.sampled])
-            for values, completion in zip(group.advantages, group.scored.group.completions, strict=True)
-        ],
+        "advantages": advantages,
     }
     if any(verdict.steps for verdict in verdicts):
         facts["steps"] = [_hash(json.dumps(verdict.steps).encode()) if verdict.steps else None for verdict in verdicts]
     return facts
-
-
-def _fact(values: TokenValues) -> float | str:
-    return float(values[0]) if (values == values[0]).all() else _hash(values.astype("<f4").tobytes())
 
 
 def hash_tokens(scored: Sequence[ScoredGroup]) -> str:

@@ -178,7 +178,14 @@ def _batches(recipe: SftRecipe) -> Callable[[Policy], Callable[[int], list[Examp
     data, size = recipe.data, recipe.sft.sequences_per_step
     if isinstance(data, DocumentsData):
         return partial(document_batches, data=data, size=size, run=recipe.run)
-    texts, tools = _texts(recipe), make_tools(recipe.sft.tools)
+    seed, tools = recipe.run.seed, make_tools(recipe.sft.tools)
+    pairs = read_pairs(data) if isinstance(data, PairsData) else []
+
+    def texts(step: int) -> list[tuple[str, str]]:
+        if isinstance(data, TextData):
+            return [data.text.text(seed, step * size + index) for index in range(size)]
+        return [pairs[i] for i in shuffled_epochs(len(pairs), size, step, seed, "sft order")]
+
     return lambda policy: lambda step: encode(policy, texts(step), recipe.sft.loss_on, tools)
 
 
@@ -195,16 +202,6 @@ def _with_results(policy: Policy, prompt: list[int], text: str, tools: Mapping[s
         ids += piece
         trained += [number % 2 == 0] * len(piece)
     return Example(prompt, [*ids, policy.tokenizer.eos_token_id], [*trained, True])
-
-
-def _texts(recipe: SftRecipe) -> Callable[[int], list[tuple[str, str]]]:
-    size, seed, data = recipe.sft.sequences_per_step, recipe.run.seed, recipe.data
-    if isinstance(data, TextData):
-        return lambda step: [data.text.text(seed, step * size + index) for index in range(size)]
-    assert isinstance(data, PairsData)
-    pairs = read_pairs(data)
-
-    return lambda step: [pairs[i] for i in shuffled_epochs(len(pairs), size, step, seed, "sft order")]
 
 
 def alphabet_of(data: TextData | PairsData | DocumentsData) -> str:

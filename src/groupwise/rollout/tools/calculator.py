@@ -119,7 +119,19 @@ class _Parser:
 
     def _power(self) -> Fraction:
         base = self._atom()
-        return _raised(base, self._factor()) if self._take("**") else base
+        if not self._take("**"):
+            return base
+        exponent = self._factor()
+        if exponent.denominator != 1:
+            raise ExpressionError("a power needs a whole exponent")
+        if not base and exponent < 0:
+            raise ExpressionError("division by zero")
+        if base in (0, 1, -1):
+            return base ** int(exponent % 2 + 2) if exponent else Fraction(1)
+        bits = max(base.numerator.bit_length(), base.denominator.bit_length())
+        if abs(exponent) * (bits - 1) > MAX_BITS:
+            raise ExpressionError(f"the result has more than {MAX_BITS} bits")
+        return _bounded(Fraction(base ** int(exponent)))
 
     def _atom(self) -> Fraction:
         if self._take("("):
@@ -135,19 +147,6 @@ class _Parser:
         self._at += 1
         value = Fraction(token.replace(",", ""))
         return value / 100 if self._take("%") else value
-
-
-def _raised(base: Fraction, exponent: Fraction) -> Fraction:
-    if exponent.denominator != 1:
-        raise ExpressionError("a power needs a whole exponent")
-    if not base and exponent < 0:
-        raise ExpressionError("division by zero")
-    if base in (0, 1, -1):
-        return base ** int(exponent % 2 + 2) if exponent else Fraction(1)
-    bits = max(base.numerator.bit_length(), base.denominator.bit_length())
-    if abs(exponent) * (bits - 1) > MAX_BITS:
-        raise ExpressionError(f"the result has more than {MAX_BITS} bits")
-    return _bounded(Fraction(base ** int(exponent)))
 
 
 def _bounded(value: Fraction) -> Fraction:

@@ -25,7 +25,7 @@ from groupwise.ranks.group import RANKS, hosts_started
 from groupwise.rollout.vllm import keeper
 from groupwise.rollout.vllm.config import VllmConfig
 from groupwise.rollout.vllm.crew import Crew
-from groupwise.rollout.vllm.loading import Asker, Facts, check_server, wait_until_healthy
+from groupwise.rollout.vllm.loading import Asker, check_server, wait_until_healthy
 from groupwise.rollout.vllm.server import Server, Unreachable
 from groupwise.runs.atomic import new_directory
 
@@ -115,7 +115,9 @@ class Launched:
         while not server.is_healthy():
             if not self.is_running or monotonic() > end:
                 why = "does not answer in time" if self.is_running else "has ended"
-                raise EngineError(f"a server that was started {why}; {self.log} says last: {_last_line(self.log)}")
+                lines = self.log.read_text(errors="replace").split("\n") if self.log.exists() else []
+                last = next((line.strip()[:300] for line in reversed(lines) if line.strip()), "nothing")
+                raise EngineError(f"a server that was started {why}; {self.log} says last: {last}")
             sleep(0.5)
 
     def close(self) -> None:
@@ -150,7 +152,10 @@ def launched(config: VllmConfig, policy: Policy, weights: dict[str, Tensor]) -> 
         _FOLDERS.append(folder)
         model = folder.write(policy, "start", weights)
         logs = Path(tempfile.mkdtemp(prefix="groupwise-vllm-"))
-        ports = _free_ports(config.launch)
+        sockets = [socket.create_server((HOST, 0)) for _ in range(config.launch)]
+        ports: list[int] = [listener.getsockname()[1] for listener in sockets]
+        for listener in sockets:
+            listener.close()
         servers = [
             Launched(_command(config, python, model, policy, port), port, logs / f"server-{port}.log", config.start_s)
             for port in ports
@@ -227,19 +232,6 @@ def _environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | changed
 
 
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server((HOST, 0)) for _ in range(count)]
-    ports: list[int] = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
-
-
-def _last_line(log: Path) -> str:
-    lines = log.read_text(errors="replace").split("\n") if log.exists() else []
-    return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "nothing")
-
-
 T = TypeVar("T")
 
 
@@ -259,18 +251,20 @@ def start(config: VllmConfig, policy: Policy) -> Started:
         )
     asker = Asker(config.model, policy.vocabulary, policy.stop_ids)
     weights = serving_weights(policy) if config.launch else {}
-    addresses, contexts = RANKS.by_first(
-        lambda: _checked(config, config.addresses or launched(config, policy, weights), asker)
-    )
+
+    def checked() -> tuple[Sequence[str], tuple[int, ...]]:
+        addresses = config.addresses or launched(config, policy, weights)
+        servers = [Server(address) for address in addresses]
+        _for_each(servers, lambda server: wait_until_healthy(server, config.start_s))
+        facts = _for_each(servers, lambda server: check_server(server, asker))
+        if len({server_facts.version for server_facts in facts}) > 1:
+            pairs = zip(servers, facts, strict=True)
+            versions = ", ".join(f"{server.address} has {server_facts.version}" for server, server_facts in pairs)
+            raise EngineError(f"the servers have different versions of vLLM: {versions}; one version is allowed")
+        return addresses, tuple(server_facts.max_tokens for server_facts in facts if server_facts.max_tokens)
+
+    addresses, contexts = RANKS.by_first(checked)
     return Started(Crew([Server(address) for address in addresses], asker, restart), contexts)
-
-
-def _checked(config: VllmConfig, addresses: Sequence[str], asker: Asker) -> tuple[Sequence[str], tuple[int, ...]]:
-    servers = [Server(address) for address in addresses]
-    _for_each(servers, lambda server: wait_until_healthy(server, config.start_s))
-    facts = _for_each(servers, lambda server: check_server(server, asker))
-    _check_versions(servers, facts)
-    return addresses, tuple(found.max_tokens for found in facts if found.max_tokens)
 
 
 def _for_each(servers: Sequence[Server], check: Callable[[Server], T]) -> list[T]:
@@ -283,10 +277,3 @@ def _for_each(servers: Sequence[Server], check: Callable[[Server], T]) -> list[T
 
     with ThreadPoolExecutor(len(servers)) as pool:
         return list(pool.map(checked, servers))
-
-
-def _check_versions(servers: Sequence[Server], facts: Sequence[Facts]) -> None:
-    versions = {found.version for found in facts}
-    if len(versions) > 1:
-        named = ", ".join(f"{server.address} has {found.version}" for server, found in zip(servers, facts, strict=True))
-        raise EngineError(f"the servers have different versions of vLLM: {named}; one version is allowed")

@@ -87,7 +87,15 @@ class Server:
 
     def call(self, method: str, path: str, body: dict[str, Any] | None, deadline_s: float) -> Any:
         """Return the JSON of an answer, or None; raises Unreachable, Refused, or EngineError for no JSON."""
-        return _json(self._text(method, path, body, deadline_s), self.address, path)
+        text = self._text(method, path, body, deadline_s)
+        if not text.strip():
+            return None
+        try:
+            return json.loads(text)
+        except ValueError:
+            raise EngineError(
+                f"the server {self.address} answers {path} with something else than JSON: {text[:60]!r}"
+            ) from None
 
     def _text(self, method: str, path: str, body: dict[str, Any] | None, deadline_s: float) -> bytes:
         parts = urlsplit(self.address)
@@ -112,15 +120,6 @@ class Server:
         missing = [hint for route, hint in HINTS.items() if path.startswith(route) and status in (403, 404, 405)]
         hint = f": {missing[0]}" if missing else ""
         return Refused(status, f"the server {self.address} refuses {path} (HTTP {status}, {_message(text)}){hint}")
-
-
-def _json(text: bytes, server: str, path: str) -> Any:
-    if not text.strip():
-        return None
-    try:
-        return json.loads(text)
-    except ValueError:
-        raise EngineError(f"the server {server} answers {path} with something else than JSON: {text[:60]!r}") from None
 
 
 def _field(answer: Any, name: str, server: str) -> Any:

@@ -114,7 +114,15 @@ def read_sampled(
     tokens, logprobs = choice.token_ids, [token.logprob for token in choice.logprobs.content]
     if [token.token_id for token in choice.logprobs.content] != tokens:
         raise EngineError(f"the server {server} gave log-probabilities of other tokens than those that it sampled")
-    _check_tokens(tokens, vocabulary, sampling.max_tokens, server)
+    if not 0 < len(tokens) <= sampling.max_tokens:
+        raise EngineError(
+            f"the server {server} answered with a completion of {len(tokens)} tokens; allowed are 1 to "
+            f"{sampling.max_tokens}"
+        )
+    if outside := [token for token in tokens if not 0 <= token < vocabulary]:
+        raise EngineError(
+            f"the server {server} sampled the token {outside[0]}, outside the model's vocabulary of {vocabulary}"
+        )
     _check_versions(choice.weight_versions, len(tokens), label)
     if sampling.temperature == 0:  # the likeliest token is certain; servers give the model's own log-probability
         _check_logprobs(logprobs, server)
@@ -156,17 +164,6 @@ def _read(kind: type[Any], answer: Any, server: str) -> Any:
 def _check_model(found: str, model: str, server: str) -> None:
     if found != model:
         raise EngineError(f"the server {server} answered with the model {found!r}; {model!r} was asked for")
-
-
-def _check_tokens(tokens: list[int], vocabulary: int, max_tokens: int, server: str) -> None:
-    if not 0 < len(tokens) <= max_tokens:
-        raise EngineError(
-            f"the server {server} answered with a completion of {len(tokens)} tokens; allowed are 1 to {max_tokens}"
-        )
-    if outside := [token for token in tokens if not 0 <= token < vocabulary]:
-        raise EngineError(
-            f"the server {server} sampled the token {outside[0]}, outside the model's vocabulary of {vocabulary}"
-        )
 
 
 def _check_versions(spans: list[_Span], num_tokens: int, label: str) -> None:
