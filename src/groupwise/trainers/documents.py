@@ -59,9 +59,7 @@ class DocumentsPart(Section):
     share: float = Field(1.0, gt=0)
     """Share of the tokens, relative to the other parts'."""
     path: DataRef = ""
-    """A file, one JSON object a line; empty: `replay` says what is generated."""
-    text_field: str = "text"
-    """Field with the document's text."""
+    """A file of JSON lines with `text`; empty: `replay` says what is generated."""
     replay: str = ""
     """A recipe of supervised fine-tuning whose generated text is written on, for example `base/second-3.toml`, from
     which the shipped base model read last."""
@@ -121,7 +119,7 @@ def _part(policy: Policy, name: str, part: DocumentsPart, max_tokens: int, seed:
             return encoded(policy, ["".join(source.text(key(seed, "replay", name), place))])[0]
 
         return Part(generated, float(np.mean([len(generated(place)) for place in range(MEASURED)])))
-    texts = _read(Path(part.path), part.text_field)
+    texts = _read(Path(part.path))
     pieces = _pieces(policy, name, texts, min(max_tokens or policy.context_length, policy.context_length))
 
     @cache
@@ -177,12 +175,12 @@ def cut(ids: list[int], limit: int) -> list[list[int]]:
     return [ids[start:end] for start, end in pairwise(ends)]
 
 
-def _read(path: Path, text_field: str) -> list[str]:
+def _read(path: Path) -> list[str]:
     texts = []
     for record in read_jsonl(path):
-        if text_field not in record.fields:
-            raise DataError(f"{record.place} has no field {text_field!r}")
-        text = record.fields[text_field]
+        if "text" not in record.fields:
+            raise DataError(f"{record.place} has no field 'text'")
+        text = record.fields["text"]
         if not isinstance(text, str) or not text:
             raise DataError(f"{record.place}: the text must be a non-empty string")
         texts.append(text)

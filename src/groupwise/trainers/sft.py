@@ -33,11 +33,7 @@ class PairsData(Section):
     source: Literal["jsonl"] = "jsonl"
     """One JSON object a line."""
     path: DataRef | Annotated[tuple[DataRef, ...], Field(min_length=1)]
-    """The file, or several, whose rows are mixed."""
-    prompt_field: str = "prompt"
-    """Field with the prompt's text."""
-    completion_field: str = "completion"
-    """Field with the completion's text; the end token is added."""
+    """The file, or several, whose rows are mixed; each row has `prompt` and `completion`."""
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -221,9 +217,9 @@ def read_file(data: PairsData, path: str) -> list[tuple[str, str]]:
     """One of them."""
     pairs = []
     for record in read_jsonl(path):
-        if not {data.prompt_field, data.completion_field} <= record.fields.keys():
-            raise DataError(f"{record.place} has no field {data.prompt_field!r} or {data.completion_field!r}")
-        pair = record.fields[data.prompt_field], record.fields[data.completion_field]
+        if not {"prompt", "completion"} <= record.fields.keys():
+            raise DataError(f"{record.place} has no field 'prompt' or 'completion'")
+        pair = record.fields["prompt"], record.fields["completion"]
         if not all(isinstance(text, str) and text for text in pair):
             raise DataError(f"{record.place}: prompt and completion must be non-empty strings")
         pairs.append(pair)
