@@ -175,16 +175,16 @@ def advantaged(scored: Sequence[ScoredGroup], estimator: AdvantageEstimator, pol
         for group in scored:
             rewards = {i: reward for i, reward in enumerate(group.rewards) if reward is not None}
             ids = [group.group.completions[i].token_ids.tolist() for i in rewards]
-            values = estimator.of_tokens(list(rewards.values()), ids)
-            groups.append(_at_sampled(group, list(rewards), values))
+            estimates = estimator.of_tokens(list(rewards.values()), ids)
+            groups.append(_at_sampled(group, list(rewards), estimates))
         return groups
     parts = []
     for group in scored:  # a table, completions by names; a part that a verdict does not have is 0
         names = sorted({name for verdict in group.verdicts for name in verdict.parts})
         parts.append([[verdict.parts.get(name, 0.0) for name in names] for verdict in group.verdicts])
-    by_group = step_advantages([group.rewards for group in scored], parts, estimator)
+    values = step_advantages([group.rewards for group in scored], parts, estimator)
     groups = []
-    for group, advantages in zip(scored, by_group, strict=True):
+    for group, advantages in zip(scored, values, strict=True):
         pairs = zip(group.group.completions, advantages, strict=True)
         arrays = [None if value is None else np.where(completion.sampled, value, 0.0) for completion, value in pairs]
         groups.append(AdvantagedGroup(group, tuple(arrays)))
