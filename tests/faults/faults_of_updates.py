@@ -112,7 +112,7 @@ FAULTS = (
     Fault(
         20,
         "k3 is computed as k1",
-        fails("unit/oracle/test_kl.py", "test_what_each_estimator_is_unbiased_for"),
+        fails("lab/oracle/test_kl.py", "test_what_each_estimator_is_unbiased_for"),
         (Edit("algorithms:k3", "torch.expm1(log_ratio) - log_ratio", "-log_ratio"),),
     ),
     Fault(

@@ -26,7 +26,7 @@ class Entry(NamedTuple):
     name: str
     function: Callable[..., Any]
     tests: tuple[str, ...]
-    """Names of tests under tests/unit/oracle, as file::test."""
+    """Names of tests under tests/lab/oracle, as file::test."""
     rows: tuple[tuple[str, str], ...] = ()
     """Section and row of the oracle's report."""
     unit: str = ""
@@ -120,7 +120,7 @@ _NOTE = (
 )
 _FORMULAS_NOTE = (
     "Formula and source are the first line of each function's docstring, which says more. Tests lie under "
-    "`tests/unit/algorithms` (one file per module) and `tests/unit/oracle`. The last column names the section of "
+    "`tests/unit/algorithms` (one file per module) and `tests/lab/oracle`. The last column names the section of "
     "`groupwise oracle` and what it measured."
 )
 _PUBLISHED_NOTE = (
