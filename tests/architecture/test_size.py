@@ -87,7 +87,7 @@ def module_name(path: Path) -> str:
 
 
 def imported(name: str, tree: ast.Module, modules: set[str], is_package: bool) -> set[str]:
-    """Return the modules of the package that a file imports, within functions, too; those for types alone are left out."""
+    """Return the modules of the package that a file imports, also late; those for types alone are left out."""
     found = set()
     typing_only = {
         inner for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)

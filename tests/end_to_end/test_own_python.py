@@ -141,7 +141,7 @@ def test_the_same_name_in_a_pipeline(there: Path) -> None:
         num_threads = 1
         [sampling]
         max_tokens = 24
-        [evaluation]
+        [measure]
         num_problems = 2
         num_samples = 2
         [tasks.sums]
