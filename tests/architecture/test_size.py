@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,8 @@ def docstrings(tree: ast.Module) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield ast.get_docstring(node) or ""
-        for before, text in zip(getattr(node, "body", []) or [], (getattr(node, "body", []) or [])[1:], strict=False):
+        body = node.body if isinstance(node, ast.Module | ast.ClassDef) else []
+        for before, text in pairwise(body):
             is_text = isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
             if is_text and isinstance(before, ast.Assign | ast.AnnAssign) and isinstance(text.value.value, str):
                 yield text.value.value
@@ -149,4 +151,4 @@ def test_a_circle_is_seen(imports: dict[str, set[str]], expected: list[list[str]
 def test_what_is_counted_is_seen() -> None:
     tree = ast.parse('def _a(): "What it is."\ndef _b(): _b()\nx = _a() + _b()\ny = 1\n"Whether."')
     assert list(called_once(tree)) == ["_a"]
-    assert [text for text in docstrings(tree) if text] == ["What it is.", "Whether."]
+    assert sorted(text for text in docstrings(tree) if text) == ["What it is.", "Whether."]

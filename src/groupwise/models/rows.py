@@ -148,7 +148,7 @@ def _place(headers: Headers, name: str, shape: torch.Size) -> Place | None:
 
 
 def _places(model: PreTrainedModel, headers: Headers) -> tuple[dict[str, Place], list[tuple[Place, Place]], list[str]]:
-    """Where every weight is, which are there twice, and which are missing.
+    """Places of every weight, of those that are there twice, and names of the missing ones.
 
     Files of a body alone, without the name of the whole model before its weights, are read, too.
     """
