@@ -15,5 +15,6 @@ def recipe(directory: Path) -> RecallRecipe:
     })  # fmt: skip
 
 
-def run(settings: RecallRecipe) -> dict[str, Any]:
-    return run_recall(settings, lambda what, done, total: None)
+def run(directory: Path) -> dict[str, Any]:
+    """Run it from its directory: a recipe that names the user's Python cannot be sent to another process."""
+    return run_recall(recipe(directory), lambda what, done, total: None)

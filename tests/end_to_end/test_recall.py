@@ -22,7 +22,7 @@ def contents(directory: Path) -> dict[str, bytes]:
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = Path(tmp_path_factory.mktemp("uninterrupted") / "web")
-    small_recall.run(small_recall.recipe(directory))
+    small_recall.run(directory)
     return directory
 
 
@@ -33,12 +33,12 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
      ".round-2.json.tmp"],
 )  # fmt: skip
 def test_a_kill_changes_no_byte(finished: Path, tmp_path: Path, place: str) -> None:
-    recipe = small_recall.recipe(tmp_path / "web")
-    killed = processes.start(signalled_run.train_and_signal, recipe, signal.SIGKILL, place, small_recall.run)
+    directory = tmp_path / "web"
+    killed = processes.start(signalled_run.train_and_signal, directory, signal.SIGKILL, place, small_recall.run)
     killed.join(PATIENCE_S)
     assert killed.exitcode == -signal.SIGKILL
     assert not (tmp_path / "web" / place[1:-4]).exists()
-    small_recall.run(recipe)
+    small_recall.run(directory)
     found = contents(tmp_path / "web")
     assert {name: found.get(name) for name in contents(finished)} == contents(finished)
 

@@ -7,7 +7,7 @@ Every draw is keyed by (request key, token position), so a completion does not d
 """
 
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import ClassVar
 
 import numpy as np
@@ -64,9 +64,9 @@ def generate(
                 f"{request.begun + room} "
                 f"(sampling.max_tokens) do not fit in the model's context of {policy.context_length} tokens"
             )
-    if not requests:
-        return []
-    with policy.whole():
+    with policy.whole():  # a rank without requests takes part in gathering the weights
+        if not requests:
+            return []
         watch = ToolWatch.of(policy, config.tools) if config.tools else None
         put_in, context = watch.room if watch else 0, policy.context_length
         rooms = [min(request.room(config) + put_in, context - len(request.token_ids)) for request in requests]
@@ -74,13 +74,11 @@ def generate(
         rows = min(config.max_live_completions, sum(sizes))
         longest = max(len(request.token_ids) for request in requests)
         largest = Shape(rows, min(rows, len(requests)), min(rows, max(sizes)), longest, max(rooms))
-        # graphs hold the addresses of weights, and those that were gathered from ranks lie elsewhere every time
-        graphs = config.cuda_graphs and policy.device.type == "cuda" and RANKS.size == 1
         with (
             Sharing() as cores,
             torch.inference_mode(),
             policy.precision(),
-            graph_decoder(policy, largest) if graphs else nullcontext(PlainDecoder(KvCache(largest))) as decoder,
+            _decoder(policy, largest, config) as decoder,
         ):
             batch = _LiveBatch(policy, requests, config, decoder, rooms, watch)
             batch.tell(on_finished)
@@ -90,6 +88,13 @@ def generate(
                 batch.decode()
                 batch.tell(on_finished)
     return [batch.group(request) for request in range(len(requests))]
+
+
+def _decoder(policy: Policy, largest: Shape, config: SamplingConfig) -> AbstractContextManager[Decoder]:
+    # graphs hold the addresses of weights, and those that were gathered from ranks lie elsewhere every time
+    if config.cuda_graphs and policy.device.type == "cuda" and RANKS.size == 1:
+        return graph_decoder(policy, largest)
+    return nullcontext(PlainDecoder(KvCache(largest)))
 
 
 class _LiveBatch:

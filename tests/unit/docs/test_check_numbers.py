@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("check_numbers", ROOT / "docs" / "check_numbers.py")
+    spec = importlib.util.spec_from_file_location("check_numbers", ROOT / "lab" / "check_numbers.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

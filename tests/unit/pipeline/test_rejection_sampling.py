@@ -116,7 +116,7 @@ def test_a_judge_of_answers_reads_them_after_the_question_alone(longest: list[An
 
 
 def test_a_judge_that_fails_stops_the_stage() -> None:
-    nobody = {"url": "http://127.0.0.1:9/v1", "model": "m", "max_attempts": 1, "backoff_s": 0.01}
+    nobody = {"url": "http://127.0.0.1:9/v1", "model": "m", "max_attempts": 1}
     with pytest.raises(VerifierError, match="the judge of general data failed on 40 of 40 answers; allowed are 2; for"):
         rows_of(judge=nobody)
 
