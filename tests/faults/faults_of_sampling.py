@@ -157,8 +157,8 @@ FAULTS = (
         (
             Edit(
                 "rollout",
-                "(text, list(tokenizer(text, add_special_tokens=False)['input_ids']))",
-                "(text, list(tokenizer(text)['input_ids']))",
+                "ids = list(tokenizer(text, add_special_tokens=False)['input_ids'])",
+                "ids = list(tokenizer(text)['input_ids'])",
             ),
         ),
     ),

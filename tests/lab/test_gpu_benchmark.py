@@ -6,7 +6,7 @@ from types import ModuleType
 import pytest
 import torch
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+BENCHMARKS = Path(__file__).parents[2] / "lab" / "benchmarks"
 TRIAL = ["--device", "cpu", "--tiny", "--live", "2", "4", "--group", "2", "--prompt", "5", "--tokens", "4"]
 
 

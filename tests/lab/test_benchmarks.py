@@ -5,7 +5,7 @@ from types import ModuleType
 
 import pytest
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+BENCHMARKS = Path(__file__).parents[2] / "lab" / "benchmarks"
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ SHORT_SIDE = """
 import json, sys
 print(0.1, flush=True)
 for line in sys.stdin:
-    print(json.dumps({part: 0.1 + int(line) for part in sys.argv[3:]}), flush=True)
+    print(json.dumps({part: 0.1 + int(line) for part in sys.argv[2:]}), flush=True)
 """
 """A side's program that computes nothing; a real one takes seconds to begin."""
 
@@ -69,7 +69,7 @@ def test_two_checkouts_take_turns(
     is_real: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
-    root = str(BENCHMARKS.parent)
+    root = str(BENCHMARKS.parents[1])
     before_after = importlib.import_module("before_after")
     if not is_real:
         monkeypatch.setattr(before_after, "SIDE", SHORT_SIDE)
@@ -89,6 +89,6 @@ def test_the_table_of_padding_is_the_one_on_the_page(
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     importlib.import_module("padding").main()
     printed = capsys.readouterr().out.splitlines()
-    page = (BENCHMARKS.parent / "docs" / "do" / "prm.md").read_text(encoding="utf-8").replace("**", "")
+    page = (BENCHMARKS.parents[1] / "docs" / "do" / "prm.md").read_text(encoding="utf-8").replace("**", "")
     assert len(printed) == 6
     assert [row for row in printed if row not in page] == []
