@@ -19,8 +19,8 @@ once. A new command is a file here and its name in this list."""
 for name in COMMANDS:
     import_module(f"groupwise.cli.{name}")
 
-for point in entry_points(group="groupwise.command"):  # of installed packages; importing one registers it
-    point.load()
+for point in sorted(entry_points(group="groupwise.command"), key=lambda point: point.name):
+    point.load()  # a command of an installed package: importing it registers it
 
 POSIX_ONLY = ("fcntl", "resource")
 """Modules of Python that only Linux and macOS have: locks of run directories and limits of workers need them."""
