@@ -18,6 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from typer.core import TyperCommand, TyperGroup
 
 import groupwise
+from groupwise.config.places import expanded
 from groupwise.errors import ConfigError
 
 WIDE = 80
@@ -27,7 +28,15 @@ OF_THE_LAB = ("oracle", "claims")
 
 
 class _Commands(TyperGroup):
-    """In a narrow terminal a command's help is plain and wraps: the tables of the other form would cut long names."""
+    """In a narrow terminal a command's help is plain and wraps: the tables of the other form would cut long names.
+
+    Words that are paths from a home directory, also behind `--option=`, are expanded as a shell would.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        homes = [re.fullmatch(r"(--[\w-]+=)?(~|~[\w.-]*/.*)", word, re.DOTALL) for word in args]
+        whole = [(m[1] or "") + expanded(m[2]) if m else word for m, word in zip(homes, args, strict=True)]
+        return super().parse_args(ctx, whole)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         command = super().get_command(ctx, cmd_name)

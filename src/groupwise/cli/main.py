@@ -8,6 +8,7 @@ from importlib.metadata import entry_points
 
 from groupwise.cli.app import app
 from groupwise.errors import GroupwiseError
+from groupwise.runs.atomic import FULL, REFUSED
 
 COMMANDS = (
     "init", "train", "preflight", "pipeline", "evaluate", "budget", "sample", "verify", "audit", "doctor", "replay",
@@ -39,6 +40,11 @@ def main() -> None:
             is_first = RANKS.is_first_to_say(str(error))
         if is_first:
             print(f"groupwise: {error}", file=sys.stderr)
+        sys.exit(2)
+    except OSError as error:
+        if error.errno not in FULL + REFUSED or not error.filename:
+            raise
+        print(f"groupwise: {error.filename} cannot be used: {error.strerror}", file=sys.stderr)
         sys.exit(2)
     except ModuleNotFoundError as error:
         if error.name not in POSIX_ONLY:

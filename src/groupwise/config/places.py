@@ -4,6 +4,7 @@ import ast
 import difflib
 import importlib
 import importlib.util
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,6 +17,19 @@ from groupwise.errors import ConfigError, GroupwiseError
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 """Folder of the shipped recipes. In the repository `recipes` is a link to it."""
+
+
+def expanded(path: str) -> str:
+    """Return a path with the home directory in place of `~` or `~user`.
+
+    Raises:
+        ConfigError: there is no such user.
+    """
+    whole = os.path.expanduser(path)
+    if whole.startswith("~"):
+        user = whole.partition("/")[0]
+        raise ConfigError(f"{path}: {user} has no home directory here; a file of that name is ./{path}")
+    return whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +157,7 @@ def beside(path: str, folder: Path | None) -> str:
     Raises:
         ConfigError: both files exist and differ.
     """
+    path = expanded(path)
     location = Place.of(path)
     file = location.file if location else Path(path)
     if location and not file.exists() and not (folder or Path()).joinpath(file).exists() and (RECIPES / file).exists():

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from groupwise.config.kinds import ARTIFACTS, FOLDER, Kinds, Section
-from groupwise.config.places import RECIPES
+from groupwise.config.places import RECIPES, expanded
 from groupwise.config.schema import section_at, value_at
 from groupwise.errors import ConfigError
 
@@ -39,6 +39,7 @@ def recipe_file(name: str, folder: Path) -> Path:
     >>> recipe_file("arithmetic", Path("nowhere")).name
     'arithmetic.toml'
     """
+    name = expanded(name)
     near, parts = folder / name, Path(name).parts
     if near.is_file() or Path(name).is_absolute() or ".." in parts:
         return near

@@ -19,7 +19,7 @@ from pydantic import BaseModel, GetCoreSchemaHandler, ValidationInfo
 from pydantic_core import CoreSchema, core_schema
 
 from groupwise.config.kinds import ARTIFACTS, FOLDER, Kinds, KindSection
-from groupwise.config.places import Place, beside
+from groupwise.config.places import Place, beside, expanded
 from groupwise.errors import ConfigError
 
 
@@ -109,8 +109,9 @@ def value_at(tables: Any, path: Sequence[str]) -> Any:
     return tables
 
 
-Makes = Literal["model", "reward_model", "data"]
-"""`model`: a policy's checkpoint. `reward_model`: a reward model's. `data`: a file of rows."""
+Makes = Literal["model", "reward_model", "data", "place"]
+"""`model`: a policy's checkpoint. `reward_model`: a reward model's. `data`: a file of rows. `place`: nothing, the path
+is where something is written, or a folder of files, from the working directory."""
 SHIPPED = "base"
 """The path that means the base model inside the package."""
 _REFERENCE = re.compile(r"\{([^{}]*)\}")
@@ -132,7 +133,7 @@ class Artifact:
         if not value or (value == SHIPPED and self.makes != "data"):  # an implicit reward model is one
             return value
         try:
-            return beside(value, context.get(FOLDER))
+            return expanded(value) if self.makes == "place" else beside(value, context.get(FOLDER))
         except ConfigError as error:
             raise ValueError(str(error)) from error
 
@@ -140,6 +141,7 @@ class Artifact:
 ModelRef = Annotated[str, Artifact("model")]
 RewardModelRef = Annotated[str, Artifact("reward_model")]
 DataRef = Annotated[str, Artifact("data")]
+PlaceRef = Annotated[str, Artifact("place")]
 
 
 @runtime_checkable
@@ -209,7 +211,8 @@ class Named(NamedTuple):
 
 def named(section: BaseModel) -> Iterator[Named]:
     """Yield everything that a section and those in it name, in the order of their fields."""
-    return (Named(key, value, mark.makes) for key, value, mark in walk(section) if mark and isinstance(value, str))
+    marked = ((key, value, mark) for key, value, mark in walk(section) if mark and mark.makes != "place")
+    return (Named(key, value, mark.makes) for key, value, mark in marked if isinstance(value, str))
 
 
 def files(section: BaseModel) -> Iterator[str]:

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from groupwise.algorithms.statistics import Estimate, mean_over_seeds, paired_difference
 from groupwise.config import Section
+from groupwise.config.schema import PlaceRef
 from groupwise.errors import DataError
 from groupwise.evaluation.behaviour import PATTERNS, Patterns
 from groupwise.evaluation.metrics import MEASURES, METRICS, Measure, Metric, by_problem, mean_of, measures
@@ -96,7 +97,7 @@ class Variant(Section):
 class Comparison(Section):
     """Variants of a recipe."""
 
-    directory: str
+    directory: PlaceRef
     """Directory of the runs, one directory per variant and seed; finished ones are not run again."""
     recipe: str
     """The recipe that all variants start from, relative to this file."""

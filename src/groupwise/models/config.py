@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from groupwise.config import Section
+from groupwise.config.places import expanded
 from groupwise.config.schema import SHIPPED, ModelRef
 
 ADAPTER_CONFIG = "adapter_config.json"
@@ -87,4 +88,4 @@ class LoraConfig(Section):
 
 def resolve(path: str) -> str:
     """Return the directory or hub name that a model path means."""
-    return str(Path(str(resources.files("groupwise"))) / "base_model") if path == SHIPPED else path
+    return str(Path(str(resources.files("groupwise"))) / "base_model") if path == SHIPPED else expanded(path)

@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field, StringConstraints, ValidationInfo, field_
 from groupwise.config import FOLDER, Section, merged
 from groupwise.config.kinds import Allowed, Choices, KindSection
 from groupwise.config.places import beside
-from groupwise.config.schema import chosen_section
+from groupwise.config.schema import PlaceRef, chosen_section
 from groupwise.errors import ConfigError
 from groupwise.models.config import ModelConfig
 from groupwise.rollout.engine import AnyEngine, EngineConfig
@@ -31,7 +31,7 @@ BASE = "base"
 class PipelineConfig(Section):
     """Directory and seed of a pipeline."""
 
-    directory: str
+    directory: PlaceRef
     """Pipeline directory; the same command resumes an interrupted pipeline in it."""
     seed: int = 0
     """Seed of every stage."""

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from groupwise.config import toml_literal
 from groupwise.config.kinds import Kinds, KindSection
+from groupwise.config.schema import PlaceRef
 from groupwise.errors import ConfigError, DataError, WaitingError
 from groupwise.randomness import Draw
 from groupwise.recall.page import Page
@@ -69,7 +70,7 @@ class File(Annotator):
 
     kind: str = "file"
     """People, through a file."""
-    path: str = Field("patterns.toml", min_length=1)
+    path: PlaceRef = Field("patterns.toml", min_length=1)
     """The file. It stays when everything else is made again, and no pattern is asked twice."""
 
     def answers(self, asked: Sequence[Asked], round_number: int, seed: int) -> dict[str, bool]:

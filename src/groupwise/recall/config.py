@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from groupwise.config import Section
-from groupwise.config.schema import DataRef
+from groupwise.config.schema import DataRef, PlaceRef
 from groupwise.recall.annotate import ANNOTATORS, Annotator, Oracle
 from groupwise.recall.sources import SOURCES, PageSource
 from groupwise.tasks import TaskOptions
@@ -83,5 +83,5 @@ class RecallConfig(Section):
 class RecallRecipe(RecallConfig):
     """Recall without a pipeline: `groupwise pipeline recipes/recall.toml`."""
 
-    directory: str = Field(min_length=1)
+    directory: PlaceRef = Field(min_length=1)
     """Directory of the work; the same command resumes it."""

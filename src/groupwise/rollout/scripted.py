@@ -7,6 +7,7 @@ from typing import ClassVar, Self
 import numpy as np
 import torch
 
+from groupwise.config.schema import DataRef
 from groupwise.errors import ConfigError, DataError
 from groupwise.models.packed import Sequences, pack
 from groupwise.models.policy import Policy
@@ -22,7 +23,7 @@ Script = Mapping[str, Sequence[str]]
 class ScriptedConfig(EngineConfig):
     """A file of completions."""
 
-    path: str
+    path: DataRef
     """JSON lines, each `{"prompt": text, "completions": [text, ...]}`: a prompt as the model reads it, and at least as
     many completions as are requested. The end token is added; what passes `sampling.max_tokens` is cut off."""
 

@@ -14,17 +14,24 @@ from groupwise.errors import CheckpointError
 MANIFEST = "manifest.json"
 
 
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+REFUSED = (
+    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ELOOP,
+)  # fmt: skip
+
+
 @contextmanager
 def translated_disk_errors(what: Path) -> Iterator[None]:
-    """Say in one sentence that the disk is full or not writable."""
+    """Say in one sentence that the disk is full, or that nothing can be written at this path."""
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.EFBIG):
+        if error.errno not in FULL + REFUSED:
             raise
+        way_out = "make room" if error.errno in FULL else "mend that, or choose another place"
         raise CheckpointError(
             f"{what} cannot be written: {error.strerror}. What was finished before is intact; "
-            "make room and run the same command again to resume from the last checkpoint"
+            f"{way_out} and run the same command again to resume from the last checkpoint"
         ) from None
 
 
@@ -54,18 +61,22 @@ def refuse_to_replace(path: Path) -> None:
 def new_directory(path: Path) -> Iterator[Path]:
     """Fill a directory under a temporary name; afterwards it is hashed, flushed and renamed to `path` at once.
 
-    An existing `path` is replaced. An exception inside leaves nothing behind.
+    An existing `path` is replaced. An exception inside leaves nothing behind. Whatever made the files, their mode is
+    that of any new file, 0666 without the umask: safetensors keeps its own to their owner.
     """
-    path = path.resolve()
-    temporary = path.with_name(f".{path.name}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
     with translated_disk_errors(path):
+        path = path.resolve()
+        temporary = path.with_name(f".{path.name}.tmp")
+        shutil.rmtree(temporary, ignore_errors=True)
         try:
             temporary.mkdir(parents=True)
             yield temporary
             files = sorted(file for file in temporary.rglob("*") if file.is_file())
             manifest = {str(file.relative_to(temporary)): _sha256(file) for file in files}
             (temporary / MANIFEST).write_text(json.dumps(manifest, indent=1))
+            mode = (temporary / MANIFEST).stat().st_mode
+            for file in files:
+                file.chmod(mode)
             for entry in (*files, temporary / MANIFEST, temporary):
                 _fsync(entry)
             old = path.with_name(f".{path.name}.old.tmp")

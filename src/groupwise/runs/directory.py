@@ -147,7 +147,8 @@ def begin_run(path: Path, config_toml: str, sources: Sequence[Path] = ()) -> Run
 
 def hold_run(path: Path) -> Hold:
     """Keep other processes out of a run directory, before anything in it is read or deleted. Raises CheckpointError."""
-    _refuse_foreign(RunDirectory(path))
+    with translated_disk_errors(path):
+        _refuse_foreign(RunDirectory(path))
     return Hold(path, "run.directory")
 
 
@@ -237,8 +238,8 @@ def without_places(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]
 
 def find_run(path: Path) -> RunDirectory:
     """Return an existing run directory. Raises ConfigError: there is none at this path."""
-    run = RunDirectory(path)
-    if not run.config.exists():
+    run = RunDirectory(path.expanduser())
+    if not os.path.exists(run.config):  # unlike pathlib's, it answers for names that are too long
         raise ConfigError(f"{path} is not a run directory: it has no config.toml; `groupwise runs` lists the runs")
     return run
 

@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from groupwise.config.schema import DataRef
+from groupwise.config.schema import DataRef, PlaceRef
 from groupwise.errors import DataError
 from groupwise.randomness import key
 from groupwise.runs.jsonl import Record
@@ -83,7 +83,7 @@ class JsonlConfig(TaskConfig):
     preset: Literal["gsm8k", "math", "math500", "svamp", "aime"] | None = None
     """A benchmark whose files and fields are known; `aime` needs a `path`, a `test_path` or a `hub` name. Any
     other dial that is set comes before the preset's."""
-    data_dir: str = "../shared/data"
+    data_dir: PlaceRef = "../shared/data"
     """Directory of the presets' files, from the working directory."""
     path: DataRef | None = None
     """File of problems to train on, `.jsonl`, `.json` (a list) or `.parquet`, or a directory that `datasets` saved."""

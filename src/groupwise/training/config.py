@@ -9,6 +9,7 @@ from groupwise.algorithms.kl import KL_ESTIMATORS
 from groupwise.algorithms.objective import AGGREGATIONS, Objective
 from groupwise.algorithms.policy_losses import POLICY_LOSSES, ClippedRatio, PolicyLoss
 from groupwise.config import Changes, ReadIf, Section, parse
+from groupwise.config.schema import PlaceRef
 from groupwise.ranks import RanksConfig
 from groupwise.runs.sinks import SinkSections
 
@@ -109,7 +110,7 @@ class LossConfig(Section):
 class RunConfig(Section):
     """Directory, length and seed of a run."""
 
-    directory: str
+    directory: PlaceRef
     """Run directory; the same command resumes an interrupted run in it."""
     seed: int = 0
     """Seed of every random draw of the run."""

@@ -3,13 +3,18 @@
 import errno
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from groupwise.errors import CheckpointError
 from groupwise.runs.atomic import MANIFEST, check_directory, new_directory, replace_symlink, write_file
+from groupwise.runs.directory import hold_run
+from groupwise.runs.lock import Hold
 
 
 def fill(directory: Path, text: str = "weights") -> None:
@@ -214,3 +219,28 @@ def test_a_symbolic_link_is_moved_at_once(tmp_path: Path) -> None:
         replace_symlink(tmp_path / "best", target)
         assert (tmp_path / "best").resolve() == tmp_path / target
     assert names(tmp_path) == {"best", "step-1", "step-2"}
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o002, 0o077])
+def test_every_file_has_the_mode_that_the_umask_leaves(tmp_path: Path, mask: int) -> None:
+    before = os.umask(mask)
+    try:
+        with new_directory(tmp_path / "model") as directory:
+            fill(directory)
+            save_file({"w": torch.zeros(2)}, directory / "model.safetensors")  # 0600, whatever the umask
+            shutil.copy(directory / "model.safetensors", directory / "copy.safetensors")
+        write_file(tmp_path / "model" / "model.bin", b"replaced")
+    finally:
+        os.umask(before)
+    files = [file for file in (tmp_path / "model").rglob("*") if file.is_file()]
+    assert len(files) == 5
+    assert {file.stat().st_mode & 0o777 for file in files} == {0o666 & ~mask}
+
+
+@pytest.mark.parametrize("place", ["n" * 300, "file/below", "file"])
+def test_a_place_that_cannot_be_written_is_named_in_a_sentence(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").write_text("in the way")
+    for write in (lambda path: Hold(path, "run.directory"), hold_run, lambda path: write_file(path / "x", b"")):
+        with pytest.raises(CheckpointError, match=r"cannot be written|is a file"):
+            write(tmp_path / place)
+    assert (tmp_path / "file").read_text() == "in the way"

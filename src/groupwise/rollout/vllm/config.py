@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator, model_validator
 
 from groupwise.config import ReadIf
+from groupwise.config.schema import PlaceRef
 from groupwise.models.adapters import Adapters
 from groupwise.models.policy import Policy
 from groupwise.rollout.engine import EngineConfig
@@ -24,7 +25,7 @@ class VllmConfig(EngineConfig):
     """The name under which the servers serve the model (`--served-model-name`)."""
     launch: int = Field(0, ge=0)
     """Start this many servers on this machine instead, and end them with the run."""
-    environment: Annotated[str, WITH_LAUNCH] = ".venv-vllm"
+    environment: Annotated[PlaceRef, WITH_LAUNCH] = ".venv-vllm"
     """The virtual environment in which vLLM is installed; `make vllm` makes this one, with the build for processors."""
     options: Annotated[tuple[str, ...], WITH_LAUNCH] = ()
     """More options for the servers that are started, for example `["--gpu-memory-utilization", "0.5"]`."""
@@ -32,7 +33,7 @@ class VllmConfig(EngineConfig):
     """Memory of each started server for keys and values, in GiB."""
     start_s: float = Field(600.0, gt=0)
     """Longest wait for the servers at the start of a run, in seconds."""
-    directory: str = ""
+    directory: PlaceRef = ""
     """Folder for the weights that servers read; trainer and servers must see it under the same path. Empty: a
     temporary one, for servers on this machine."""
     dtype: Literal["float32", "bfloat16"] = "float32"

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from groupwise.config.schema import PlaceRef
 from groupwise.runs.directory import RunDirectory
 from groupwise.runs.sinks import Line, Sink, SinkConfig, SinkRun
 
@@ -21,7 +22,7 @@ class WandbConfig(SinkConfig):
     """Group of the run, for example of its seeds."""
     mode: Literal["online", "offline"] = "online"
     """`offline` writes to disk only; `wandb sync` sends it later."""
-    directory: str = "."
+    directory: PlaceRef = "."
     """Its own files go into `wandb` in this directory, from the working directory."""
 
 
@@ -57,7 +58,7 @@ class TensorboardConfig(SinkConfig):
 
     kind: Literal["tensorboard"] = "tensorboard"
     """Kind of sink."""
-    directory: str = ""
+    directory: PlaceRef = ""
     """Directory of the event files, one for each run. Empty: `tensorboard` in the run directory."""
 
 

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from pydantic import ConfigDict, Field, model_validator
 
 from groupwise.config import Section
+from groupwise.config.schema import PlaceRef
 from groupwise.types import Problem
 
 Mode = Literal["correctness", "rubric"]
@@ -54,7 +55,7 @@ class JudgeConfig(Section):
     """Name of the model, as the endpoint calls it; must be set to use the judge."""
     api_key_variable: str = ""
     """Name of the environment variable that holds the API key; empty: none."""
-    api_key_file: str = ""
+    api_key_file: PlaceRef = ""
     """Path of a file that holds the API key and nothing else; empty: none."""
     mode: Mode = "correctness"
     """`correctness`: CORRECT or WRONG, paid like any verifier's. `rubric`: a score of 0 to 10; the reward part `rubric`
@@ -81,7 +82,7 @@ class JudgeConfig(Section):
     max_total_tokens: int = Field(default=100_000_000, ge=1)
     """Tokens (prompts and replies, as the endpoint counts them) that may be spent in total; then the run
     stops. Requests already in progress still finish."""
-    cache_dir: str = ""
+    cache_dir: PlaceRef = ""
     """Directory of earlier replies, shared by runs: an equal request is not sent again. Empty: none is kept, and a
     repeated or resumed run may get other verdicts."""
 

@@ -8,7 +8,6 @@ import hashlib
 import json
 import os
 import re
-import tempfile
 import threading
 import time
 from dataclasses import dataclass
@@ -163,7 +162,7 @@ def read_key(config: JudgeConfig) -> SecretStr | None:
     elif config.api_key_file:
         source = f"the file {config.api_key_file} (verifier.judge.api_key_file)"
         try:
-            text = Path(config.api_key_file).expanduser().read_text(encoding="ascii", errors="replace")
+            text = Path(config.api_key_file).read_text(encoding="ascii", errors="replace")
         except OSError as error:
             raise ConfigError(f"{source} cannot be read: {error.strerror}") from None
     else:
@@ -182,7 +181,7 @@ class Cache:
     """Opinions by the hash of the request; an empty directory name keeps nothing."""
 
     def __init__(self, directory: str) -> None:
-        self._directory = Path(directory).expanduser() if directory else None
+        self._directory = Path(directory) if directory else None
 
     def get(self, digest: str) -> Opinion | None:
         try:
@@ -201,14 +200,12 @@ class Cache:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             # every writer has its own name; no flush to disk: a torn file fails its check, and its request is repeated
-            handle, temporary_path = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+            temporary = path.with_name(f"{digest}.{os.getpid()}-{threading.get_ident()}.tmp")
             try:
-                with os.fdopen(handle, "wb") as file:
-                    file.write(json.dumps(entry).encode())
-                os.replace(temporary_path, path)
-            except BaseException:
-                Path(temporary_path).unlink(missing_ok=True)
-                raise
+                temporary.write_bytes(json.dumps(entry).encode())
+                os.replace(temporary, path)
+            finally:
+                temporary.unlink(missing_ok=True)
         except OSError as error:
             raise VerifierError(f"the judge's cache {self._directory} cannot be written: {error.strerror}") from None
 
