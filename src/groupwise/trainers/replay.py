@@ -121,6 +121,7 @@ def _repeat_steps(
     rounds = _rounds(run, recipe)
     with make_verifier(recipe.verifier) as verifier:
         verifier.check(make_task(recipe.task).problems("train"), recipe.task.template)
+        verifier.begin(recipe.run.num_steps)
         learner = trainer.learner(recipe, policy, verifier)
         if start is not None:
             restore(load_trainer_state(run.checkpoint(start)), learner.optimizer, learner.beside)

@@ -121,6 +121,7 @@ def train_rl(
     ):
         problems = split_problems(task, "train", None)
         verifier.check([*problems, *split_problems(task, "dev", None)], task.template)
+        verifier.begin(recipe.run.num_steps)
         task.validate(verifier.verify, must_accept=verifier.accepts_references)
         quick_audit(task, verifier)
         check_problems(recipe.reward_models, problems)

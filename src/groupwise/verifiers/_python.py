@@ -1,19 +1,23 @@
 """Runs in the worker process: the user's own function, on one completion or on a list of them.
 
 A request names the `place`; without `arguments` the function is only loaded, and the answer is its signature. Otherwise
-the answer holds `found`, one entry per completion, or `fault` and `allowed`: what the function did, and what it may do.
+the answer holds `found`, one entry per completion, or `fault`: what the function did. A fault that is not a
+completion's says so (`of_function`). What the function logged is in `metrics` and `columns`.
 """
 
+import asyncio
 import contextlib
 import inspect
 import math
 import os
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Set
 from functools import cache
 from pathlib import Path
-from typing import Any
+from statistics import fmean
+from typing import Any, NoReturn
 
 from groupwise.config.places import Place
 from groupwise.errors import ConfigError
@@ -22,6 +26,44 @@ from groupwise.types import Outcome, StepReward, Verdict
 MAX_PARTS = 32
 ALLOWED = "; a finite number, a dict of them by name, a Verdict, or None for no verdict is allowed"
 ADDED_LATER = ("cap", "kl")  # names of parts that training adds itself
+
+
+class NotSampledError(Exception):
+    """The function reads the tokens of a text that was not sampled and has none."""
+
+
+class NoTokens:
+    """Stands for `completion_ids` where texts were not sampled."""
+
+    def _refuse(self, *_: Any) -> NoReturn:
+        raise NotSampledError
+
+    __iter__ = __len__ = __getitem__ = __bool__ = _refuse
+
+
+class TrainerState:
+    """What is known here of TRL's `trainer_state`."""
+
+    def __init__(self, known: Mapping[str, int]) -> None:
+        self.__dict__ |= known
+
+    def __getattr__(self, name: str) -> NoReturn:
+        known = ", ".join(self.__dict__) or "nothing"
+        raise AttributeError(f"trainer_state.{name} is not known here; known is {known}")
+
+
+class Log:
+    """What a function logs in one call: metrics, and columns with one value per completion."""
+
+    def __init__(self) -> None:
+        self.metrics: dict[str, list[float]] = defaultdict(list)
+        self.columns: dict[str, list[Any]] = defaultdict(list)
+
+    def metric(self, name: str, value: Any) -> None:
+        self.metrics[str(name)].append(_number(value, value))
+
+    def extra(self, column: str, values: Iterable[Any]) -> None:
+        self.columns[str(column)] += [_as_logged(value) for value in values]
 
 
 def judge(request: dict[str, Any]) -> dict[str, Any]:
@@ -40,44 +82,83 @@ def judge(request: dict[str, Any]) -> dict[str, Any]:
             "needs": {each.name: each.default is each.empty for each in parameters if each.kind in by_name},
             "takes_any": any(each.kind is each.VAR_KEYWORD for each in parameters),
         }
-    worker = os.getpid()
+    worker, folder = os.getpid(), os.getcwd()
     try:
-        return _call(function, request["arguments"], request["count"], Path(file))
+        return _call(function, request, Path(file))
     finally:
         if os.getpid() != worker:  # the function forked, and this is the child: its answer is not wanted
             os._exit(0)
+        with contextlib.suppress(OSError):  # the next call begins where this one did
+            os.chdir(folder)
 
 
 @cache
 def _function(place: Place) -> Callable[..., Any]:
     target: Any = place.load()
     function: Callable[..., Any] = target() if isinstance(target, type) else target
-    if not callable(function) or inspect.iscoroutinefunction(function):
-        raise ConfigError(f"{place} is {type(target).__name__}; a function is needed, defined with `def`")
+    if not callable(function):
+        raise ConfigError(f"{place} is {type(target).__name__}; a function is needed")
     return function
 
 
-def _call(function: Callable[..., Any], arguments: Mapping[str, Any], count: int | None, file: Path) -> dict[str, Any]:
+def _call(function: Callable[..., Any], request: Mapping[str, Any], file: Path) -> dict[str, Any]:
     drop_output()
+    log, count = Log(), request["count"]
+    beside = {
+        "trainer_state": TrainerState(request["state"]), "log_extra": log.extra, "log_metric": log.metric,
+    }  # fmt: skip
+    arguments = request["arguments"] | {name: beside[name] for name in request["beside"]}
+    if request["without_tokens"]:
+        arguments["completion_ids"] = NoTokens()
     try:
-        value = function(**arguments)
+        value = _awaited(function(**arguments))
+        values = [value] if count is None else _as_list(value)
+    except NotSampledError:
+        return {"abstains": "reads completion_ids, and no model sampled this text"}
     except SystemExit as error:
-        return {"fault": f"called exit({error.code!r})", "allowed": ""}
+        return {"fault": f"called exit({error.code!r})"}
     except BaseException as error:
         frames = traceback.extract_tb(error.__traceback__)
         lines = [frame.lineno for frame in frames if Path(frame.filename).name == file.name]
         place = f" ({file.name}, line {lines[-1]})" if lines else ""  # in the user's file
-        return {"fault": f"raised {type(error).__name__}: {error}"[:400] + place, "allowed": ""}
+        return {"fault": f"raised {type(error).__name__}: {error}"[:400] + place}
     finally:
         with contextlib.suppress(Exception):
             sys.stdout.flush()
-    values = [value] if count is None else value
-    if count is not None and not (isinstance(values, list | tuple) and len(values) == count):
-        return {"fault": f"returned {_quote(value)}", "allowed": f"; a list of {count} is needed, one per completion"}
-    try:
-        return {"found": [_as_json(item) for item in values]}
-    except ValueError as error:
-        return {"fault": f"returned {error}", "allowed": ALLOWED}
+    if values is None:
+        return {"fault": f"returned {_quote(value)}, but a list of {count} is needed, one value per completion,",
+                "of_function": True}  # fmt: skip
+    logged = {f"values of {name!r}": len(column) for name, column in log.columns.items()}
+    for name, length in {"values": len(values), **logged}.items():
+        if length != (count or 1):
+            verb = "returned" if name == "values" else "logged"
+            return {"fault": f"{verb} {length} {name} for {count or 1} completions (one for each is needed),",
+                    "of_function": True}  # fmt: skip
+    metrics = {name: fmean(numbers) for name, numbers in log.metrics.items()}
+    return {"found": [_as_json(item) for item in values], "metrics": metrics, "columns": log.columns}
+
+
+def _awaited(value: Any) -> Any:
+    """Wait for what an `async` function returned, in the one loop of this process: its clients may be kept there."""
+    if hasattr(value, "__aiter__"):
+        generator = value
+
+        async def collect() -> list[Any]:
+            return [item async for item in generator]
+
+        value = collect()
+    return _loop().run_until_complete(value) if inspect.isawaitable(value) else value
+
+
+def _as_list(value: Any) -> list[Any] | None:
+    """A list, array, tensor or generator as a list; None for what is none of these, or has no order."""
+    has_order = hasattr(value, "__iter__") and not isinstance(value, Mapping | Set | str | bytes)
+    return list(value) if has_order and getattr(value, "shape", None) != () else None
+
+
+@cache
+def _loop() -> asyncio.AbstractEventLoop:
+    return asyncio.new_event_loop()
 
 
 def drop_output() -> None:
@@ -88,7 +169,14 @@ def drop_output() -> None:
 
 
 def _as_json(value: Any) -> dict[str, Any]:
-    """A returned value as JSON (ValueError: it is not an allowed value; says what it is)."""
+    """A returned value as JSON, or its fault."""
+    try:
+        return _allowed(value)
+    except ValueError as error:
+        return {"fault": f"returned {error}", "allowed": ALLOWED}
+
+
+def _allowed(value: Any) -> dict[str, Any]:
     if value is None:
         return {}
     if isinstance(value, Verdict):
@@ -119,11 +207,29 @@ def _parts(values: Mapping[Any, Any]) -> dict[str, float]:
 
 
 def _number(value: Any, result: Any) -> float:
+    """A scalar of Python, numpy or torch as a number (ValueError: it is none, or is not finite; quotes the result)."""
+    kind = getattr(getattr(value, "dtype", None), "kind", "f")  # numpy turns texts, times and complex numbers into any
     with contextlib.suppress(TypeError, ValueError, OverflowError):
-        if hasattr(value, "__float__") and getattr(value, "shape", ()) == () and math.isfinite(float(value)):
-            return float(value)
+        if kind not in "cSUOMm" and hasattr(value, "__float__") and getattr(value, "shape", ()) == ():
+            number = float(value)
+            if math.isfinite(number):
+                return number
     raise ValueError(_quote(result))
 
 
+def _as_logged(value: Any) -> float | str | None:
+    """A logged value: a finite number as such, anything else as text."""
+    if value is None or isinstance(value, str):
+        return value
+    try:
+        return _number(value, value)
+    except ValueError:
+        return str(value)
+
+
 def _quote(value: Any) -> str:
-    return f"{value!r:.100} (a {type(value).__name__})"
+    try:
+        text = repr(value)
+    except Exception:  # of an object of the user's, or of an integer with more digits than Python prints
+        text = "something"
+    return f"{text:.100} (a {type(value).__name__})"

@@ -12,7 +12,7 @@ from groupwise.config import FOLDER
 from groupwise.config.kinds import KindSection
 from groupwise.errors import ConfigError
 from groupwise.sandbox.base import Closing
-from groupwise.types import Outcome, Problem, Verdict
+from groupwise.types import Completion, Group, Outcome, Problem, Verdict
 from groupwise.verifiers.table import PARTS, part_with_shared
 
 Extraction = Literal["boxed", "tag", "last_number"]
@@ -33,6 +33,8 @@ class Request(NamedTuple):
     prefill: str = ""  # the beginning of `text` that the prompt had already written
     num_calls: int = 0  # calls of tools that were run
     own: str | None = None  # `text` without what tools said that may not answer; None where that is all of it
+    completion: Completion | None = None  # None where no model sampled the text
+    group: Group | None = None  # the completions among which it is one
 
     def readable(self, mode: Extraction) -> str:
         # a number has no mark that could be taken apart in what a tool says
@@ -45,8 +47,7 @@ class Asks(Protocol):
     @property
     def chat(self) -> bool: ...
 
-    @property
-    def system(self) -> str: ...
+    def messages(self, problem: Problem) -> list[dict[str, str]]: ...
 
     def render(self, problem: Problem) -> str: ...
 
@@ -161,9 +162,10 @@ class WorkersConfig(VerifierConfig):
     """Settings of verifiers that judge in processes which can be killed."""
 
     timeout_s: float = Field(default=5.0, gt=0, allow_inf_nan=False)
-    """Seconds one comparison may take before its worker process is killed and the outcome is `timeout`."""
+    """Seconds one comparison may take before its worker process is killed and the outcome is `timeout`. A function that
+    judges lists has them for each completion."""
     num_workers: int = Field(default=1, ge=1)
-    """Worker processes; started when first needed."""
+    """Worker processes, each with one call at a time; started when first needed."""
 
 
 def extraction_of(config: VerifierConfig) -> Extraction:
@@ -223,9 +225,17 @@ class Verifier(Closing, ABC):
         """True when equal completions always get equal verdicts; not where a model judges or a program is timed."""
         return True
 
+    @property
+    def in_groups(self) -> bool:
+        """True when the completions of a group are handed over together, and may be compared."""
+        return False
+
     @abstractmethod
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
         """Return one verdict per request, in the same order."""
+
+    def begin(self, num_steps: int) -> None:
+        """Hear how many steps the run has."""
 
     def verify(self, problem: Problem, completion: str) -> Verdict:
         return self.verify_many([Request(problem, completion)])[0]
@@ -260,6 +270,14 @@ class WrappedVerifier(Verifier):
     @property
     def repeatable(self) -> bool:
         return all(verifier.repeatable for verifier in self._all)
+
+    @property
+    def in_groups(self) -> bool:
+        return any(verifier.in_groups for verifier in self._all)
+
+    def begin(self, num_steps: int) -> None:
+        for verifier in self._all:
+            verifier.begin(num_steps)
 
     def check(self, problems: Sequence[Problem], template: Asks) -> None:
         for verifier in self._all:

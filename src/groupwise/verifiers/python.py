@@ -4,8 +4,9 @@
 
 Arguments are given by name: `completion` (with the prompt's prefill before it), `reference`, `question`, `prompt`,
 `id`, `difficulty`, `language`, and every field of the problem's data, which takes precedence where names are equal. A
-dict is the reward's parts; None is no verdict. A function with an argument `completions` is called as TRL calls it:
-with the lists of a problem's completions, prompts and columns, for a list of `float | None`.
+dict is the reward's parts; None is no verdict. A function with an argument `completions`, `completion_ids` or `prompts`
+is called as TRL calls it, with lists: the completions of a group, prompts, tokens and columns, for `float | None` each.
+Both may be `async`, and get TRL's `trainer_state`, `log_metric` and `log_extra` where they take them.
 
 The function runs in separate processes whose deadline is kept here; this process never imports it. The file is trusted
 like any program that the user runs.
@@ -15,7 +16,9 @@ import ast
 import difflib
 import json
 from collections.abc import Mapping, Sequence
-from itertools import groupby
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -29,8 +32,10 @@ from groupwise.verifiers.workers import START_S, Reply, WorkerPool
 
 OWN = ("completion", "reference", "question", "prompt", "id", "difficulty", "language")
 """Arguments that every problem has."""
-
-
+LISTS = frozenset(("completions", "prompts", "completion_ids"))
+"""Arguments of a function that is called as TRL calls it."""
+BESIDE = ("trainer_state", "log_extra", "log_metric")
+"""Arguments that the worker makes."""
 MEMORY_BYTES = 16 << 30  # address space of one worker process; the function may import large libraries
 
 
@@ -54,7 +59,9 @@ def adopt(place: Place) -> type[Verifier]:
         target = place.load()
         if isinstance(target, type) and issubclass(target, Verifier):
             return target
-        if not callable(target) or (isinstance(target, type) and "__call__" not in vars(target)):
+        if not callable(target) or (
+            isinstance(target, type) and not any("__call__" in vars(base) for base in target.__mro__)
+        ):
             raise ConfigError(f"{place} is not a verifier: a function or a subclass of Verifier is needed")
     return type(place.name, (PythonVerifier,), {"place": place, "__doc__": f"Judges by {place}."})
 
@@ -76,6 +83,7 @@ class PythonVerifier(Verifier):
         )  # fmt: skip
         self._template: Asks | None = None
         self._signature: Mapping[str, Any] = {}
+        self._num_steps: int | None = None
 
     @property
     def name(self) -> str:
@@ -85,16 +93,28 @@ class PythonVerifier(Verifier):
     def repeatable(self) -> bool:
         return self.config.repeatable
 
+    @property
+    def in_groups(self) -> bool:
+        return not LISTS.isdisjoint(self._signature.get("needs", ()))
+
     @classmethod
     def sources(cls) -> tuple[Path, ...]:
         return written_in(cls.place.file)
 
+    def begin(self, num_steps: int) -> None:
+        self._num_steps = num_steps
+
     def check(self, problems: Sequence[Problem], template: Asks) -> None:
         self._template = template
         arguments = self._read_signature()["needs"]
-        lists = ("completions", "prompts") if self._takes_lists else ()
-        needs = [name for name, is_required in arguments.items() if is_required and name not in lists]
-        fields = [*OWN, *sorted(set.intersection(*(set(problem.data) for problem in problems)))] if problems else OWN
+        fields = [*OWN, *sorted(set.intersection(*(set(problem.data) for problem in problems)))] if problems else [*OWN]
+        if not self.in_groups and not self._signature["takes_any"] and arguments.keys().isdisjoint(fields):
+            raise ConfigError(
+                f"{self.place} takes no argument that is given here ({', '.join([*fields, *sorted(LISTS)])}); where it "
+                f"makes a reward function, give a name to what it returns: reward = {self.place.name}(...)"
+            )
+        given = {*BESIDE, *(LISTS if self.in_groups else ())}
+        needs = [name for name, is_required in arguments.items() if is_required and name not in given]
         for name in needs:
             example = next((problem for problem in problems if name not in (*OWN, *problem.data)), None)
             if example is not None:
@@ -119,37 +139,56 @@ class PythonVerifier(Verifier):
             self._read_signature()
         except ConfigError as error:
             return [Verdict(Outcome.CRASHED, {}, str(error)) for _ in requests]
-        if self._takes_lists:
-            batches = [list(batch) for _, batch in groupby(requests, key=lambda request: request.problem.id)]
-            return [verdict for batch in batches for verdict in self._judge_together(batch)]
-        calls = [
-            {**self._request, "arguments": self._arguments(self._fields(request)), "count": None}
-            for request in requests
-        ]
-        replies = self._pool.map(calls, self.config.timeout_s)
+        if not self.in_groups:
+            return self._judge_alone(requests)
+        batches = [list(batch) for _, batch in groupby(requests, key=lambda each: (each.problem.id, id(each.group)))]
+        with ThreadPoolExecutor(self.config.num_workers) as threads:
+            return list(chain.from_iterable(threads.map(self._judge_together, batches)))
+
+    def _judge_alone(self, requests: Sequence[Request]) -> list[Verdict]:
+        replies = self._pool.map([self._call([request]) for request in requests], self.config.timeout_s)
         return [self._verdicts([request], reply)[0] for request, reply in zip(requests, replies, strict=True)]
 
     def _judge_together(self, batch: Sequence[Request]) -> list[Verdict]:
-        """Judge completions of one problem as lists; if that fails, one by one, so that only the culprit fails."""
-        reply = self._pool.call(self._call_with_lists(batch), self.config.timeout_s)
-        if len(batch) == 1 or (reply.status == "ok" and "found" in reply.value):
-            return self._verdicts(batch, reply)
-        replies = self._pool.map([self._call_with_lists([request]) for request in batch], self.config.timeout_s)
-        return [self._verdicts([request], reply)[0] for request, reply in zip(batch, replies, strict=True)]
+        """Judge completions of a group as lists; if that fails, without those that fail alone.
 
-    def _call_with_lists(self, batch: Sequence[Request]) -> dict[str, Any]:
+        A failure that no completion alone explains is the function's: the whole group has no verdict.
+        """
+        reply = self._pool.call(self._call(batch), self.config.timeout_s * len(batch))
+        verdicts = self._verdicts(batch, reply)
+        if len(batch) == 1 or (reply.status == "ok" and ("fault" not in reply.value or "of_function" in reply.value)):
+            return verdicts
+        alone = self._judge_alone(batch)
+        others = [index for index, verdict in enumerate(alone) if not verdict.outcome.failed]
+        if len(others) == len(batch):
+            return verdicts
+        by_index = dict(zip(others, self._judge_together([batch[i] for i in others]) if others else (), strict=True))
+        return [by_index.get(index, verdict) for index, verdict in enumerate(alone)]
+
+    def _call(self, batch: Sequence[Request]) -> dict[str, Any]:
         columns = [self._fields(request) for request in batch]
-        chat = self._template is not None and self._template.chat
-        texts, prompts = [fields.pop("completion") for fields in columns], [fields.pop("prompt") for fields in columns]
-        lists: dict[str, Any] = {name: [fields[name] for fields in columns] for name in columns[0]}
-        lists["completions"] = [[{"role": "assistant", "content": text}] for text in texts] if chat else texts
-        lists["prompts"] = [self._messages(prompt) for prompt in prompts] if chat else prompts
-        return {**self._request, "arguments": self._arguments(lists), "count": len(batch)}
-
-    def _messages(self, prompt: str) -> list[dict[str, str]]:
-        assert self._template is not None  # only with a chat template
-        system = [{"role": "system", "content": self._template.system}] if self._template.system else []
-        return [*system, {"role": "user", "content": prompt}]
+        ids = [request.completion.token_ids.tolist() for request in batch if request.completion is not None]
+        arguments: dict[str, Any] = columns[0]
+        if self.in_groups:
+            arguments = {name: [fields[name] for fields in columns] for name in columns[0]}
+            texts, prompts = arguments.pop("completion"), arguments.pop("prompt")
+            if self._template is not None and self._template.chat:
+                texts = [[{"role": "assistant", "content": text}] for text in texts]
+                prompts = [self._template.messages(request.problem) for request in batch]
+            arguments |= {"completions": texts, "prompts": prompts}
+            if len(ids) == len(batch):
+                arguments["completion_ids"] = ids
+        group = batch[0].group
+        known = {"global_step": 0 if group is None else group.step, "max_steps": self._num_steps}
+        needs, takes_any = self._signature["needs"], self._signature["takes_any"]
+        return {
+            **self._request,
+            "arguments": self._arguments(arguments),
+            "count": len(batch) if self.in_groups else None,
+            "beside": [name for name in BESIDE if name in needs or takes_any],
+            "without_tokens": needs.get("completion_ids", takes_any) and not ids,
+            "state": {name: number for name, number in known.items() if number is not None},
+        }
 
     def _fields(self, request: Request) -> dict[str, Any]:
         problem = request.problem
@@ -162,10 +201,6 @@ class PythonVerifier(Verifier):
         names = fields if self._signature["takes_any"] else self._signature["needs"]
         return {name: fields[name] for name in names if name in fields}
 
-    @property
-    def _takes_lists(self) -> bool:
-        return "completions" in self._signature["needs"]
-
     def _read_signature(self) -> Mapping[str, Any]:
         if not self._signature:
             reply = self._pool.call(self._request, START_S)
@@ -175,18 +210,33 @@ class PythonVerifier(Verifier):
         return self._signature
 
     def _verdicts(self, requests: Sequence[Request], reply: Reply) -> list[Verdict]:
-        text = requests[0].text
-        context = f"for the completion {text[:80]!r}{'...' if len(text) > 80 else ''}"
+        text, count = requests[0].text, len(requests)
+        context = f"{text[:80]!r}{'...' if len(text) > 80 else ''}"
+        context = f"for the completion {context}" if count == 1 else f"for {count} completions, the first {context}"
         if reply.status != "ok":
-            return [Verdict(Outcome(reply.status), {}, f"{self.place} {context}: {reply.evidence}")] * len(requests)
-        if "fault" in reply.value:
-            evidence = f"{self.place} {reply.value['fault']} {context}{reply.value['allowed']}"
-            return [Verdict(Outcome.CRASHED, {}, evidence)] * len(requests)
-        return [self._verdict(result) for result in reply.value["found"]]
+            return [Verdict(Outcome(reply.status), {}, f"{self.place} {context}: {reply.evidence}")] * count
+        result = reply.value
+        if "abstains" in result:
+            return [Verdict(Outcome.NONE, {}, f"{self.place} {result['abstains']}")] * count
+        if "fault" in result:
+            evidence = f"{self.place} {result['fault']} {context}{result.get('allowed', '')}"
+            return [Verdict(Outcome.CRASHED, {}, evidence)] * count
+        verdicts = []
+        for index, value in enumerate(result["found"]):
+            verdict = self._verdict(value, requests[index].text)
+            logged = {name: column[index] for name, column in result["columns"].items()}
+            words = "".join(f"; {name}: {item[:200]}" for name, item in logged.items() if isinstance(item, str))
+            numbers = {name: item for name, item in logged.items() if isinstance(item, float)}
+            measures = {**result["metrics"], **numbers, **verdict.measures}
+            verdicts.append(replace(verdict, evidence=verdict.evidence + words, measures=measures))
+        return verdicts
 
-    def _verdict(self, result: Mapping[str, Any]) -> Verdict:
+    def _verdict(self, result: Mapping[str, Any], text: str) -> Verdict:
         if not result:
             return Verdict(Outcome.NONE, {}, f"{self.place} returned None: no verdict")
+        if "fault" in result:
+            what = f"{result['fault']} for the completion {text[:80]!r}{result['allowed']}"
+            return Verdict(Outcome.CRASHED, {}, f"{self.place} {what}")
         if "outcome" in result:
             return Verdict(**{**result, "outcome": Outcome(result["outcome"]),
                               "steps": tuple(StepReward(*step) for step in result["steps"])})  # fmt: skip

@@ -59,6 +59,7 @@ class RoutedVerifier(Verifier):
     def __init__(self, config: RoutedConfig | None = None) -> None:
         super().__init__(config)
         self._verifiers: dict[str, Verifier] = {}
+        self._num_steps: int | None = None
 
     @property
     def accepts_references(self) -> bool:  # type: ignore[override]
@@ -67,6 +68,13 @@ class RoutedVerifier(Verifier):
     @property
     def repeatable(self) -> bool:
         return all(verifier.repeatable for verifier in self._verifiers.values())
+
+    @property
+    def in_groups(self) -> bool:
+        return any(verifier.in_groups for verifier in self._verifiers.values())
+
+    def begin(self, num_steps: int) -> None:
+        self._num_steps = num_steps
 
     @property
     def verdict_s(self) -> float:
@@ -106,4 +114,6 @@ class RoutedVerifier(Verifier):
                 self._verifiers[kind] = VERIFIERS.find(kind)(self.config.member(kind))
             except ConfigError as error:
                 raise ConfigError(f"problem {problem.id}: {error}") from None
+            if self._num_steps is not None:
+                self._verifiers[kind].begin(self._num_steps)
         return self._verifiers[kind]

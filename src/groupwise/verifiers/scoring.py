@@ -37,6 +37,8 @@ def _request(group: Group, completion: Completion, max_tokens: int | None) -> Re
         group.prompt.prefill,
         completion.num_calls,
         None if own is None else group.prompt.prefill + own,
+        completion,
+        group,
     )
 
 
@@ -58,24 +60,42 @@ def by_calls(finish_reason: FinishReason, calls: Sequence[ToolCall], verdict: Ve
 def spot_check(scored: Sequence[ScoredGroup], verifier: Verifier, max_tokens: int | None, *parts: int | str) -> None:
     """Verify a few completions again, alone: their verdicts must be those that were recorded for them.
 
-    Catches verdicts that belong to other completions, and verifiers that do not repeat themselves. `parts` are the key
-    that decides which completions are taken.
+    Catches verdicts that belong to other completions, and verifiers that do not repeat themselves. One that compares
+    the completions of a group passes where the group, in another order, gets the verdicts that it got. `parts` are the
+    key that decides which completions are taken.
 
     Raises:
         InvariantError: names the problem and both verdicts.
     """
-    rows = [(result.group, i, verdict) for result in scored for i, verdict in enumerate(result.verdicts)]
+    rows = [(result, i) for result in scored for i in range(len(result.verdicts))]
     for index in permutation(len(rows), "spot check", *parts)[: SPOT_CHECKS if verifier.repeatable else 0]:
-        group, sample, verdict = rows[index]
-        completion = group.completions[sample]
-        repeat = verifier.verify_many([_request(group, completion, max_tokens)])[0]
-        repeat = by_calls(completion.finish_reason, completion.calls, repeat)
-        if not (repeat.outcome.failed or verdict.outcome.failed) and repeat.parts != verdict.parts:
-            raise InvariantError(
-                f"completion {sample} of problem {group.prompt.problem.id} was judged {verdict.outcome} "
-                f"({verdict.evidence}), but alone it is {repeat.outcome} ({repeat.evidence}): verdicts were given to "
-                f"the wrong completions, or {verifier.name} does not repeat itself"
-            )
+        result, sample = rows[index]
+        verdict, (repeat,) = result.verdicts[sample], _again(result.group, [sample], verifier, max_tokens)
+        if _agree(verdict, repeat):
+            continue
+        if verifier.in_groups:
+            order = permutation(len(result.verdicts), "spot check order", *parts)
+            together = _again(result.group, order, verifier, max_tokens)
+            if all(_agree(result.verdicts[i], again) for i, again in zip(order, together, strict=True)):
+                continue
+        cause = f"{verifier.name} does not repeat itself"
+        if "repeatable" in type(verifier.config).model_fields:
+            cause += " (where it may, or where it goes by the order of a group: verifier.repeatable = false)"
+        raise InvariantError(
+            f"completion {sample} of problem {result.group.prompt.problem.id} was judged {verdict.outcome} "
+            f"({verdict.evidence}), but alone it is {repeat.outcome} ({repeat.evidence}): verdicts were given to "
+            f"the wrong completions, or {cause}"
+        )
+
+
+def _again(group: Group, samples: Sequence[int], verifier: Verifier, max_tokens: int | None) -> list[Verdict]:
+    completions = [group.completions[sample] for sample in samples]
+    verdicts = verifier.verify_many([_request(group, completion, max_tokens) for completion in completions])
+    return [by_calls(each.finish_reason, each.calls, v) for each, v in zip(completions, verdicts, strict=True)]
+
+
+def _agree(verdict: Verdict, repeat: Verdict) -> bool:
+    return verdict.outcome.failed or repeat.outcome.failed or verdict.parts == repeat.parts
 
 
 def failure_share(scored: Sequence[ScoredGroup]) -> float:

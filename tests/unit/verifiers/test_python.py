@@ -12,7 +12,7 @@ from groupwise.config.places import Place
 from groupwise.errors import ConfigError, InvariantError
 from groupwise.tasks.base import Template
 from groupwise.types import Completion, FinishReason, Group, Outcome, Problem, Prompt, StepReward
-from groupwise.verifiers import Request, Verifier, make_verifier, score, spot_check
+from groupwise.verifiers import Verifier, make_verifier, score, spot_check
 from groupwise.verifiers.python import PythonVerifier, adopt
 
 SOURCE = """
@@ -57,22 +57,13 @@ def prompted(prompt, completion, id, terms, missing="default"): return {"prompt"
     "id": id == "p", "terms": sum(terms), "missing": missing == "default"}
 def misspelt(completion, referense): return 1.0
 def by_position(completion, /): return 1.0
-async def later(completion): return 1.0
+def maker(size=3): return lambda completion: 1.0
 def shouted(completion, reference, question): return float(completion.isupper())
 
 class Rule:
     def __call__(self, completion): return 1.0
 class NoRule:
     pass
-
-def lengths(completions, prompts, terms, **kwargs):
-    if "crash" in completions: raise ValueError("odd text")
-    return [None if c == "skip" else float(len(c) + terms[0][0]) for c in completions]
-def together(completions, **kwargs): return [float(len(completions))] * len(completions)
-def messages(prompts, completions): return [float(
-    p == [{"role": "system", "content": "S"}, {"role": "user", "content": "Q: What is 1 + 2?\\n"}]
-    and c == [{"role": "assistant", "content": "3"}]) for p, c in zip(prompts, completions)]
-def too_few(completions): return [1.0]
 """
 PROBLEM = Problem("p", "What is 1 + 2?", "3", data={"terms": [1, 2]})
 TEMPLATE = Template(prompt="Q: {question}\n")
@@ -190,7 +181,7 @@ def test_arguments_are_given_by_name(folder: Path) -> None:
         ),
         ("mine.py:misspelt", r"has completion, reference, question, prompt, id, difficulty, language, terms"),
         ("mine.py:by_position", "its argument 'completion' can only be given by position"),
-        ("mine.py:later", "a function is needed, defined with `def`"),
+        ("mine.py:maker", r"takes no argument that is given here \(completion, .*reward = maker\(\.\.\.\)"),
         ("mine.py:rewards", "has no 'rewards'; did you mean 'reward'"),
         ("mine.py:HALF", "mine.py:HALF is not a verifier"),
         ("mine.py:NoRule", "mine.py:NoRule is not a verifier"),
@@ -227,34 +218,6 @@ def test_the_sources_are_the_file_and_its_neighbours(folder: Path) -> None:
     with verifier(folder, "mine.py:reward") as function:
         assert isinstance(function, PythonVerifier)
         assert function.sources() == (folder / "mine.py", folder / "helper.py")
-
-
-def test_trl_lists_and_none(folder: Path) -> None:
-    with verifier(folder, "mine.py:lengths") as function:
-        verdicts = function.verify_many([Request(PROBLEM, text) for text in ("ab", "skip", "crash", "abcd")])
-    assert [verdict.outcome for verdict in verdicts] == [
-        Outcome.CORRECT, Outcome.NONE, Outcome.CRASHED, Outcome.CORRECT,
-    ]  # fmt: skip
-    assert [verdict.reward for verdict in verdicts] == [3.0, None, None, 5.0]  # a length and the first term, 1
-    assert "ValueError: odd text" in verdicts[2].evidence
-
-
-def test_trl_gets_the_completions_of_one_problem_at_once(folder: Path) -> None:
-    other = Problem("o", "q", "1")
-    requests = [Request(problem, "x") for problem in (PROBLEM, PROBLEM, PROBLEM, other)]
-    with verifier(folder, "mine.py:together") as function:
-        assert [verdict.reward for verdict in function.verify_many(requests)] == [3.0, 3.0, 3.0, 1.0]
-
-
-def test_trl_gets_messages_where_the_template_is_chat(folder: Path) -> None:
-    with verifier(folder, "mine.py:messages", TEMPLATE.model_copy(update={"chat": True, "system": "S"})) as function:
-        assert [v.reward for v in function.verify_many([Request(PROBLEM, "3"), Request(PROBLEM, "4")])] == [1.0, 0.0]
-
-
-def test_trl_with_too_few_values_is_no_verdict_on_any(folder: Path) -> None:
-    with verifier(folder, "mine.py:too_few") as function:
-        verdicts = function.verify_many([Request(PROBLEM, "a"), Request(PROBLEM, "b")])
-    assert [verdict.reward for verdict in verdicts] == [1.0, 1.0]  # each alone has its one value
 
 
 def group(*texts: str) -> Group:

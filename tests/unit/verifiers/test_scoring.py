@@ -104,7 +104,9 @@ def test_requests_say_lengths_limit_and_prefill() -> None:
             return super().verify_many(requests)
 
     score([group("a", "3", ["x"], prefill="<think>")], Watching(), max_tokens=7)
-    assert seen == [Request(seen[0].problem, "<think>x", 1, 7, False, "<think>")]
+    assert seen[0][:8] == Request(seen[0].problem, "<think>x", 1, 7, False, "<think>")[:8]
+    assert seen[0].group is not None
+    assert seen[0].completion is seen[0].group.completions[0]
 
 
 def test_a_spot_check_sees_verdicts_given_to_the_wrong_completions() -> None:
