@@ -38,6 +38,8 @@ class Problem:
     """Language of the question (ISO 639-1)."""
     data: Mapping[str, Any] = field(default_factory=dict)
     """Data for the verifier beside the reference answer, for example the numbers of a countdown."""
+    messages: tuple[Mapping[str, Any], ...] = ()
+    """The conversation that asks the question, where the data holds one; `data["tools"]` are the tools it may call."""
     open_ended: bool = False
     """True where no rule can judge an answer, so that only reward models and style say what it is worth."""
     verifier: str = ""

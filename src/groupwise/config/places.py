@@ -1,7 +1,9 @@
 """Python of the user's own that a recipe names: `file.py:name`, or `package.module:name` of what can be imported."""
 
 import ast
+import codecs
 import difflib
+import glob
 import importlib
 import importlib.util
 import os
@@ -30,6 +32,20 @@ def expanded(path: str) -> str:
         user = whole.partition("/")[0]
         raise ConfigError(f"{path}: {user} has no home directory here; a file of that name is ./{path}")
     return whole
+
+
+def decoded(content: bytes) -> str:
+    """Return the text of a file that a user wrote: UTF-8, with or without a byte order mark.
+
+    Raises:
+        UnicodeDecodeError: it is something else; the marks of UTF-16 and UTF-32 are named.
+    """
+    marks = {codecs.BOM_UTF32_LE: 32, codecs.BOM_UTF32_BE: 32, codecs.BOM_UTF16_LE: 16, codecs.BOM_UTF16_BE: 16}
+    for mark, width in marks.items():
+        if content.startswith(mark):
+            reason = f"it begins with the byte order mark of UTF-{width}; save it as UTF-8"
+            raise UnicodeDecodeError("utf-8", content, 0, len(mark), reason)
+    return content.removeprefix(codecs.BOM_UTF8).decode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,11 +181,16 @@ def beside(path: str, folder: Path | None) -> str:
     if folder is None or file.is_absolute() or (location is None and ":" in path):
         return path
     near = folder / file
-    if not near.exists() or near.resolve() == file.resolve():
+    if not _is_there(near) or near.resolve() == file.resolve():
         return path
-    if file.exists():
+    if _is_there(file):
         raise ConfigError(f"{file} may mean {near} or {file.resolve()}: write the whole path of the one that is meant")
     return f"{near}:{location.name}" if location else str(near)
+
+
+def _is_there(path: Path) -> bool:
+    """Return whether there is a file or, for a pattern of names, one that fits; unlike Path.exists it never raises."""
+    return os.path.exists(path) or (glob.has_magic(str(path)) and bool(glob.glob(str(path), recursive=True)))
 
 
 def user_files(settings: Any) -> list[Path]:

@@ -8,7 +8,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count, islice
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, field_validator
 
@@ -64,10 +64,22 @@ class Template(KindSection):
     def render(self, problem: Problem) -> str:
         return self.prompt.replace("{question}", problem.question)
 
-    def messages(self, problem: Problem) -> list[dict[str, str]]:
-        """The conversation that the model answers; used only with `chat`."""
+    def messages(self, problem: Problem) -> list[dict[str, Any]]:
+        """The conversation that the model answers; used only with `chat`.
+
+        A problem's own conversation stays as it is but for the text of `prompt` around the user's last turn.
+        """
         system = [{"role": "system", "content": self.system}] if self.system else []
-        return [*system, {"role": "user", "content": self.render(problem)}]
+        if not problem.messages:
+            return [*system, {"role": "user", "content": self.render(problem)}]
+        if system and problem.messages[0]["role"] in ("system", "developer"):
+            raise ConfigError(
+                f"template.system = {self.system!r:.60}: {problem.id} has a system message of its own; allowed is one"
+            )
+        *turns, last = (dict(message) for message in problem.messages)
+        if last["role"] == "user":
+            last["content"] = self.prompt.strip().replace("{question}", last["content"])
+        return [*system, *turns, last]
 
     def gold_answer(self, problem: Problem) -> str:
         return self.gold.format(reference=problem.reference)

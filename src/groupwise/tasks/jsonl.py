@@ -15,11 +15,12 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from groupwise.config.schema import DataRef, PlaceRef
-from groupwise.errors import DataError
+from groupwise.errors import ConfigError, DataError
 from groupwise.randomness import key
 from groupwise.runs.jsonl import Record
 from groupwise.tasks.base import TEMPLATES, Task, TaskConfig, Template
-from groupwise.tasks.jsonl_records import BOXED, answer_of, read_file, read_hub, text_of
+from groupwise.tasks.conversations import Message, messages_in, question_in, tools_of
+from groupwise.tasks.data_files import BOXED, answer_of, field_of, read_file, read_hub, text_of
 from groupwise.types import SPLITS, Problem, Split
 
 
@@ -86,9 +87,10 @@ class JsonlConfig(TaskConfig):
     data_dir: PlaceRef = "../shared/data"
     """Directory of the presets' files, from the working directory."""
     path: DataRef | None = None
-    """File of problems to train on, `.jsonl`, `.json` (a list) or `.parquet`, or a directory that `datasets` saved."""
+    """Problems to train on: `.jsonl`, `.json`, `.csv`, `.tsv`, `.parquet` or `.arrow`, compressed or not, a
+    directory or pattern of shards, what `datasets` saved, or `hub:NAME:SPLIT` or `hub:NAME:CONFIGURATION:SPLIT`."""
     test_path: DataRef | None = None
-    """File of problems to test on."""
+    """Problems to test on."""
     hub: str | None = None
     """Name of a data set of the Hugging Face hub."""
     hub_config: str | None = None
@@ -98,7 +100,8 @@ class JsonlConfig(TaskConfig):
     hub_test_split: str | None = None
     """Split of that data set to test on."""
     question_field: str | tuple[str, ...] | None = None
-    """Field of the question; several are joined with a space. Without a preset: `question`."""
+    """Field of the question, text or messages (with `template.chat`); several are joined with a space, and `a.b` is the
+    field `b` in the field `a`. Without a preset: `question`."""
     answer_field: str | None = None
     """Field of the reference answer. Without a preset: `answer`. Empty: there are none, and the verifier needs none."""
     answer_pattern: str | None = None
@@ -242,7 +245,10 @@ class Jsonl(Task):
             return read_hub(config.hub, config.hub_config, split) if split else iter(())
         path = config.path if role == "train" else config.test_path
         if path is not None:
-            return read_file(Path(path))
+            return read_file(path)
+        if preset_path and not (Path(config.data_dir) / preset_path).exists():
+            missing = Path(config.data_dir, preset_path).absolute()
+            raise DataError(f"there is no problem file {missing}; give data_dir, where the preset's files are, or hub")
         return read_file(Path(config.data_dir) / preset_path) if preset_path else iter(())
 
     def _hub_split(self, role: Role) -> str | None:
@@ -253,23 +259,37 @@ class Jsonl(Task):
 
     def _problem(self, record: Record, role: Role) -> Problem:
         config, source = self.config, self._source(role)
-        fields = config.question_field or source.question_field
-        question = " ".join(
-            text_of(record, field) for field in ([fields] if isinstance(fields, str) else fields)
-        ).strip()
-        if not question:
+        fields, data = config.question_field or source.question_field, dict(record.fields)
+        messages: list[Message] = []
+        if isinstance(fields, str):
+            messages = messages_in(field_of(record, fields), f"{record.place}: field '{fields}'") or []
+        if messages:
+            question, last = question_in(messages), messages[-1]["role"]
+            if last not in ("user", "tool"):
+                raise DataError(f"{record.place}: {last} speaks last in field '{fields}'; user and tool are allowed")
+            if not config.template.chat:
+                raise ConfigError(
+                    f"{record.place}: field '{fields}' holds messages, which only the tokenizer's chat template can "
+                    "write: set task.template.chat = true"
+                )
+            data["tools"] = tools_of(record)
+        else:
+            names = [fields] if isinstance(fields, str) else fields
+            question = " ".join(text_of(record, name) for name in names).strip()
+        if not question.strip():
             raise DataError(f"{record.place}: the question in field {fields!r} is empty")
         answer = "" if config.answer_field == "" else self._answer(record, source)
         label = config.difficulty_field or source.difficulty_field
         difficulty = text_of(record, label) if label else ""
         name = f"{self._label}/{role}-{record.number}"
-        return Problem(name, question, answer, difficulty, config.language, dict(record.fields))
+        return Problem(name, question, answer, difficulty, config.language, data, tuple(messages))
 
     def _answer(self, record: Record, source: Source) -> str:
         field = self.config.answer_field or source.answer_field
-        if field not in record.fields:
+        try:
+            field_of(record, field)
+        except DataError as error:
             raise DataError(
-                f"{record.place} has no field {field!r}; its fields are {', '.join(record.fields)}: set answer_field "
-                "to that of the reference answer, or to '' where the verifier needs none"
-            )
+                f"{error}: set answer_field to that of the reference answer, or to '' where the verifier needs none"
+            ) from None
         return answer_of(record, field, self.config.answer_pattern or source.answer_pattern)

@@ -20,7 +20,7 @@ from groupwise.config.schema import DataRef
 from groupwise.errors import DataError
 from groupwise.randomness import Draw, key
 from groupwise.tasks.base import Candidate, DrawnTask, GeneratedConfig
-from groupwise.tasks.jsonl_records import read_file, text_of
+from groupwise.tasks.data_files import read_file, text_of
 from groupwise.types import Problem
 
 NAMES = (

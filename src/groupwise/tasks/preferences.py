@@ -11,8 +11,7 @@ Hugging Face hub do: with the prompt's messages in a separate field, or at the b
 import json
 import math
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Self, TypedDict
+from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
@@ -23,7 +22,8 @@ from groupwise.randomness import Draw, key
 from groupwise.runs.jsonl import Record
 from groupwise.tasks import TaskOptions, make_task
 from groupwise.tasks.base import Template
-from groupwise.tasks.jsonl_records import read_file
+from groupwise.tasks.conversations import Message, Said, said
+from groupwise.tasks.data_files import read_file
 from groupwise.tasks.texts import AnyPreference, Preference
 from groupwise.types import Problem
 from groupwise.verifiers.extraction import after_thinking
@@ -99,17 +99,6 @@ def shown(pair: Labelled, rule: Preference, template: Template) -> tuple[str, st
     return prompt, chosen, rejected
 
 
-class Message(TypedDict):
-    """One turn of a conversation."""
-
-    role: str
-    content: str
-
-
-Said = str | list[Message]
-"""Plain text, or messages that the tokenizer's chat template will render."""
-
-
 class Pair(NamedTuple):
     """A prompt and two completions; all three are text, or all three are messages."""
 
@@ -169,7 +158,7 @@ def load_pairs(config: PairsFile | TaskPairs | GeneratedPairs) -> Pairs:
     match config:
         case PairsFile():
             pairs = Pairs([], [])
-            for record in read_file(Path(config.path)):
+            for record in read_file(config.path):
                 pair = _pair(record, config)
                 position = key("held out", json.dumps(pair.prompt)) / 2**64
                 (pairs.held_out if position < config.held_out else pairs.train).append(pair)
@@ -193,9 +182,9 @@ def load_pairs(config: PairsFile | TaskPairs | GeneratedPairs) -> Pairs:
 
 
 def _pair(record: Record, config: PairsFile) -> Pair:
-    chosen, rejected = (_read_text(record, name) for name in (config.chosen_field, config.rejected_field))
+    chosen, rejected = (said(record, name) for name in (config.chosen_field, config.rejected_field))
     if isinstance(chosen, str) and isinstance(rejected, str):
-        pair = Pair(_read_text(record, config.prompt_field), chosen, rejected)
+        pair = Pair(said(record, config.prompt_field), chosen, rejected)
     elif isinstance(chosen, list) and isinstance(rejected, list):
         pair = _conversations(record, config, chosen, rejected)
     else:
@@ -213,7 +202,7 @@ def _pair(record: Record, config: PairsFile) -> Pair:
 
 
 def _conversations(record: Record, config: PairsFile, chosen: list[Message], rejected: list[Message]) -> Pair:
-    stated_prompt = _read_text(record, config.prompt_field) if config.prompt_field in record.fields else []
+    stated_prompt = said(record, config.prompt_field) if config.prompt_field in record.fields else []
     messages = stated_prompt if isinstance(stated_prompt, list) else []
     sides = [messages + chosen, messages + rejected]
     pairs = zip(*sides, strict=False)
@@ -228,22 +217,6 @@ def _conversations(record: Record, config: PairsFile, chosen: list[Message], rej
             "message and two different answers of the assistant are needed"
         )
     return Pair(prompt, tails[0], tails[1])
-
-
-def _read_text(record: Record, field: str) -> Said:
-    if field not in record.fields:
-        raise DataError(f"{record.place} has no field '{field}'; its fields are {', '.join(record.fields) or 'none'}")
-    value: Any = record.fields[field]
-    if isinstance(value, str) and value:
-        return value
-    messages = [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-    texts = [(item.get("role"), item.get("content")) for item in messages]
-    if texts and len(texts) == len(value) and all(isinstance(text, str) for pair in texts for text in pair):
-        return [Message(role=str(role), content=str(content)) for role, content in texts]
-    raise DataError(
-        f"{record.place}: field '{field}' is {str(value)[:60]!r}; text or a list of messages with role and content is "
-        "needed"
-    )
 
 
 def _right_and_wrong(template: Template, problem: Problem) -> Pair:

@@ -13,7 +13,7 @@ from groupwise.errors import DataError, VerifierError
 from groupwise.randomness import key
 from groupwise.runs.jsonl import Record
 from groupwise.tasks.base import TEMPLATES, Task, TaskConfig, Template, Verify
-from groupwise.tasks.jsonl_records import read_file, text_of
+from groupwise.tasks.data_files import read_file, text_of
 from groupwise.types import Outcome, Problem, Split
 
 LEAN = Template(

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from groupwise.errors import ConfigError, DataError
-from groupwise.runs.jsonl import read_jsonl
+from groupwise.tasks.data_files import read_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +72,8 @@ OWN = frozenset(StepRow("p", ("s",), (1.0,)).record())
 
 
 def read_step_rows(path: str | Path) -> list[StepRow]:
-    """Read a file of labelled steps, one JSON object a line."""
-    rows = [step_row(record.fields, record.place) for record in read_jsonl(path)]
+    """Read a file of labelled steps."""
+    rows = [step_row(record.fields, record.place) for record in read_file(path)]
     if not rows:
         raise DataError(f"{path} holds no rows")
     return rows
@@ -123,7 +123,7 @@ def read_steps(path: str | Path, format: str = "groupwise", neutral: Neutral = "
     """Read a file of labelled steps; of a foreign format every row says its line in its provenance.
 
     Args:
-        path: JSON lines.
+        path: a data file.
         format: whose.
         neutral: what PRM800K's rating 0 is: `positive` (as its authors count it), `negative` or no label at all.
 
@@ -137,7 +137,7 @@ def read_steps(path: str | Path, format: str = "groupwise", neutral: Neutral = "
         return read_step_rows(path)
     reader = partial(_prm800k, neutral=neutral) if format == "prm800k" else _READERS[format]
     rows = list[StepRow]()
-    for record in read_jsonl(path):
+    for record in read_file(path):
         try:
             read = reader(record.fields)
         except (KeyError, TypeError, ValueError, IndexError) as error:

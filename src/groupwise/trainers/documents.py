@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import pairwise
-from pathlib import Path
 from typing import Literal, NamedTuple, Self
 
 import numpy as np
@@ -19,7 +18,7 @@ from groupwise.config.schema import DataRef
 from groupwise.errors import ConfigError, DataError
 from groupwise.models.policy import Policy
 from groupwise.randomness import key, permutation, uniforms
-from groupwise.runs.jsonl import read_jsonl
+from groupwise.tasks.data_files import read_file
 from groupwise.tasks.texts import Texts, TextSource
 from groupwise.training.config import RunConfig
 
@@ -59,7 +58,7 @@ class DocumentsPart(Section):
     share: float = Field(1.0, gt=0)
     """Share of the tokens, relative to the other parts'."""
     path: DataRef = ""
-    """A file of JSON lines with `text`; empty: `replay` says what is generated."""
+    """A data file with the field `text`; empty: `replay` says what is generated."""
     replay: str = ""
     """A recipe of supervised fine-tuning whose generated text is written on, for example `base/second-3.toml`, from
     which the shipped base model read last."""
@@ -119,7 +118,7 @@ def _part(policy: Policy, name: str, part: DocumentsPart, max_tokens: int, seed:
             return encoded(policy, ["".join(source.text(key(seed, "replay", name), place))])[0]
 
         return Part(generated, float(np.mean([len(generated(place)) for place in range(MEASURED)])))
-    texts = _read(Path(part.path))
+    texts = _read(part.path)
     pieces = _pieces(policy, name, texts, min(max_tokens or policy.context_length, policy.context_length))
 
     @cache
@@ -175,9 +174,9 @@ def cut(ids: list[int], limit: int) -> list[list[int]]:
     return [ids[start:end] for start, end in pairwise(ends)]
 
 
-def _read(path: Path) -> list[str]:
+def _read(path: str) -> list[str]:
     texts = []
-    for record in read_jsonl(path):
+    for record in read_file(path):
         if "text" not in record.fields:
             raise DataError(f"{record.place} has no field 'text'")
         text = record.fields["text"]

@@ -8,8 +8,8 @@ import pytest
 
 from groupwise.config import parse
 from groupwise.errors import ConfigError, DataError
+from groupwise.tasks.data_files import last_boxed
 from groupwise.tasks.jsonl import Jsonl, JsonlConfig
-from groupwise.tasks.jsonl_records import last_boxed
 from groupwise.types import SPLITS
 
 DATA = Path(__file__).parents[4] / "shared" / "data"
@@ -77,10 +77,10 @@ def test_a_broken_line_is_named(tmp_path: Path, line: str, message: str) -> None
 
 
 def test_missing_file_wrong_kind_and_no_match(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="there is no problem file"):
+    with pytest.raises(DataError, match=r"none\.jsonl cannot be read: No such file"):
         Jsonl(JsonlConfig(kind="jsonl", path=str(tmp_path / "none.jsonl"))).problems("train")
-    with pytest.raises(ConfigError, match=r"'.csv'; .jsonl, .json and .parquet are allowed"):
-        Jsonl(JsonlConfig(kind="jsonl", path=str(tmp_path / "a.csv"))).problems("train")
+    with pytest.raises(ConfigError, match=r"'.txt'; .jsonl, .ndjson, .json, .csv, .tsv, "):
+        Jsonl(JsonlConfig(kind="jsonl", path=str(tmp_path / "a.txt"))).problems("train")
     path = write(tmp_path / "a.jsonl", *rows(2))
     with pytest.raises(DataError, match=r"line 1: .*'answer'.* answer_pattern '#### "):
         Jsonl(JsonlConfig(kind="jsonl", path=path, answer_pattern="#### (.+)")).problems("train")

@@ -72,8 +72,11 @@ def test_the_prompt_is_all_that_the_conversations_share(tmp_path: Path) -> None:
         ("{", "line 2 is not JSON"),
         ({"prompt": "a", "chosen": "b"}, "line 2 has no field 'rejected'; its fields are prompt, chosen"),
         (row(prompt=""), "line 2: field 'prompt' is ''; text or a list of messages"),
-        (row(chosen=7), "line 2: field 'chosen' is '7'"),
-        (row(chosen=[{"role": "assistant"}]), "line 2: field 'chosen' is .* role and content is needed"),
+        (row(chosen=7), "line 2: field 'chosen' is 7; text or a list of messages with role and content is needed"),
+        (
+            row(chosen=[{"role": "assistant"}]),
+            "line 2: field 'chosen', message 1: its content is None; role and content as text",
+        ),
         (row(chosen="What."), "line 2: the chosen and the rejected completion are the same"),
         (row(chosen=[says("Hi!")]), "line 2: one completion is text, the other a list of messages"),
         (row(prompt=[USER]), "line 2: the prompt is a list of messages, the completions are text"),

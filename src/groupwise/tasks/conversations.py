@@ -1,0 +1,113 @@
+"""Conversations in data: lists of messages as TRL, OpenAI, verl, OpenRLHF and ShareGPT write them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from groupwise.errors import DataError
+from groupwise.runs.jsonl import Record, read_json
+from groupwise.tasks.data_files import field_of
+
+Message = dict[str, Any]
+"""One turn: `role`, `content` (text), and what else a chat template may read, for example `tool_calls`."""
+Said = str | list[Message]
+"""Plain text, or messages that the tokenizer's chat template will render."""
+ROLES = ("system", "developer", "user", "assistant", "tool")
+"""Who may speak; a template drops the turns of others without a word."""
+_SHAREGPT = {"human": "user", "gpt": "assistant", "function_call": "assistant", "observation": "tool"}
+
+
+def said(record: Record, field: str) -> Said:
+    """Return the text or the messages in a field."""
+    value = field_of(record, field)
+    if isinstance(messages := messages_in(value, place := f"{record.place}: field '{field}'"), list):
+        return messages
+    if isinstance(value, str) and value:
+        return value
+    raise DataError(f"{place} is {value!r:.60}; text or a list of messages with role and content is needed")
+
+
+def messages_in(value: Any, place: str) -> list[Message] | None:
+    """Return the messages that a value is, as a list or, as in tables, its JSON; None for other values."""
+    if isinstance(value, str) and value.lstrip().startswith('[{"'):
+        try:
+            parsed = read_json(value, place)
+        except DataError:
+            return None
+        is_said = all(isinstance(item, dict) and item.keys() & {"role", "from"} for item in parsed)
+        value = parsed if is_said else None
+    if not isinstance(value, list) or not value or not all(isinstance(item, dict) for item in value):
+        return None
+    return [_message(item, f"{place}, message {number}") for number, item in enumerate(value, 1)]
+
+
+def tools_of(record: Record) -> list[dict[str, Any]] | None:
+    """Return the descriptions of tools in the field `tools`, a list or its JSON; None without any."""
+    tools = record.fields.get("tools")
+    if isinstance(tools, str) and tools:
+        tools = read_json(tools, f"{record.place}: field 'tools'")
+    if record.fields.get("chat_template_kwargs"):
+        raise DataError(
+            f"{record.place}: field 'chat_template_kwargs' would be read by nothing: a chat template's arguments are "
+            "the recipe's (`arguments`), one set for all rows"
+        )
+    if not tools:
+        return None
+    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
+        raise DataError(f"{record.place}: field 'tools' is {tools!r:.60}; a list of objects is needed")
+    return [_without_nulls(tool) for tool in tools]
+
+
+def question_in(messages: Sequence[Message]) -> str:
+    """Return what a conversation asks: its one turn beside the system's, or all turns with who speaks.
+
+    >>> question_in([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "2+2?"}])
+    '2+2?'
+    """
+    turns = [message for message in messages if message["role"] not in ("system", "developer")]
+    if len(turns) == 1:
+        return str(turns[0]["content"])
+    return "\n\n".join(f"{turn['role']}: {turn['content']}" for turn in turns)
+
+
+def _message(item: Mapping[str, Any], place: str) -> Message:
+    item = _without_nulls(item)
+    if "role" not in item and "from" in item:
+        role = item.pop("from")
+        item = {"role": _SHAREGPT.get(role, role), "content": item.pop("value", None), **item}
+    role, content, calls = item.get("role"), item.get("content"), item.get("tool_calls")
+    if role not in ROLES:
+        raise DataError(f"{place} is of the role {role!r}; with role and content, {', '.join(ROLES)} are allowed")
+    if isinstance(content, list) and content:
+        texts = [
+            part.get("text") if isinstance(part, dict) and part.get("type") == "text" else part for part in content
+        ]
+        if other := next((part for part in texts if not isinstance(part, str)), None):
+            raise DataError(f"{place}: a part of its content is {other!r:.60}; parts with text are allowed")
+        content = "".join(texts)
+    if content is None and (calls or item.get("reasoning_content")):
+        content = ""  # a template would write the word None
+    if not isinstance(content, str):
+        raise DataError(f"{place}: its content is {content!r:.60}; role and content as text are needed")
+    if calls is not None:
+        if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
+            raise DataError(f"{place}: tool_calls is {calls!r:.60}; a list of objects is needed")
+        item["tool_calls"] = [_call(call, place) for call in calls]
+    return {**item, "content": content}
+
+
+def _call(call: dict[str, Any], place: str) -> dict[str, Any]:
+    """A call whose arguments are an object: as JSON text, which OpenAI gives, a template would quote them once more."""
+    function = call.get("function", call)
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        raise DataError(f"{place}: a tool call is {call!r:.60}; the name of a function is needed")
+    if not isinstance(arguments := function.get("arguments"), str):
+        return call
+    function = {**function, "arguments": read_json(arguments, f"{place}: arguments of {function['name']}")}
+    return {**call, "function": function} if "function" in call else function
+
+
+def _without_nulls(value: Any) -> Any:
+    """Leave out the fields that are null: a table gives every message the fields of all."""
+    if isinstance(value, dict):
+        return {name: _without_nulls(inner) for name, inner in value.items() if inner is not None}
+    return [_without_nulls(inner) for inner in value] if isinstance(value, list) else value
