@@ -144,9 +144,7 @@ def read_jsonl(path: str | Path) -> Iterator[Record]:
             if not text.strip(" \t\r\n"):
                 continue
             if number == 1 and text.lstrip()[:1] == "[":
-                raise DataError(
-                    f"{place} begins a JSON list; one object a line is needed, or a name that ends in .json"
-                )
+                raise DataError(f"{place} is a JSON list or begins one; an object is needed, or the ending .json")
             value = read_json(text, place)
             if not isinstance(value, dict):
                 raise DataError(f"{place} is a JSON {type(value).__name__}; an object is needed")

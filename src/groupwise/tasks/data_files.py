@@ -1,8 +1,9 @@
 """Records of data files: the one reader for tasks, pairs, reward models, process labels and evaluation.
 
-A path is a file, whose name says its format, a directory or a pattern of shards, a directory that `datasets` saved, or
-`hub:NAME:SPLIT` and `hub:NAME:CONFIGURATION:SPLIT` of the Hugging Face hub. Whatever cannot be read is a DataError that
-names the file, the line (or the record's number) and what is wrong. Numbers keep the decimal that was written.
+A path is a file, whose name says its format (JSON lines where it has no ending), a directory or pattern of shards, a
+directory that `datasets` saved, or `hub:NAME:SPLIT` and `hub:NAME:CONFIGURATION:SPLIT` of the Hugging Face hub. What
+cannot be read is a DataError that names the file, the line (or the record's number) and what is wrong. Numbers keep the
+decimal that was written.
 """
 
 import base64
@@ -48,7 +49,7 @@ def _numbered(files: Sequence[Path]) -> Iterator[Record]:
     """Records of files, whose numbers go on from one to the next."""
     before = number = 0
     for file in files:
-        for record in _FORMATS[_format(file)](file):
+        for record in _FORMATS[_format(file) or ".jsonl"](file):
             number = before + record.number
             yield replace(record, number=number) if before else record
         before = number
@@ -82,7 +83,7 @@ def shards(path: str | Path) -> list[Path]:
     else:
         files = [path]
     for file in files:
-        if not _format(file):
+        if not _format(file) and file.suffix:
             raise ConfigError(f"data file {file}: its name ends in {file.suffix!r}; {', '.join(_FORMATS)} are allowed")
     return files
 
