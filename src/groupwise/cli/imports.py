@@ -60,23 +60,23 @@ def import_run(
     """
     from groupwise.runs.imports import write_imported
 
-    foreign, damage = _read(system, source, scalars, dev, scalar or [])
+    foreign = _read(system, source, scalars, dev, scalar or [])
     made = write_imported(foreign, system, source, run, correct)
     console.print(
         f"{run}: {made.num_steps} steps, {made.num_completions:,} completions, {made.num_evaluations} evaluations",
         highlight=False, markup=False,
     )  # fmt: skip
-    for fault in damage:
-        console.print(f"Could not be read: {fault}", style="yellow", markup=False, soft_wrap=True)
+    for fault in foreign.damage:
+        console.print(f"Look at: {fault}", style="yellow", markup=False, soft_wrap=True)
+    if foreign.not_numbers:
+        names = ", ".join(foreign.not_numbers[:20]) + (", ..." if foreign.not_numbers[20:] else "")
+        console.print(f"No numbers, and left out: {names}", style="dim", markup=False)
     if made.lacks:
         console.print(f"Not recorded there: {', '.join(made.lacks)}", style="dim", markup=False)
     console.print(f"Next: groupwise doctor {run}; groupwise explore {run}", markup=False, highlight=False)
 
 
-def _read(
-    system: str, source: Path, scalars: Path | None, dev: Path | None, own: Sequence[str]
-) -> tuple["Foreign", list[str]]:
-    """Return the run, and what of it could not be read."""
+def _read(system: str, source: Path, scalars: Path | None, dev: Path | None, own: Sequence[str]) -> "Foreign":
     from groupwise.errors import ConfigError
     from groupwise.runs.imports import read_trl, read_verl
     from groupwise.runs.imports.prime_rl import read_prime_rl
@@ -93,4 +93,4 @@ def _read(
         return read_scalars(system, source, own)
     if system == PRIME_RL:
         return read_prime_rl(source, scalars)
-    return (read_trl(source) if system == "trl" else read_verl(source, scalars, dev)), []
+    return read_trl(source) if system == "trl" else read_verl(source, scalars, dev)

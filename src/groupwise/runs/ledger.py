@@ -5,6 +5,7 @@ Each line of the ledger carries the hash of the line before, so an edited or tor
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -17,6 +18,34 @@ from groupwise.runs.atomic import translated_disk_errors
 SCHEMA_VERSION = 1
 _FIRST = "0" * 64
 _TAIL = 1 << 16  # bytes from the end of a ledger that are read at first; doubled while the last line is longer
+
+
+def as_json(value: Any) -> Any:
+    """Return a value with texts for the numbers that JSON does not have: `NaN`, `Infinity` and `-Infinity`."""
+    if isinstance(value, Mapping):
+        return {str(name): as_json(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_json(entry) for entry in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+def from_json(value: Any) -> Any:
+    """Return a value with numbers for such texts, however they are spelled, and for integers beyond every float.
+
+    >>> from_json({"loss": "NaN", "kl": [1, "-inf"], "seen": 10**400, "kind": "step"})
+    {'loss': nan, 'kl': [1, -inf], 'seen': inf, 'kind': 'step'}
+    """
+    if isinstance(value, dict):
+        return {name: from_json(entry) for name, entry in value.items()}
+    if isinstance(value, list):
+        return [from_json(entry) for entry in value]
+    if isinstance(value, str) and value.lower().removeprefix("-").removeprefix("+") in ("nan", "inf", "infinity"):
+        return float(value)
+    if isinstance(value, int) and value.bit_length() > 1023:
+        return math.copysign(math.inf, value)
+    return value
 
 
 class LineFile:
@@ -39,7 +68,10 @@ class LineFile:
         os.truncate(self.path, size)
 
     def append(self, entry: Mapping[str, Any]) -> None:
-        line = json.dumps(entry, ensure_ascii=False, separators=(",", ":"), allow_nan=False) + "\n"
+        try:
+            line = json.dumps(entry, ensure_ascii=False, separators=(",", ":"), allow_nan=False) + "\n"
+        except ValueError:  # a number that JSON does not have
+            line = json.dumps(as_json(entry), ensure_ascii=False, separators=(",", ":")) + "\n"
         with translated_disk_errors(self.path), self.path.open("ab") as file:
             file.write(line.encode())
             file.flush()
@@ -52,7 +84,7 @@ class LineFile:
         with self.path.open("rb") as file:
             for line in file:
                 if line.endswith(b"\n"):
-                    yield json.loads(line)
+                    yield from_json(json.loads(line))
 
 
 class Ledger(LineFile):
@@ -111,6 +143,7 @@ class Lines:
     """The objects of a file of JSON lines, read again only when the file has changed."""
 
     path: Path
+    numbers: bool = False  # True: texts such as `NaN` are numbers, as in metrics.jsonl
     _stamp: tuple[int, int, int] | None = None
     _lines: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
     _damage: list[Damage] = field(default_factory=list)
@@ -129,7 +162,7 @@ class Lines:
                         self._damage.append(Damage(self.path.name, TORN, number))
                         break
                     try:
-                        value = json.loads(line, parse_constant=lambda name: None)  # NaN is no number
+                        value = from_json(json.loads(line)) if self.numbers else json.loads(line)
                     except (ValueError, RecursionError) as error:
                         self._damage.append(Damage(self.path.name, f"it is not JSON: {error}", number))
                         continue

@@ -63,7 +63,7 @@ class Records:
 
     @classmethod
     def of(cls, run: RunDirectory) -> Self:
-        return cls(run, Lines(run.index.path), Lines(run.metrics.path), Lines(run.ledger.path))
+        return cls(run, Lines(run.index.path), Lines(run.metrics.path, numbers=True), Lines(run.ledger.path))
 
     @property
     def path(self) -> Path:
@@ -106,13 +106,18 @@ class Records:
     def metrics(self, kind: str = "step") -> list[Line]:
         """Return lines of metrics.jsonl of a kind (`step`, `dev`, `test-before`, ...), by step."""
         lines: dict[int, Line] = {}
+        newest = -1
         for number, line in self._metrics.read()[0]:
             if line.get("kind", "step") != kind:
                 continue
-            if _has_step(line):
-                lines[line["step"]] = line
-            else:
-                self._note(Damage(self._metrics.path.name, f"its step is {line.get('step')!r}", number))
+            step, name = line.get("step"), self._metrics.path.name
+            if not isinstance(step, int):
+                self._note(Damage(name, f"its step is {step!r}", number))
+                continue
+            if kind == "step" and step <= newest:
+                fault = "stands twice, and the later counts" if step in lines else f"comes after step {newest}"
+                self._note(Damage(name, f"its step {step} {fault}", number))
+            lines[step], newest = line, max(step, newest)
         return [line for _, line in sorted(lines.items())]
 
     def lines(self) -> list[Line]:

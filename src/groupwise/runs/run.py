@@ -145,7 +145,7 @@ class Run:
     def evaluations(self) -> Table:
         """A row for each evaluation, by steps done: `name`, `kind`, `step`, pass@1 with its 95 % interval, length."""
         records = self.records.intact()
-        lines = [line for kind in records.kinds() if kind != "step" for line in records.metrics(kind)]
+        lines = [line for kind in records.kinds() if kind not in ("step", "theirs") for line in records.metrics(kind)]
         return Table.of([self._evaluation(line) for line in sorted(lines, key=lambda line: int(line["step"]))])
 
     def _evaluation(self, line: Line) -> dict[str, Any]:

@@ -56,8 +56,8 @@ def output(tmp_path: Path) -> Path:
 
 
 def test_episodes_are_at_the_step_that_shipped_them_with_what_was_known_later(output: Path) -> None:
-    foreign, damage = read_prime_rl(output)
-    assert damage == []
+    foreign = read_prime_rl(output)
+    assert foreign.damage == ()
     assert {step: len(own) for step, own in foreign.answers.items()} == {2: 8, 3: 4}  # step 1 shipped at 2
     first = foreign.answers[2][0]
     assert (first.prompt, first.text) == ("What is 1 + 1?", "I say 0.")
@@ -79,10 +79,10 @@ def test_the_explorer_shows_an_imported_run(output: Path, tmp_path: Path) -> Non
 def test_a_stream_that_was_cut_is_read_to_there_and_named(output: Path) -> None:
     path = output / "traces" / "stream" / "00001.jsonl"
     path.write_text(path.read_text()[:-30])
-    foreign, damage = read_prime_rl(output)
+    foreign = read_prime_rl(output)
     assert sum(map(len, foreign.answers.values())) == 12
     assert foreign.dev == {}
-    assert damage == ["00001.jsonl, line 7: it is not JSON; the stream ends there"]
+    assert foreign.damage == ("00001.jsonl, line 7: it is not JSON; the stream ends there",)
 
 
 def test_hostile_and_damaged_streams_are_named(output: Path, tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_hostile_and_damaged_streams_are_named(output: Path, tmp_path: Path) -> 
     ]
     bad = [[], 3, {"traces": 3}, {"traces": traces}]
     lines(output / "traces" / "stream" / "00002.jsonl", bad)
-    assert sum(map(len, read_prime_rl(output)[0].answers.values())) == 12
+    assert sum(map(len, read_prime_rl(output).answers.values())) == 12
     (output / "traces" / "stream" / "00000.jsonl.zst").write_bytes(b"no zstd")
     with pytest.raises(DataError, match=r"00000\.jsonl\.zst cannot be read"):
         read_prime_rl(output)

@@ -13,11 +13,23 @@ from typer.testing import CliRunner
 from groupwise.checks.doctor import doctor
 from groupwise.cli.app import app
 from groupwise.errors import ConfigError, DataError
-from groupwise.runs.imports import write_imported
+from groupwise.runs.imports import tensorboard, wandb, write_imported
+from groupwise.runs.imports.foreign import Scalars
 from groupwise.runs.imports.scalars import read_scalars
-from groupwise.runs.imports.tensorboard import read_events
-from groupwise.runs.imports.wandb import BLOCK, START, read_history
+from groupwise.runs.imports.wandb import BLOCK, START
 from groupwise.runs.records import Records
+
+Read = tuple[dict[int, dict[str, float]], list[str]]
+
+
+def read_events(path: Path) -> Read:
+    tensorboard.read_events(path, scalars := Scalars({}))
+    return scalars.steps, scalars.damage
+
+
+def read_history(path: Path) -> Read:
+    wandb.read_history(path, scalars := Scalars({}))
+    return scalars.steps, scalars.damage
 
 
 def tensorboard_run(folder: Path, steps: int = 12, prefix: str = "train/") -> Path:
@@ -109,9 +121,9 @@ ROWS = [
 
 @pytest.mark.filterwarnings("default")  # its client's own
 def test_a_run_of_wandbs_own_client_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wandb = pytest.importorskip("wandb")
+    client = pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_DIR", str(tmp_path))
-    run = wandb.init(mode="offline", project="p", settings=wandb.Settings(silent=True, console="off"))
+    run = client.init(mode="offline", project="p", settings=client.Settings(silent=True, console="off"))
     for step in range(12):
         note = {"note": "x" * 40_000, "nan": float("nan"), "deep": {"er": step}} if step == 5 else {}
         run.log({"train/reward": 0.25 * step, "actor/entropy": 0.5, **note})
@@ -125,7 +137,9 @@ def test_a_run_of_wandbs_own_client_is_read(tmp_path: Path, monkeypatch: pytest.
         found, damage = read_history(folder)
     assert damage == []
     assert [values["train/reward"] for values in found.values()] == [0.25 * step for step in range(12)]
-    assert found[5] == {"train/reward": 1.25, "actor/entropy": 0.5, "deep.er": 5.0}
+    assert found[5] == pytest.approx(
+        {"train/reward": 1.25, "actor/entropy": 0.5, "deep.er": 5.0, "nan": float("nan")}, nan_ok=True
+    )
 
 
 def test_a_log_of_wandb_is_read_over_the_ends_of_its_blocks(tmp_path: Path) -> None:
@@ -173,11 +187,11 @@ def test_an_exported_history_is_read(tmp_path: Path, kind: str) -> None:
 def test_names_of_known_trainers_become_ours_and_others_are_told(tmp_path: Path) -> None:
     path = tmp_path / "history.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-    foreign, _ = read_scalars("wandb", path)
+    foreign = read_scalars("wandb", path)
     assert foreign.scalars[1] == {"reward": 0.5, "entropy": 0.5}
     path.write_text('{"_step": 4, "charts/return": 3.0, "frac_reward_zero_std": 0.25}\n{"_step": 5, "other": 1.0}\n')
-    assert read_scalars("wandb", path)[0].scalars == {4: {"signal": 0.75}}
-    assert read_scalars("wandb", path, ["reward=charts/return"])[0].scalars[4] == {"signal": 0.75, "reward": 3.0}
+    assert read_scalars("wandb", path).scalars == {4: {"signal": 0.75}}
+    assert read_scalars("wandb", path, ["reward=charts/return"]).scalars[4] == {"signal": 0.75, "reward": 3.0}
     for wrong, says in (("prize=other", "'prize' is no scalar of a step"), ("reward=gone", "'gone' was not recorded")):
         with pytest.raises(ConfigError, match=says):
             read_scalars("wandb", path, [wrong])
@@ -204,7 +218,7 @@ def test_dev_and_parts_of_the_reward_come_with_the_scalars(tmp_path: Path) -> No
     rows = [{"_step": i, "train/reward": 0.5, "train/rewards/form/mean": 0.25} for i in range(2)]
     path = tmp_path / "history.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"_step": 2, "eval/accuracy": 0.75}]))
-    foreign, _ = read_scalars("wandb", path, ["dev=eval/accuracy"])
+    foreign = read_scalars("wandb", path, ["dev=eval/accuracy"])
     made = write_imported(foreign, "wandb", path, tmp_path / "run", None)
     assert (made.num_steps, made.num_evaluations) == (2, 1)
     records = Records.open(tmp_path / "run")
@@ -220,7 +234,7 @@ def test_only_what_there_is_can_be_imported(tmp_path: Path) -> None:
     ):
         result = CliRunner().invoke(app, ["import", *arguments])
         assert says in str(result.exception)
-    foreign, _ = read_scalars("tensorboard", tensorboard_run(tmp_path / "logs"))
+    foreign = read_scalars("tensorboard", tensorboard_run(tmp_path / "logs"))
     assert write_imported(foreign, "tensorboard", tmp_path, tmp_path / "run", None).num_steps == 12
 
 
@@ -233,4 +247,4 @@ def test_what_our_own_sink_writes_comes_back(tmp_path: Path) -> None:
     for name, value in line.values.items():
         writer.add_scalar(name, value, line.step)
     writer.close()
-    assert read_scalars("tensorboard", tmp_path / "logs")[0].scalars == {3: {"reward": 0.5, "entropy": 0.25}}
+    assert read_scalars("tensorboard", tmp_path / "logs").scalars == {3: {"reward": 0.5, "entropy": 0.25}}

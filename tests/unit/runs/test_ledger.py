@@ -147,12 +147,14 @@ def test_a_file_shorter_than_its_checkpoint_says_is_damaged(ledger: Ledger) -> N
         ledger.truncate(ledger.size + 1)
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_numbers_that_json_does_not_have_are_never_written(ledger: Ledger, value: float) -> None:
-    before = ledger.path.read_bytes()
-    with pytest.raises(ValueError, match="JSON"):
-        ledger.append({"loss": value})
-    assert ledger.path.read_bytes() == before
+@pytest.mark.parametrize(("value", "text"), [(float("nan"), "NaN"), (-float("inf"), "-Infinity")])
+def test_numbers_that_json_does_not_have_are_written_as_texts_and_read_as_numbers(
+    ledger: Ledger, value: float, text: str
+) -> None:
+    ledger.append({"parts": {"loss": [value, 1.0]}})
+    assert json.loads(ledger.path.read_bytes().splitlines()[-1])["parts"] == {"loss": [text, 1.0]}
+    assert list(ledger.lines())[-1]["parts"]["loss"] == pytest.approx([value, 1.0], nan_ok=True)
+    assert ledger.check() == len(ENTRIES) + 1
 
 
 def test_a_full_disk_is_one_sentence(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 A rule compares a run with its start: a healthy run may lose entropy, grow longer, or solve its problems.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -38,7 +39,9 @@ class Diagnosis(NamedTuple):
 def diagnose(run: RunFacts, ignore: Sequence[str] = ()) -> Diagnosis:
     """Apply every rule to a run, or to as much as there is of it."""
     rules = [rule for rule in RULES.values() if rule.name not in ignore]
-    findings = [replace(finding, advice=finding.advice or rule.advice) for rule in rules if (finding := rule(run))]
+    every, run = run, replace(run, dev=tuple(result for result in run.dev if math.isfinite(result.pass_at_1)))
+    found = ((rule, rule(every if rule.reads_all else run)) for rule in rules)
+    findings = [replace(finding, advice=finding.advice or rule.advice) for rule, finding in found if finding]
     findings.sort(key=lambda finding: (-finding.severity.rank, finding.since_step))
     missing = {rule.name: names for rule in rules if (names := rule.missing(run))}
     return Diagnosis(tuple(findings), missing, len(run.steps))
@@ -103,7 +106,7 @@ class Watch:
         self.steps += [read_step(self.records, line, recorded, weights) for line in lines]
         self.dev += [read_dev(self.records, line) for line in self.records.metrics("dev")[len(self.dev) :]]
         past = self.steps[FIRST:-LAST]
-        self.steps[FIRST:-LAST] = [StepFacts(step.step, step.line, (), step.weights) for step in past]
+        self.steps[FIRST:-LAST] = [replace(step, groups=()) for step in past]
 
 
 def check_rules(names: Sequence[str]) -> None:

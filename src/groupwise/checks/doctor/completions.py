@@ -171,7 +171,8 @@ def truncation(run: RunFacts) -> Finding | None:
     share = recent(series)
     severity = graded(share, 0.05, 0.15)
     # a run that learns within its limit is left alone, but not where the limit shapes what it learns
-    limit = float(run.key("sampling.max_tokens") or math.inf)
+    tokens = run.key("sampling.max_tokens")
+    limit, cut = float(tokens or math.inf), f"{tokens} tokens" if tokens else "a limit that was not recorded"
     shapes = bool(lengths) and recent(lengths) >= 0.7 * limit
     falling = falls(series[-4 * WINDOW :]) < LIKELY or share <= start(series) + 0.05
     if severity is None or (improves(run) and falling and not shapes):
@@ -181,8 +182,7 @@ def truncation(run: RunFacts) -> Finding | None:
     return Finding(
         check="truncation", severity=severity, since_step=first, statistic=share,
         threshold=0.15 if severity is Severity.CRITICAL else 0.05, unit="share of completions",
-        evidence=f"{share:.0%} of the completions of the last {WINDOW} steps were cut at "
-        f"{run.key('sampling.max_tokens')} tokens{never}",
+        evidence=f"{share:.0%} of the completions of the last {WINDOW} steps were cut at {cut}{never}",
         places=shown(run.steps[-1:], lambda row: row.finish_reason == FinishReason.LENGTH),
         wasted=round(share * since(run, first)),
     )  # fmt: skip

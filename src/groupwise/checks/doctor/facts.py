@@ -1,5 +1,6 @@
 """Facts that the rules read from a run directory; what was not recorded is None or missing."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -48,10 +49,12 @@ class StepFacts:
     weights: str | None = None  # fingerprint of the weights after it
 
     def number(self, name: str) -> float | None:
-        value = self.line.get(name, self.line.get("parts", {}).get(name))
-        if value is None and isinstance(spreads := self.line.get("distributions"), Mapping):
-            value = spreads.get(name)
-        return float(value) if isinstance(value, int | float) and value == value else None
+        """Return a scalar; None where it was not measured or is not finite."""
+        value: Any = None
+        for table in (self.line, self.line.get("parts"), self.line.get("distributions")):
+            if value is None and isinstance(table, Mapping):
+                value = table.get(name)
+        return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
     @property
     def completions(self) -> list[Row]:
@@ -69,7 +72,7 @@ class DevFacts:
     """One dev evaluation."""
 
     step: int  # finished steps before it
-    pass_at_1: float
+    pass_at_1: float  # NaN where its line has no number
     line: Mapping[str, Any]
     solved: Mapping[str, float]  # pass rate of each problem; empty where completions were not recorded
 
@@ -81,6 +84,7 @@ class RunFacts:
     config: Mapping[str, Any]
     steps: tuple[StepFacts, ...]
     dev: tuple[DevFacts, ...]
+    beside: tuple[Mapping[str, Any], ...] = ()  # lines of an imported run that are of no training step
     damage: tuple[str, ...] = ()  # damaged, missing or contradictory files, a sentence each
 
     def key(self, dotted: str, default: Any = None) -> Any:
@@ -120,7 +124,9 @@ def read_facts(path: str | Path) -> RunFacts:
     recorded = set(records.steps()) & {int(line["step"]) for line in (*lines[:FIRST], *lines[-LAST:])}
     steps = tuple(read_step(records, line, recorded, weights) for line in lines)
     dev = tuple(read_dev(records, line) for line in records.metrics("dev"))
-    return RunFacts(config=records.config, steps=steps, dev=dev, damage=damage_of(records, [s.step for s in steps]))
+    damage = damage_of(records, [s.step for s in steps])
+    beside = tuple(records.metrics("theirs"))
+    return RunFacts(config=records.config, steps=steps, dev=dev, beside=beside, damage=damage)
 
 
 def read_step(
@@ -172,7 +178,9 @@ def read_dev(records: Records, line: Mapping[str, Any]) -> DevFacts:
     if name in records.evaluations():
         for group in read_groups(records, name):
             solved[group.problem] = fmean(row.outcome is Outcome.CORRECT for row in group.completions)
-    return DevFacts(int(line["step"]), float(line["pass_at_1"][0]), line, solved)
+    estimate = line.get("pass_at_1")
+    value = estimate[0] if isinstance(estimate, list) and estimate else None
+    return DevFacts(int(line["step"]), float(value) if isinstance(value, int | float) else math.nan, line, solved)
 
 
 def damage_of(records: Records, steps: Sequence[int]) -> tuple[str, ...]:
@@ -182,8 +190,8 @@ def damage_of(records: Records, steps: Sequence[int]) -> tuple[str, ...]:
         records.directory.ledger.check()
     except (CheckpointError, DataError) as error:
         faults.append(str(error).replace(f"{records.path}/", ""))
-    if "imported" in records.config:  # it was recorded by another system, in its own rhythm and without a ledger
-        return tuple(faults)
+    if isinstance(imported := records.config.get("imported"), Mapping):  # in its own rhythm and without a ledger
+        return (*faults, *map(str, imported.get("damage") or ()))
     if missing := sorted(set(range(steps[0], steps[-1] + 1)) - set(steps)):
         faults.append(f"metrics.jsonl has no line of step {_some(missing)}")
     ledger = {line["step"] for line in records.ledger() if "groups" in line and isinstance(line.get("step"), int)}

@@ -1,7 +1,9 @@
 """Rules about dev results, the time of a step, and the record of the run."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
+from typing import Any
 
 from groupwise.checks import Advice, Finding, Place, Severity
 from groupwise.checks.doctor.facts import SHOWN, RunFacts
@@ -124,12 +126,67 @@ def _middle(values: Sequence[float]) -> float:
     return median(values) if values else 0.0
 
 
+MEASURED = (
+    "reward", "correct", "sampled_correct", "signal", "length", "truncated", "grad_norm", "lr", "clipped", "kl", "loss",
+)  # fmt: skip
+"""Scalars that every step of a run of our own measures where its line names them."""
+
+
+def not_finite(run: RunFacts) -> Finding | None:
+    """Report numbers that are NaN, infinite, or null where there must be one."""
+    bad: dict[str, dict[int, str]] = {}
+    places: list[Place] = []
+    lines = [("", step.step, step.line) for step in run.steps] + [("", int(o["step"]), o) for o in run.beside]
+    for where, at, line in (*lines, *(("dev ", result.step, result.line) for result in run.dev)):
+        for name, value in _not_finite(line):
+            bad.setdefault(where + name, {}).setdefault(at, value)
+    for result in run.dev:
+        if not math.isfinite(result.pass_at_1):
+            bad.setdefault("dev pass_at_1", {})[result.step] = str(result.line.get("pass_at_1"))
+    for step in run.steps:
+        if run.key("imported") is None:
+            for name in MEASURED:
+                if step.line.get(name, 0) is None:
+                    bad.setdefault(name, {})[step.step] = "null"
+        for row in step.completions:
+            numbers = {"reward": row.reward, "advantage": row.advantage, **row.measures, **row.reward_parts}
+            odd = [name for name, value in numbers.items() if isinstance(value, float) and not math.isfinite(value)]
+            for name in odd:
+                bad.setdefault(f"{name} of completions", {}).setdefault(step.step, str(numbers[name]))
+            if odd:
+                places.append(Place(step.step, row.problem, row.sample))
+    if not bad:
+        return None
+    firsts = {name: min(steps) for name, steps in bad.items()}
+    names = sorted(bad, key=lambda name: (firsts[name], name))
+    said = [f"{name} is {bad[name][firsts[name]]} at step {firsts[name]}"
+            + (f" and at {len(bad[name]) - 1} later" if len(bad[name]) > 1 else "") for name in names]  # fmt: skip
+    first = firsts[names[0]]
+    return Finding(
+        check="not_finite", severity=Severity.CRITICAL, since_step=first, statistic=sum(map(len, bad.values())),
+        threshold=1, unit="numbers", wasted=since(run, first),
+        evidence=", ".join(said[: 2 * SHOWN]) + (f", and {len(said) - 2 * SHOWN} more" if said[2 * SHOWN :] else ""),
+        places=(*places[:SHOWN],) or (Place(first),),
+    )  # fmt: skip
+
+
+def _not_finite(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in table.items():
+        if name == "not_finite" and isinstance(value, Mapping):
+            yield from ((f"{inner} of completions", "not finite") for inner in value)
+        elif isinstance(value, Mapping) and name != "second":
+            yield from _not_finite(value, "" if name in ("parts", "theirs") else f"{prefix}{name}.")
+        elif isinstance(value, float) and not math.isfinite(value):
+            yield f"{prefix}{name}", str(value)
+
+
 def record_damaged(run: RunFacts) -> Finding | None:
     """Report files that were changed, cut or lost."""
     if not run.damage:
         return None
+    severity = Severity.CRITICAL if run.key("imported") is None else Severity.WARNING  # it is another's record
     return Finding(
-        check="record_damaged", severity=Severity.CRITICAL, since_step=run.steps[0].step, statistic=len(run.damage),
+        check="record_damaged", severity=severity, since_step=run.steps[0].step, statistic=len(run.damage),
         threshold=1, unit="places", evidence="; ".join(run.damage[:5]),
     )  # fmt: skip
 
@@ -161,8 +218,15 @@ RULES = (
          needs=("tokens_per_second", "generate_s", "verify_s", "train_s"), find=throughput_falls,
          advice=(Advice("sampling.max_tokens", "lower, where a few long completions hold up all others"),
                  Advice("", "look for what grows: files, memory, other programs"))),
+    Rule(name="not_finite", says="Numbers of the run are NaN, infinite or null.",
+         statistic="scalars of steps and evaluations, and rewards, parts and advantages of completions, that are not "
+         "finite; null where a step of our own measures", thresholds="critical: any",
+         source="unsloth issue 3006; ms-swift issue 3136", needs=(), least=1, reads_all=True, find=not_finite,
+         advice=(Advice("optimizer.lr", "divide by 3"), Advice("model", "32 or bfloat16 bits instead of float16"),
+                 Advice("", "go back to the checkpoint before the first step named"))),
     Rule(name="record_damaged", says="The record of the run was changed, cut or lost.",
-         statistic="broken hashes, gaps, missing files", thresholds="critical: any", source="DESIGN section 5",
-         needs=(),
-         find=record_damaged, advice=(Advice("", "run the same command again, or restore the files named"),)),
+         statistic="broken hashes, gaps, missing files; of an imported run what its importer could not read, steps "
+         "that go back or stand twice, units that cannot be", thresholds="critical: any; a warning of imported runs",
+         source="DESIGN section 5", needs=(), least=1, find=record_damaged,
+         advice=(Advice("", "run the same command again, or restore the files named"),)),
 )  # fmt: skip

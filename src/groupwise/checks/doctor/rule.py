@@ -30,14 +30,19 @@ class Rule:
     find: Callable[[RunFacts], Finding | None]
     advice: tuple[Advice, ...]
 
+    least: int = 2  # steps
+    reads_all: bool = False  # True: also dev results that are no numbers
+
     def missing(self, run: RunFacts) -> list[str]:
+        """Return what it needs and the run does not have; a scalar that was never finite says so."""
         there = {"rollouts": any(step.groups for step in run.steps), "dev": bool(run.dev)}
-        return [name for name in self.needs if not (there[name] if name in there else run.series(name))]
+        lacks = [name for name in self.needs if not (there[name] if name in there else run.series(name))]
+        lacks = [f"{name}: never finite" if any(type(s.line.get(name)) is float for s in run.steps) else name
+                 for name in lacks]  # fmt: skip
+        return [*lacks, *([f"{self.least} steps"] if len(run.steps) < self.least else [])]
 
     def __call__(self, run: RunFacts) -> Finding | None:
-        if len(run.steps) < 2 or self.missing(run):
-            return None
-        return self.find(run)
+        return None if self.missing(run) else self.find(run)
 
 
 def graded(value: float, warning: float, critical: float) -> Severity | None:

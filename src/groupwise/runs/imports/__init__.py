@@ -1,6 +1,8 @@
 """Runs of other systems as run directories: `groupwise import`. What was not recorded is null, and named."""
 
 import hashlib
+import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +20,24 @@ from groupwise.runs.index import Index, flat_because
 from groupwise.runs.rollouts import write_rows
 from groupwise.types import Outcome
 
-WANTED = ("reward", "signal", "sampled_correct", "entropy", "kl", "clipped", "grad_norm", "lr", "length", "truncated")
+WANTED = (
+    "reward",
+    "signal",
+    "sampled_correct",
+    "entropy",
+    "kl",
+    "clipped",
+    "grad_norm",
+    "lr",
+    "length",
+    "truncated",
+    "loss",
+)
 """Scalars of a step that rules and pages are about."""
+NOT_FINITE = "not_finite"  # of a line: completions with such a number, by its name
+THEIRS = (
+    "theirs"  # scalars under their own names: a table of a step's line, or the kind of a line without a step of ours
+)
 DEV = "dev"  # the name of a scalar that is an evaluation's
 UNKNOWN = "unknown"  # finish reason of a completion of which none was recorded
 
@@ -69,7 +87,7 @@ def write_imported(foreign: Foreign, system: str, source: Path, target: Path, co
     tables: Mapping[str, Mapping[str, Any]] = {
         "run": {"directory": str(target), "num_steps": max(lines) + 1},
         "record": {"every": 0},
-        "imported": {"system": system, "source": str(source), "lacks": list(lacks)},
+        "imported": {"system": system, "source": str(source), "lacks": list(lacks), "damage": list(foreign.damage)},
     }
     config = 'algorithm = "imported"\n'
     for name, table in tables.items():
@@ -87,9 +105,14 @@ def write_imported(foreign: Foreign, system: str, source: Path, target: Path, co
         run.metrics.append({"kind": "dev", "step": step, "pass_at_1": [value] * 3})
     for step, answers in sorted(foreign.dev.items()):
         groups = _groups(step, answers, judge)
+        odd = Counter(name for answer in answers for name in answer.not_finite)
         index.add(f"dev-step-{step:06d}", write_rows(run.evaluations(f"dev-step-{step:06d}"), groups))
         share = fmean(fmean(row["outcome"] == Outcome.CORRECT for row in group) for group in groups)
-        run.metrics.append({"kind": "dev", "step": step, "pass_at_1": [share] * 3})
+        run.metrics.append(
+            {"kind": "dev", "step": step, "pass_at_1": [share] * 3, **({NOT_FINITE: odd} if odd else {})}
+        )
+    for step in sorted(foreign.theirs.keys() - done.keys()):
+        run.metrics.append({"kind": THEIRS, "step": step, THEIRS: foreign.theirs[step]})
     write_file(run.finished, b"{}\n")
     return Imported(len(done), len(every), len(dev) + len(foreign.dev), lacks)
 
@@ -104,7 +127,7 @@ def _groups(step: int, answers: Iterable[Answer], judge: Correct) -> list[list[d
             "question": answer.prompt, "reference": answer.reference, "open_ended": False, "prompt": answer.prompt,
             "prefill": "", "sample": len(group), "text": answer.text, "finish_reason": UNKNOWN, "outcome": str(outcome),
             "evidence": f"{judge.name} above {judge.above:g} counts as correct",
-            "reward": answer.reward if outcome.judged else None, "reward_parts": answer.parts,
+            "reward": answer.reward if outcome.judged or answer.not_finite else None, "reward_parts": answer.parts,
             "measures": answer.measures, "advantage": answer.advantage, "policy_version": step,
         })  # fmt: skip
     return list(groups.values())
@@ -113,6 +136,10 @@ def _groups(step: int, answers: Iterable[Answer], judge: Correct) -> list[list[d
 def _line(step: int, foreign: Foreign, judge: Correct) -> dict[str, Any]:
     """Return the line of a step: the system's own scalars; where it has none, those of its completions."""
     line: dict[str, Any] = {"kind": "step", "step": step, "signal": None}
+    if theirs := foreign.theirs.get(step):
+        line[THEIRS] = theirs
+    if odd := Counter(name for answer in foreign.answers.get(step, ()) for name in answer.not_finite):
+        line[NOT_FINITE] = odd
     scalars = foreign.scalars.get(step, {})
     parts = {name: value for name, value in scalars.items() if name.startswith("part/")}
     if answers := foreign.answers.get(step):
@@ -122,7 +149,9 @@ def _line(step: int, foreign: Foreign, judge: Correct) -> dict[str, Any]:
         signal = [flat_because([Outcome(r["outcome"]) for r in g], [r["reward"] for r in g]) is None for g in groups]
         correct = fmean(row["outcome"] == Outcome.CORRECT for row in judged) if judged else None
         for name in sorted({name for row in judged for name in row["reward_parts"]}):
-            values = [row["reward_parts"].get(name, 0.0) for row in judged]
+            values = [value for row in judged if math.isfinite(value := row["reward_parts"].get(name, 0.0))] or [
+                math.nan
+            ]
             parts = {f"part/{name}/mean": fmean(values), f"part/{name}/std": pstdev(values)} | parts
         reward = fmean(rewards) if rewards else None
         line |= {"reward": reward, "correct": correct, "sampled_correct": correct, "signal": fmean(signal)}

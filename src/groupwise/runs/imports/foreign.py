@@ -11,7 +11,7 @@ from groupwise.types import Outcome
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """One completion as another system recorded it. What it did not is None."""
+    """One completion as another system recorded it. What it did not is None; what was no number there is NaN."""
 
     prompt: str
     text: str
@@ -21,6 +21,12 @@ class Answer:
     advantage: float | None = None
     reference: str = ""
 
+    @property
+    def not_finite(self) -> list[str]:
+        """Names of its numbers that are NaN or infinite."""
+        values = {"reward": self.reward, "advantage": self.advantage, **self.measures, **self.parts}
+        return [name for name, value in values.items() if value is not None and not math.isfinite(value)]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Foreign:
@@ -28,9 +34,15 @@ class Foreign:
 
     scalars: Mapping[int, Mapping[str, float]]
     """By step, under the names of our step lines; a name that it does not have was not recorded."""
-    answers: Mapping[int, list[Answer]]
+    theirs: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+    """By step, what has no name of ours."""
+    answers: Mapping[int, list[Answer]] = field(default_factory=dict)
     dev: Mapping[int, list[Answer]] = field(default_factory=dict)
     """Completions of evaluations by the step before which they stand."""
+    damage: tuple[str, ...] = ()
+    """What could not be read, or contradicts itself, a sentence each."""
+    not_numbers: tuple[str, ...] = ()
+    """Names that hold no numbers and were left out."""
 
 
 class Correct(NamedTuple):
@@ -56,10 +68,11 @@ class Correct(NamedTuple):
             raise ConfigError(f"--correct {text!r}: {bound!r} is no number; allowed is NAME or NAME>BOUND") from None
 
     def judge(self, answer: Answer) -> Outcome:
+        """Return the outcome; none where the number, or the reward, is missing or not finite."""
         value = {"reward": answer.reward, **answer.measures, **answer.parts}.get(self.name)
-        if value is None:
+        if any(number is None or not math.isfinite(number) for number in (value, answer.reward)):
             return Outcome.NONE
-        return Outcome.CORRECT if value > self.above else Outcome.WRONG
+        return Outcome.CORRECT if value is not None and value > self.above else Outcome.WRONG
 
     def check(self, answers: Iterable[Answer]) -> None:
         """Refuse a name that no completion has. Raises ConfigError: says which there are."""
@@ -68,18 +81,105 @@ class Correct(NamedTuple):
             raise ConfigError(f"no completion has a number {self.name!r}; there are {', '.join(names)}")
 
 
-def finite(value: Any) -> float | None:
-    """Return a finite number, or a truth value, as float; None for everything else, NaN included."""
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+SHARES = ("signal", "sampled_correct", "clipped", "truncated", "dev")  # scalars between 0 and 1
+AMOUNTS = ("entropy", "grad_norm", "lr", "length", "seconds", "generate_s", "verify_s", "train_s")  # never below 0
+FLAT = "frac_reward_zero_std"  # the share of groups without a signal, as TRL counts it
 
 
-def renamed(values: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, float]:
-    """Return the numbers under our names; where several of theirs mean one of ours, the first there is."""
-    numbers: dict[str, float] = {}
-    for theirs, ours in names.items():
-        if ours not in numbers and (value := finite(values.get(theirs))) is not None:
-            numbers[ours] = value
-    return numbers
+@dataclass(slots=True)
+class Scalars:
+    """Numbers by step under another system's names, as they come, and what is odd about them."""
+
+    names: Mapping[str, str]
+    """Their names and ours; where several of theirs mean one of ours, the first there is counts."""
+    steps: dict[int, dict[str, float]] = field(default_factory=dict)
+    damage: list[str] = field(default_factory=list)
+    not_numbers: dict[str, None] = field(default_factory=dict)  # names, in their order
+    _newest: dict[str, int] = field(default_factory=dict)
+    _odd: dict[str, list[str]] = field(default_factory=dict)
+
+    def add(self, step: Any, values: Mapping[str, Any], place: str) -> None:
+        """Take the values of a step; what stands for a number that we know, and is none, is NaN."""
+        at = number(step)
+        if at is None or not math.isfinite(at) or at != int(at) or at < 0:
+            self._odd.setdefault("a step is a whole number", []).append(f"{place} has {step!r}")
+            return
+        row = self.steps.setdefault(int(at), {})
+        for name, raw in values.items():
+            value = number(raw)
+            if value is None and name not in self.names:
+                self.not_numbers[name] = None
+                continue
+            if value is None:
+                value = math.nan
+                if raw is not None:
+                    self._odd.setdefault("not a number", []).append(f"{place}: {name} is {raw!r}"[:200])
+            if (newest := self._newest.get(name, -1)) > at:
+                said = "the steps go back: it was resumed, or two runs are mixed"
+                self._odd.setdefault(said, []).append(f"{name} from step {newest} to {at:.0f}")
+            self._newest[name] = int(at)
+            if name in row and not (row[name] == value or (math.isnan(row[name]) and math.isnan(value))):
+                said = "of two numbers for one step the later counts"
+                self._odd.setdefault(said, []).append(f"{name} of step {at:.0f} is {row[name]:g}, then {value:g}")
+            row[name] = value
+
+    def foreign(self, answers: Mapping[int, list[Answer]], dev: Mapping[int, list[Answer]] | None = None) -> Foreign:
+        """Return the run, with our names for what has one."""
+        scalars: dict[int, dict[str, float]] = {}
+        theirs: dict[int, dict[str, float]] = {}
+        for step, row in sorted(self.steps.items()):
+            ours: dict[str, float] = {}
+            rest = dict(row)
+            for name, our in self.names.items():
+                if name in rest and our not in ours:
+                    ours[our] = rest.pop(name)
+            for name in list(rest):
+                kind, _, part = name.removeprefix("train/").partition("/")
+                if kind == "rewards" and part.endswith(("/mean", "/std")):  # TRL's
+                    ours[f"part/{part}"] = rest.pop(name)
+                elif kind == FLAT and "signal" not in ours:
+                    ours["signal"] = 1 - rest.pop(name)
+            for name, value in ours.items():
+                if (name in SHARES and not -1e-6 <= value <= 1 + 1e-6) or (name in AMOUNTS and value < 0):
+                    allowed = "a share is between 0 and 1" if name in SHARES else "this is never negative"
+                    if math.isfinite(value):
+                        said = f"{allowed}: {name} is in another unit, or another quantity"
+                        self._odd.setdefault(said, []).append(f"it is {value:g} at step {step}")
+            if ours:
+                scalars[step] = ours
+            if rest:
+                theirs[step] = rest
+        said = (f"{what} ({places[0]}{f', and {len(places) - 1} more' if places[1:] else ''})"
+                for what, places in self._odd.items())  # fmt: skip
+        return Foreign(
+            scalars=scalars, theirs=theirs, answers=answers, dev=dev or {}, damage=(*self.damage, *said),
+            not_numbers=tuple(self.not_numbers),
+        )  # fmt: skip
+
+
+def number(value: Any) -> float | None:
+    """Return the number that a value is or spells, NaN and the infinities included; None where it is none.
+
+    >>> number("NaN"), number(10**400), number(True), number("1e400"), number("about 3"), number(None)
+    (nan, inf, 1.0, inf, None, None)
+    """
+    if not isinstance(value, int | float | str):
+        return None
+    try:
+        return float(value)
+    except ValueError:
+        return None
+    except OverflowError:
+        return math.inf if isinstance(value, int) and value > 0 else -math.inf
+
+
+def measures_of(values: Mapping[str, Any], but: Iterable[str] = ()) -> dict[str, float]:
+    """Return the numbers beside a completion; of texts those alone that stand for what JSON cannot write."""
+    numbers = {name: number(raw) for name, raw in values.items() if name not in but}
+    return {
+        name: value for name, value in numbers.items()
+        if value is not None and not (isinstance(values[name], str) and math.isfinite(value))
+    }  # fmt: skip
 
 
 def as_text(value: Any) -> str:

@@ -5,6 +5,7 @@ Episodes are in `traces/stream/00000.jsonl`, sealed chunks in `.jsonl.zst`. What
 """
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,15 +13,16 @@ from typing import Any
 import pyarrow as pa
 
 from groupwise.errors import DataError
-from groupwise.runs.imports.foreign import Answer, Foreign, as_text, finite, renamed
+from groupwise.runs.imports.foreign import Answer, Foreign, Scalars, as_text, measures_of, number
 from groupwise.runs.imports.scalars import PRIME
 
 Trace = Mapping[str, Any]
 
 
-def read_prime_rl(source: Path, scalars: Path | None = None) -> tuple[Foreign, list[str]]:
+def read_prime_rl(source: Path, scalars: Path | None = None) -> Foreign:
     """Read an output directory of prime-rl. Raises DataError."""
-    damage: list[str] = []
+    logged = Scalars(PRIME)
+    damage = logged.damage
     streams: list[Path] = []
     notes: list[Path] = []
     for folder in sorted({path.parent for path in source.rglob("[0-9]*.jsonl*")}):
@@ -31,6 +33,7 @@ def read_prime_rl(source: Path, scalars: Path | None = None) -> tuple[Foreign, l
             later.setdefault(str(line.get("trace_id")), {}).update(_table(line.get("info")))
     answers: dict[int, list[Answer]] = {}
     dev: dict[int, list[Answer]] = {}
+    num_stray = 0
     for folder in streams:
         for episode in _lines(folder, damage):
             for trace in _list(episode.get("traces")):
@@ -38,19 +41,22 @@ def read_prime_rl(source: Path, scalars: Path | None = None) -> tuple[Foreign, l
                 stamps = (_table(info.get(name)).get("step") for name in ("ship", "arrival", "dispatch"))
                 step = next((stamp for stamp in stamps if isinstance(stamp, int) and stamp >= 0), None)
                 answer = _answer(trace, info, episode)
+                num_stray += answer is not None and step is None
                 if step is not None and answer is not None:
                     (dev if info.get("kind") == "eval" else answers).setdefault(step, []).append(answer)
-    numbers: dict[int, dict[str, float]] = {}
+    if num_stray:
+        damage.append(f"{num_stray} completions with a reward have no step and are left out")
     for path in [scalars] if scalars else sorted(source.rglob("metrics*.jsonl")):
         for line in _objects(path, damage):
-            if isinstance(step := line.get("step"), int) and (values := renamed(line, PRIME)):
-                numbers.setdefault(step, {}).update(values)
-    if not answers and not numbers:
+            if line.get("step") is not None or line.keys() & PRIME.keys():  # others are of the inference servers
+                values = {name: value for name, value in line.items() if name not in ("step", "time")}
+                logged.add(line.get("step"), values, path.name)
+    if not answers and not logged.steps:
         raise DataError(
             f"{source} has no episodes of prime-rl with a reward (folders of 00000.jsonl) and no metrics*.jsonl: its "
             "file monitor writes both into the output directory"
         )
-    return Foreign(scalars=numbers, answers=answers, dev=dev), damage
+    return logged.foreign(answers, dev)
 
 
 def _lines(folder: Path, damage: list[str]) -> Iterator[Mapping[str, Any]]:
@@ -66,38 +72,36 @@ def _objects(path: Path, damage: list[str]) -> Iterator[Mapping[str, Any]]:
             content = stream.read()
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"{path} cannot be read: {error}") from None
-    for number, line in enumerate(content.split(b"\n"), 1):
+    for place, line in enumerate(content.split(b"\n"), 1):
         if not line.strip():
             continue
         try:
             value = json.loads(line)
         except (ValueError, RecursionError):
-            damage.append(f"{path.name}, line {number}: it is not JSON; the stream ends there")
+            damage.append(f"{path.name}, line {place}: it is not JSON; the stream ends there")
             return
         if isinstance(value, Mapping):
             yield value
         else:
-            damage.append(f"{path.name}, line {number}: it is not an object")
+            damage.append(f"{path.name}, line {place}: it is not an object")
 
 
 def _answer(trace: Trace, info: Mapping[str, Any], episode: Mapping[str, Any]) -> Answer | None:
     """Return a trace that was judged; one without rewards, such as a judge's own, is no answer."""
     parts: dict[str, float] = {}
     for name, reward in _table(trace.get("rewards")).items():
-        score, weight = finite(_table(reward).get("score")), _table(reward).get("weight")
+        raw, weight = _table(reward).get("score", ""), _table(reward).get("weight")
+        score = math.nan if raw is None else number(raw)  # its writer makes null of NaN
         if score is not None:
-            parts[str(name)] = score * (1.0 if weight is None else finite(weight) or 0.0)
+            parts[str(name)] = score * (1.0 if weight is None else number(weight) or 0.0)
     if not parts:
         return None
     messages = [_table(node.get("message")) for node in _list(trace.get("nodes"))]
     first = next((place for place, message in enumerate(messages) if message.get("role") == "assistant"), len(messages))
-    measures = {
-        str(name): value for name, raw in _table(trace.get("metrics")).items() if (value := finite(raw)) is not None
-    }
     group = str(_table(episode.get("group")).get("id") or "")
     return Answer(
         prompt=_joined(messages[:first]) or group, text=_joined(messages[first:]), reward=sum(parts.values()),
-        parts=parts, measures=measures, advantage=finite(info.get("advantage")),
+        parts=parts, measures=measures_of(_table(trace.get("metrics"))), advantage=number(info.get("advantage")),
     )  # fmt: skip
 
 

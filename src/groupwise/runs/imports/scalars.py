@@ -9,11 +9,11 @@ from pathlib import Path
 
 from groupwise.errors import ConfigError, DataError
 from groupwise.runs.imports import trl, verl
-from groupwise.runs.imports.foreign import Foreign, renamed
+from groupwise.runs.imports.foreign import Foreign, Scalars
 from groupwise.runs.imports.tensorboard import read_events
 from groupwise.runs.imports.wandb import read_history
 
-READERS: Mapping[str, Callable[[Path], tuple[dict[int, dict[str, float]], list[str]]]] = {
+READERS: Mapping[str, Callable[[Path, Scalars], None]] = {
     "tensorboard": read_events,
     "wandb": read_history,
 }
@@ -30,46 +30,30 @@ PRIME = {
     "loss/mean": "loss", "time/step": "seconds",
 }  # fmt: skip
 """Those of prime-rl's orchestrator and trainer. Its lengths have none: they count the prompt, too."""
-FLAT = ("train/frac_reward_zero_std", "frac_reward_zero_std")  # the share of groups without a signal, as TRL counts it
 
 
-def read_scalars(system: str, source: Path, own: Sequence[str] = ()) -> tuple[Foreign, list[str]]:
-    """Return a run of scalars, and what could not be read. Raises ConfigError and DataError."""
-    recorded, damage = READERS[system](source)
-    names = _names(own, recorded)
-    steps: dict[int, dict[str, float]] = {}
-    for step, values in sorted(recorded.items()):
-        steps[step] = renamed(values, names)
-        flat = next((values[name] for name in FLAT if name in values), None)
-        if flat is not None:
-            steps[step].setdefault("signal", 1 - flat)
-        for name, value in values.items():
-            kind, _, rest = name.removeprefix("train/").partition("/")
-            if kind == "rewards" and rest.endswith(("/mean", "/std")):  # TRL's
-                steps[step][f"part/{rest}"] = value
-    if not any(steps.values()):
-        there = sorted({name for values in recorded.values() for name in values if not name.startswith("_")})
-        raise DataError(
-            f"{source} has no scalar whose name is known; name one with --scalar OURS=THEIRS, for example "
-            f"--scalar reward={there[0] if there else 'NAME'}; there are {', '.join(there[:30]) or 'none'}"
-        )
-    return Foreign(scalars={step: values for step, values in steps.items() if values}, answers={}), damage
-
-
-def _names(own: Sequence[str], recorded: Mapping[int, Mapping[str, float]]) -> dict[str, str]:
-    there = {name for values in recorded.values() for name in values}
+def read_scalars(system: str, source: Path, own: Sequence[str] = ()) -> Foreign:
+    """Return a run of scalars. Raises ConfigError and DataError."""
     names: dict[str, str] = {}
     for pair in own:
         ours, _, theirs = pair.partition("=")
         if ours not in OURS:
             raise ConfigError(f"--scalar {pair}: {ours!r} is no scalar of a step; allowed are {', '.join(OURS)}")
-        if theirs not in there:
-            raise ConfigError(
-                f"--scalar {pair}: {theirs!r} was not recorded; there are {', '.join(sorted(there)[:30])}"
-            )
         names[theirs] = ours
     for known in (trl.SCALARS, verl.SCALARS, PRIME, {name: name for name in OURS if name != "dev"}):
         for theirs, ours in known.items():
             for spelled in (theirs, f"train/{theirs}", f"step/{theirs}"):
                 names.setdefault(spelled, ours)
-    return names
+    logged = Scalars(names)
+    READERS[system](source, logged)
+    there = sorted({name for values in logged.steps.values() for name in values})
+    for pair in own:
+        if (theirs := pair.partition("=")[2]) not in there:
+            raise ConfigError(f"--scalar {pair}: {theirs!r} was not recorded; there are {', '.join(there[:30])}")
+    foreign = logged.foreign({})
+    if not foreign.scalars:
+        raise DataError(
+            f"{source} has no scalar whose name is known; name one with --scalar OURS=THEIRS, for example "
+            f"--scalar reward={there[0] if there else 'NAME'}; there are {', '.join(there[:30]) or 'none'}"
+        )
+    return foreign

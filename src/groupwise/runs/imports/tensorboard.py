@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from groupwise.errors import DataError
+from groupwise.runs.imports.foreign import Scalars
 
 POLYNOMIAL = 0x82F63B78
 _TABLE = []
@@ -19,22 +20,21 @@ for _byte in range(256):
     _TABLE.append(_value)
 
 
-def read_events(source: Path) -> tuple[dict[int, dict[str, float]], list[str]]:
-    """Scalars by step and tag, and what could not be read, of a file or of all event files in a folder."""
+def read_events(source: Path, scalars: Scalars) -> None:
+    """Take the scalars of a file, or of all event files in a folder, with what could not be read."""
     files = [source] if source.is_file() else sorted(source.rglob("events.out.tfevents.*"))
     if not files:
         raise DataError(f"{source} has no event files of TensorBoard (events.out.tfevents.*)")
-    steps: dict[int, dict[str, float]] = {}
-    damage: list[str] = []
     for path in files:
         try:
-            for event in _records(path, damage):
+            for event in _records(path, scalars.damage):
                 for value in (value for summary in inner(event, 5) for value in inner(summary, 1)):
-                    if (number := _number(value)) is not None:
-                        steps.setdefault(whole(event, 2), {})[text(value, 1)] = number
-        except DataError as error:
+                    if (number := _number(value)) is None:
+                        scalars.not_numbers[text(value, 1)] = None
+                    else:
+                        scalars.add(whole(event, 2), {text(value, 1): number}, path.name)
+        except (DataError, OSError) as error:
             raise DataError(f"{path} is no event file of TensorBoard: {error}") from None
-    return steps, damage
 
 
 def _records(path: Path, damage: list[str]) -> Iterator[bytes]:
@@ -62,7 +62,7 @@ def _number(value: bytes) -> float | None:
         if number == 2 and kind == FLOAT:
             return float(content)
         if number == 8 and isinstance(content, bytes):
-            layout = {1: "<f", 2: "<d"}.get(whole(content, 1))
+            layout = {1: "<f", 2: "<d", 3: "<i", 9: "<q", 19: "<e"}.get(whole(content, 1))
             packed = [data for field, kind, data in fields(content) if kind == BYTES and field in (4, 5, 6)]
             data = packed[0] if packed else b""
             if layout is None or not isinstance(data, bytes) or len(data) != struct.calcsize(layout):

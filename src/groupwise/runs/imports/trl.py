@@ -6,6 +6,7 @@ optimizer steps behind it.
 """
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,11 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from groupwise.errors import DataError
-from groupwise.runs.imports.foreign import Answer, Foreign, as_text, finite, renamed
+from groupwise.runs.imports.foreign import Answer, Foreign, Scalars, as_text, number
 
 SCALARS = {
-    "reward": "reward", "entropy": "entropy", "kl": "kl", "grad_norm": "grad_norm", "learning_rate": "lr",
-    "completions/mean_length": "length", "completion_length": "length",
+    "loss": "loss", "reward": "reward", "entropy": "entropy", "kl": "kl", "grad_norm": "grad_norm",
+    "learning_rate": "lr", "completions/mean_length": "length", "completion_length": "length",
     "completions/clipped_ratio": "truncated", "clip_ratio/region_mean": "clipped", "clip_ratio": "clipped",
     "step_time": "seconds",
 }  # fmt: skip
@@ -41,39 +42,41 @@ def read_trl(source: Path) -> Foreign:
             f"{source} is no output directory of TRL: it has neither trainer_state.json, there or in checkpoint-N, nor "
             "completions/completions_*.parquet (log_completions = True writes them)"
         )
+    scalars = Scalars(SCALARS)
     answers: dict[int, list[Answer]] = {}
     for path in files:
         try:
-            for row in pq.read_table(path).to_pylist():
+            rows = pq.read_table(path).to_pylist()
+            read: dict[int, list[Answer]] = {}
+            for row in rows:
+                numbers = {name: value for name, raw in row.items()
+                           if name not in _NO_REWARDS and (value := number(raw)) is not None}  # fmt: skip
                 # a function that was not asked about a completion left NaN: no 0, but no part of the reward either
-                numbers = {name: finite(value) for name, value in row.items() if name not in _NO_REWARDS}
-                parts = {name: value for name, value in numbers.items() if value is not None}
-                answers.setdefault(int(row["step"]), []).append(Answer(
+                parts = {name: value for name, value in numbers.items() if not math.isnan(value)} or numbers
+                read.setdefault(int(row["step"]), []).append(Answer(
                     prompt=as_text(row["prompt"]), text=as_text(row["completion"]), parts=parts,
-                    reward=sum(parts.values()) if parts else None, advantage=finite(row.get("advantage")),
+                    reward=sum(parts.values()) if parts else None, advantage=number(row.get("advantage")),
                 ))  # fmt: skip
         except (OSError, pa.ArrowException, KeyError, ValueError, TypeError) as error:
-            raise DataError(f"{path} holds no completions of TRL: {error!r}") from None
-    return Foreign(scalars={} if newest is None else _scalars(newest), answers=answers)
-
-
-def _scalars(path: Path) -> dict[int, dict[str, float]]:
-    try:
-        history = json.loads(path.read_text(encoding="utf-8"))["log_history"]
-        lines = [line for line in history if isinstance(line, Mapping)]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path} is no trainer's state: {error!r}") from None
-    steps: dict[int, dict[str, float]] = {}
-    for line in lines:
-        if not isinstance(step := line.get("step"), int) or any(name.startswith("eval_") for name in line):
+            if len(files) == 1 and newest is None:
+                raise DataError(f"{path} holds no completions of TRL: {error!r}") from None
+            scalars.damage.append(f"{path.name} holds no completions of TRL: {error!r}"[:300])
             continue
-        values = renamed(line, SCALARS)
-        if (flat := finite(line.get("frac_reward_zero_std"))) is not None:
-            values["signal"] = 1 - flat
-        for name, value in line.items():
-            kind, _, rest = name.partition("/")
-            if kind == "rewards" and rest.endswith(("/mean", "/std")) and (number := finite(value)) is not None:
-                values[f"part/{rest}"] = number
-        if values:
-            steps.setdefault(step, {}).update(values)
-    return steps
+        for step, some in read.items():
+            answers.setdefault(step, []).extend(some)
+    if newest is not None:
+        try:
+            history = json.loads(newest.read_text(encoding="utf-8-sig"))["log_history"]
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            raise DataError(f"{newest} is no trainer's state: {error!r}") from None
+        if not isinstance(history, list):
+            raise DataError(f"{newest} is no trainer's state: its log_history is no list")
+        for place, line in enumerate(history):
+            if not isinstance(line, Mapping):
+                scalars.damage.append(f"log_history[{place}] is no table of numbers: {str(line)[:60]}")
+                continue
+            is_dev = any(name.startswith("eval_") for name in line)
+            values = {f"eval_{name.removeprefix('eval_')}" if is_dev else name: value
+                      for name, value in line.items() if name != "step"}  # fmt: skip
+            scalars.add(line.get("step"), values, f"log_history[{place}]")
+    return scalars.foreign(answers)

@@ -5,14 +5,15 @@ the reward function returned; the file logger writes `{"step": N, "data": {"acto
 """
 
 from collections.abc import Mapping
+from math import nan
 from pathlib import Path
 
 from groupwise.errors import DataError
-from groupwise.runs.imports.foreign import Answer, Foreign, as_text, finite, renamed
+from groupwise.runs.imports.foreign import Answer, Foreign, Scalars, as_text, measures_of, number
 from groupwise.runs.jsonl import read_jsonl
 
 SCALARS = {
-    "critic/rewards/mean": "reward", "critic/score/mean": "reward", "actor/entropy": "entropy",
+    "actor/pg_loss": "loss", "critic/rewards/mean": "reward", "critic/score/mean": "reward", "actor/entropy": "entropy",
     "actor/entropy_loss": "entropy", "actor/kl_loss": "kl", "actor/grad_norm": "grad_norm", "actor/lr": "lr",
     "actor/pg_clipfrac": "clipped",
     "response_length/mean": "length", "response_length/clip_ratio": "truncated",
@@ -28,16 +29,15 @@ def read_verl(source: Path, scalars: Path | None = None, dev: Path | None = None
     answers = _folder(source)
     if not answers:
         raise DataError(f"{source} has no files N.jsonl of verl: trainer.rollout_data_dir names the folder they are in")
-    steps: dict[int, dict[str, float]] = {}
+    logged = Scalars(SCALARS)
     for record in read_jsonl(scalars) if scalars else ():
         step, data = record.fields.get("step"), record.fields.get("data")
-        if not isinstance(step, int) or not isinstance(data, Mapping):
+        if step is None or not isinstance(data, Mapping):
             raise DataError(
                 f"{record.place}: a line of verl's file logger has step and data; this has {', '.join(record.fields)}"
             )
-        if values := renamed(data, SCALARS):
-            steps.setdefault(step, {}).update(values)
-    return Foreign(scalars=steps, answers=answers, dev={} if dev is None else _folder(dev))
+        logged.add(step, data, record.place)
+    return logged.foreign(answers, None if dev is None else _folder(dev))
 
 
 def _folder(folder: Path) -> dict[int, list[Answer]]:
@@ -51,10 +51,9 @@ def _folder(folder: Path) -> dict[int, list[Answer]]:
                 raise DataError(
                     f"{record.place}: a completion of verl has input, output and score; {', '.join(missing)} is missing"
                 )
-            score = finite(row["score"])
-            measures = {n: value for n, raw in row.items() if n not in _OWN and (value := finite(raw)) is not None}
+            score = nan if (value := number(row["score"])) is None else value
             completions.append(Answer(
-                prompt=as_text(row["input"]), text=as_text(row["output"]), reward=score, measures=measures,
-                parts={} if score is None else {"score": score}, reference=as_text(row.get("gts")),
+                prompt=as_text(row["input"]), text=as_text(row["output"]), reward=score, parts={"score": score},
+                measures=measures_of(row, _OWN), reference=as_text(row.get("gts")),
             ))  # fmt: skip
     return answers

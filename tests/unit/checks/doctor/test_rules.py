@@ -96,6 +96,7 @@ SICK = {
     "critic_explains_nothing": run({"explained_variance": [-2.0] * N}),
     "verifying_is_slow": run({"verify_s": [3.0] * N}),
     "throughput_falls": run({"tokens_per_second": line(900, 200), "generate_s": line(1, 5)}),
+    "not_finite": run({"grad_norm": [0.3] * 12 + [math.nan] * 8}),
     "record_damaged": run({}, damage=("ledger.jsonl, line 3: the line before it was changed",)),
 }  # fmt: skip
 """A run for every rule that twenty short steps can show."""
