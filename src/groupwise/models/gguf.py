@@ -1,0 +1,404 @@
+"""Models in GGUF files, the format of llama.cpp, read into Hugging Face directories.
+
+A file is read once: weights dequantised to fp32, configuration and tokenizer rebuilt from its keys, into a directory of
+the Hugging Face cache that is named by the file's hash. Every tensor of the file fills a parameter and every parameter
+is filled, or the file is refused. A `config.json` or `tokenizer.json` beside the file comes before what its keys say.
+"""
+
+import hashlib
+import importlib.util
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from torch import Tensor
+from tqdm import tqdm
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedTokenizerFast
+
+from groupwise.errors import ConfigError, ModelError
+from groupwise.runs.atomic import new_directory
+from groupwise.runs.lock import Hold
+
+SUFFIX = ".gguf"
+PACKAGE = "package:"
+"""Begins a path that means the file inside an installed Python package."""
+SOURCE = "gguf.json"
+"""File of a directory that was read from a GGUF file: its name, hash, `general.*` keys and types of weights."""
+SHARD = 1 << 30  # Bytes of weights in one file of a directory
+VERSION = 1  # Of the directories; a change of their content raises it
+
+ARCHITECTURES = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma3": "gemma3_text"}
+"""Architectures of GGUF files, and their model types in transformers."""
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6  # Types of tokens
+SPACE = "▁"  # Stands for a space in the vocabularies of sentencepiece
+
+_WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+_LLAMA3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_QWEN2 = _LLAMA3.replace("{1,3}", "")
+SPLITS: dict[str, tuple[str, ...]] = {
+    "gpt-2": (_WORDS,),
+    "smollm": (r"\p{N}", _WORDS),
+    "qwen2": (_QWEN2,),
+    "deepseek-r1-qwen": (_QWEN2,),
+    "llama-bpe": (_LLAMA3,),
+    "llama3": (_LLAMA3,),
+    "llama-v3": (_LLAMA3,),
+}
+"""Patterns that cut a text before byte-level BPE, by the key `tokenizer.ggml.pre`: one after the other."""
+
+
+def is_gguf(path: str) -> bool:
+    """Tell whether a model path means a GGUF file: on disk, in a repository of the hub, or in a Python package."""
+    return path.startswith(PACKAGE) or path.lower().endswith(SUFFIX)
+
+
+def read_gguf(path: str) -> Path:
+    """Return the Hugging Face directory of a GGUF file; it is written when the file is met for the first time.
+
+    Args:
+        path: a file; `owner/repository:file.gguf` on the hub; or `package:NAME`, the one file in an installed package.
+
+    Raises:
+        ModelError: there is no such file, it is damaged, or it holds something that would be lost.
+        ConfigError: the package `gguf` is not installed.
+    """
+    from huggingface_hub.constants import HF_HOME
+
+    file = _find(path)
+    given = [beside for name in ("config.json", "tokenizer.json") if (beside := file.with_name(name)).is_file()]
+    digest = hashlib.sha256(f"{VERSION}".encode())
+    for source in (file, *given):
+        with source.open("rb") as stream:
+            digest.update(hashlib.file_digest(stream, "sha256").digest())
+    target = Path(HF_HOME) / "groupwise-gguf" / f"{file.stem}-{digest.hexdigest()[:16]}"
+    if not target.is_dir():
+        hold = Hold(target.with_name(f".{target.name}"), "model.path")
+        try:
+            with new_directory(target) as directory:
+                GGUF.open(file).write(directory, given)
+        finally:
+            hold.release()
+    return target
+
+
+def _find(path: str) -> Path:
+    name, _, inside = path.removeprefix(PACKAGE).partition("/")
+    if path.startswith(PACKAGE):
+        spec = importlib.util.find_spec(name) if name.isidentifier() else None
+        if spec is None:
+            raise ModelError(f"{path!r}: there is no Python package {name!r} here; install it with pip")
+        folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
+        files = [file for folder in folders for file in sorted(folder.rglob(f"*{SUFFIX}"))]
+        files = [file for file in files if not inside or file.as_posix().endswith(f"/{inside}")]
+        if len(files) != 1:
+            names = ", ".join(f"{PACKAGE}{name}/{file.name}" for file in files) or "none"
+            raise ModelError(f"{path!r}: one GGUF file is needed in the package; there are: {names}")
+        return files[0]
+    repository, colon, file_name = path.rpartition(":")
+    if colon and repository.count("/") == 1 and not Path(path).exists():
+        from huggingface_hub import hf_hub_download
+
+        try:
+            return Path(hf_hub_download(repository, file_name))
+        except Exception as error:  # of the name, the connection, or what the hub answered
+            raise ModelError(f"{path!r} cannot be fetched from the hub ({type(error).__name__}: {error})") from None
+    if not Path(path).is_file():
+        raise ModelError(f"there is no file {path!r}")
+    return Path(path)
+
+
+@dataclass(frozen=True)
+class GGUF:
+    """An open GGUF file."""
+
+    file: Path
+    tensors: Mapping[str, Any]
+    keys: Mapping[str, Any]
+
+    @classmethod
+    def open(cls, file: Path) -> "GGUF":
+        try:
+            from gguf import GGUFReader
+        except ImportError:
+            raise ConfigError(f"reading {file.name} needs the package gguf: pip install groupwise[gguf]") from None
+        try:
+            reader = GGUFReader(file)
+            keys = {name: field.contents() for name, field in reader.fields.items()}
+        except Exception as error:  # the reader checks little, so a broken file ends in any of them
+            raise ModelError(f"{file} is not a whole GGUF file ({type(error).__name__}: {error})") from None
+        gguf = cls(file, {tensor.name: tensor for tensor in reader.tensors}, keys)
+        if gguf.architecture not in ARCHITECTURES:
+            gguf.refuse(f"has the architecture {gguf.architecture!r}; allowed are {', '.join(ARCHITECTURES)}")
+        if keys.get("split.count", 1) > 1:
+            gguf.refuse("is one of several parts; join them with llama-gguf-split --merge")
+        return gguf
+
+    def refuse(self, why: str) -> None:
+        raise ModelError(f"{self.file} {why}")
+
+    @cached_property
+    def architecture(self) -> str:
+        return str(self.keys.get("general.architecture"))
+
+    def number(self, name: str, default: Any = None) -> Any:
+        """Return the value of an architecture's key, or of the first of a list with a value for every layer."""
+        value = self.keys.get(f"{self.architecture}.{name}", default)
+        if value is None:
+            self.refuse(f"lacks the key {self.architecture}.{name}")
+        if isinstance(value, list):
+            if len(set(value)) != 1:
+                self.refuse(f"has different {self.architecture}.{name} by layer, {value[:4]}, which is not supported")
+            return value[0]
+        return value
+
+    def write(self, directory: Path, given: list[Path]) -> None:
+        """Write the model as a Hugging Face directory; files that are `given` replace what the keys say."""
+        names = [file.name for file in given]
+        config = AutoConfig.from_pretrained(self.file.parent) if "config.json" in names else self.config()
+        if "tokenizer.json" in names:
+            for file in self.file.parent.glob("*tokenizer*.json"):
+                shutil.copy(file, directory)
+        else:
+            tokenizer = self.tokenizer()
+            tokenizer.save_pretrained(directory)
+            stops = self.stop_ids(tokenizer)
+            generation = {"eos_token_id": stops, "pad_token_id": tokenizer.pad_token_id}
+            (directory / "generation_config.json").write_text(json.dumps(generation, indent=1))
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        self._write_weights(model, directory)
+        config.architectures, config.dtype = [type(model).__name__], "float32"
+        config.save_pretrained(directory)
+        (directory / SOURCE).write_text(json.dumps(self.source(), indent=1, ensure_ascii=False, default=str))
+
+    def source(self) -> dict[str, Any]:
+        """Return what the file says of itself; a score is of this file, whatever its name says."""
+        types = [tensor.tensor_type.name for tensor in self.tensors.values()]
+        general = {name: value for name, value in self.keys.items() if name.startswith("general.")}
+        return {"file": str(self.file), "types": {name: types.count(name) for name in dict.fromkeys(types)}} | general
+
+    # ------------------------------------------------------------------------------------------------------- weights
+
+    def config(self) -> PreTrainedConfig:
+        """Return the configuration that the keys describe."""
+        heads, width, layers = (
+            self.number(name) for name in ("attention.head_count", "embedding_length", "block_count")
+        )
+        head_dim = self.number("attention.key_length", self.number("rope.dimension_count", width // heads))
+        rope = {"rope_type": "default", "rope_theta": self.number("rope.freq_base", 10_000.0)}
+        if self.number("rope.dimension_count", head_dim) != head_dim:
+            self.refuse("turns a part of each head by its position (rope.dimension_count), which is not supported")
+        if (scaling := self.number("rope.scaling.type", "none")) == "linear":
+            rope |= {"rope_type": "linear", "factor": self.number("rope.scaling.factor")}
+        elif scaling != "none":
+            self.refuse(f"scales positions by {scaling!r}, which its keys do not say whole; put config.json beside it")
+        token = {f"{name}_token_id": self.keys.get(f"tokenizer.ggml.{key}_token_id") for name, key in SPECIAL.items()}
+        values: dict[str, Any] = {
+            "vocab_size": int(self._tensor("token_embd.weight").shape[1]),
+            "hidden_size": width,
+            "num_hidden_layers": layers,
+            "num_attention_heads": heads,
+            "num_key_value_heads": self.number("attention.head_count_kv", heads),
+            "head_dim": head_dim,
+            "intermediate_size": self.number("feed_forward_length"),
+            "max_position_embeddings": self.number("context_length"),
+            "rms_norm_eps": self.number("attention.layer_norm_rms_epsilon"),
+            "rope_parameters": rope,
+            "tie_word_embeddings": "output.weight" not in self.tensors,
+            **{name: value for name, value in token.items() if name != "unk_token_id"},
+        }
+        if self.architecture in ("llama", "qwen3"):
+            values["attention_bias"] = "blk.0.attn_q.bias" in self.tensors
+        if self.architecture == "gemma3":
+            window, period = self.number("attention.sliding_window"), self.number("attention.sliding_window_pattern", 6)
+            local = self.number("rope.freq_base_swa", 10_000.0)
+            values |= {
+                "sliding_window": window,
+                "layer_types": ["sliding_attention" if (i + 1) % period else "full_attention" for i in range(layers)],
+                "rope_parameters": {
+                    "full_attention": rope,
+                    "sliding_attention": {"rope_type": "default", "rope_theta": local},
+                },
+                # the largest of the family, of 62 layers, scales scores by its width (llama.cpp, src/models/gemma3)
+                "query_pre_attn_scalar": width // heads if layers == 62 else head_dim,
+                "final_logit_softcapping": self.keys.get("gemma3.final_logit_softcapping"),
+            }
+        return AutoConfig.for_model(ARCHITECTURES[self.architecture], **values)
+
+    def _tensor(self, name: str) -> Any:
+        if name not in self.tensors:
+            self.refuse(f"has no tensor {name}")
+        return self.tensors[name]
+
+    def weights(self, model: Any) -> Iterator[tuple[str, Any]]:
+        """Yield the name of every parameter of a model with its tensor of the file; a mismatch is refused."""
+        import gguf
+
+        kind = gguf.MODEL_ARCH[self.architecture.upper()]
+        names = gguf.get_tensor_name_map(kind, model.config.num_hidden_layers)
+        unused = dict(self.tensors)
+        shapes = {name: tuple(weight.shape) for name, weight in model.named_parameters()}
+        for name, shape in shapes.items():
+            known = names.get_name(name, try_suffixes=(".weight", ".bias"))
+            tensor = self._tensor(known or name)
+            if tuple(map(int, reversed(tensor.shape))) != shape:
+                self.refuse(f"has {known} of shape {tuple(reversed(tensor.shape))}; its keys ask for {shape}")
+            unused.pop(tensor.name)
+            yield name, tensor
+        if model.config.tie_word_embeddings:  # by a config.json beside the file
+            unused.pop("output.weight", None)
+        if unused:
+            self.refuse(
+                f"has tensors that no parameter takes: {', '.join(list(unused)[:3])}; put the model's config.json "
+                "beside it, if that has a place for them"
+            )
+
+    def _write_weights(self, model: Any, directory: Path) -> None:
+        plan: list[list[tuple[str, Any]]] = [[]]
+        size = 0
+        for name, tensor in self.weights(model):
+            if plan[-1] and size + 4 * int(tensor.n_elements) > SHARD:
+                plan, size = [*plan, []], 0
+            plan[-1].append((name, tensor))
+            size += 4 * int(tensor.n_elements)
+        index: dict[str, str] = {}
+        bar = tqdm(total=len(self.tensors), desc=f"reading {self.file.name}", unit=" tensors", disable=None)
+        for number, shard in enumerate(plan, 1):
+            file = f"model-{number:05}-of-{len(plan):05}.safetensors" if len(plan) > 1 else "model.safetensors"
+            content = {}
+            for name, tensor in shard:
+                content[name] = self.weight(name, tensor, model.config)
+                bar.update()
+            save_file(content, directory / file, metadata={"format": "pt"})
+            index |= dict.fromkeys(content, file)
+        bar.close()
+        if len(plan) > 1:
+            record = {"metadata": {}, "weight_map": index}
+            (directory / "model.safetensors.index.json").write_text(json.dumps(record, indent=1))
+
+    def weight(self, name: str, tensor: Any, config: PreTrainedConfig) -> Tensor:
+        """Return a parameter in fp32: a tensor dequantised, in the order of rows and with the norms of transformers."""
+        import gguf
+
+        if tensor.name == "token_embd.weight" and config.tie_word_embeddings:
+            tensor = self.tensors.get("output.weight", tensor)  # the finer of the two, where the file has both
+        value = np.array(gguf.dequantize(tensor.data, tensor.tensor_type), dtype=np.float32)
+        if self.architecture == "llama" and (heads := rotated_heads(name, config)):
+            value = value.reshape(heads, -1, 2, *value.shape[1:]).swapaxes(1, 2).reshape(value.shape)
+        if self.architecture == "gemma3" and name.endswith("norm.weight"):
+            value -= 1
+        if not np.isfinite(value).all():
+            self.refuse(f"holds numbers that are not finite, in {tensor.name}")
+        return torch.from_numpy(np.ascontiguousarray(value))
+
+    # ----------------------------------------------------------------------------------------------------- tokenizer
+
+    def tokenizer(self) -> PreTrainedTokenizerFast:
+        """Return the tokenizer that the keys describe."""
+        key = {name.removeprefix("tokenizer.ggml."): value for name, value in self.keys.items() if "tokenizer" in name}
+        kind, tokens, types = key.get("model"), key.get("tokens"), key.get("token_type")
+        if not tokens or not types:
+            self.refuse("has no vocabulary (tokenizer.ggml.tokens, token_type)")
+            raise AssertionError
+        if kind == "gpt2":
+            tokenizer = self._byte_level(key)
+        elif kind == "llama":
+            tokenizer = self._sentencepiece(key)
+        else:
+            self.refuse(f"has a tokenizer of the kind {kind!r}; allowed are gpt2 and llama; or put tokenizer.json beside it")
+        known = tokenizer.get_vocab()
+        for kinds, special in ((CONTROL, True), (USER_DEFINED, False)):
+            named = [token for token, its in zip(tokens, types, strict=True) if its == kinds and token in known]
+            added = [AddedToken(token, normalized=False, special=special) for token in named]
+            (tokenizer.add_special_tokens if special else tokenizer.add_tokens)(added)
+        special = {
+            f"{name}_token": tokens[key[f"{its}_token_id"]] for name, its in SPECIAL.items() if f"{its}_token_id" in key
+        }
+        begins = key.get("add_bos_token", kind == "llama")
+        ends = key.get("add_eos_token", False)
+        if begins or ends:
+            used = [special[f"{name}_token"] for name, is_used in (("bos", begins), ("eos", ends)) if is_used]
+            single = [used[0]] * begins + ["$A"] + [used[-1]] * ends
+            pairs = [(token, tokenizer.token_to_id(token)) for token in used]
+            tokenizer.post_processor = processors.TemplateProcessing(single=single, special_tokens=pairs)
+        whole = PreTrainedTokenizerFast(tokenizer_object=tokenizer, clean_up_tokenization_spaces=False, **special)
+        whole.chat_template = self.keys.get("tokenizer.chat_template")  # never one of another model
+        return whole
+
+    def _byte_level(self, key: Mapping[str, Any]) -> Tokenizer:
+        if (pre := key.get("pre")) not in SPLITS:
+            self.refuse(
+                f"cuts texts in a way that is not known here, tokenizer.ggml.pre = {pre!r}; allowed are "
+                f"{', '.join(SPLITS)}; or put the model's tokenizer.json beside it"
+            )
+        vocabulary = {
+            token: i for i, (token, its) in enumerate(zip(key["tokens"], key["token_type"], strict=True)) if its != UNUSED
+        }
+        merges = [tuple(merge.split(" ")) for merge in key["merges"]]
+        tokenizer = Tokenizer(models.BPE(vocabulary, merges, ignore_merges=pre.startswith("llama")))
+        if SPLITS[pre] == (_QWEN2,):
+            tokenizer.normalizer = normalizers.NFC()
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
+            *(pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in SPLITS[pre]),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ])  # fmt: skip
+        tokenizer.decoder = decoders.ByteLevel()
+        return tokenizer
+
+    def _sentencepiece(self, key: Mapping[str, Any]) -> Tokenizer:
+        # Gemma's files spell runs of spaces as they are; and its merges stand in the order of its vocabulary
+        tokens = [token.replace(" ", SPACE) if not token.strip(" ") else token for token in key["tokens"]]
+        vocabulary = {token: i for i, (token, its) in enumerate(zip(tokens, key["token_type"], strict=True)) if its != UNUSED}
+        is_gemma = self.architecture.startswith("gemma")
+        ranks = {token: i if is_gemma else -key["scores"][i] for token, i in vocabulary.items()}
+        pairs = [
+            (ranks[token], vocabulary[token[:cut]], token[:cut], token[cut:])
+            for token in vocabulary
+            for cut in range(1, len(token))
+            if token[:cut] in vocabulary and token[cut:] in vocabulary
+        ]
+        unknown, has_bytes = key.get("unknown_token_id"), BYTE in key["token_type"]
+        tokenizer = Tokenizer(models.BPE(
+            vocabulary, [(left, right) for *_, left, right in sorted(pairs)], byte_fallback=has_bytes,
+            fuse_unk=has_bytes, unk_token=None if unknown is None else tokens[unknown],
+        ))  # fmt: skip
+        prefix = key.get("add_space_prefix", True)
+        tokenizer.normalizer = normalizers.Sequence(
+            [normalizers.Prepend(SPACE)] * prefix + [normalizers.Replace(" ", SPACE)]
+        )
+        tokenizer.decoder = decoders.Sequence(
+            [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()] + [decoders.Strip(" ", 1, 0)] * prefix
+        )
+        return tokenizer
+
+    def stop_ids(self, tokenizer: Any) -> list[int]:
+        """Return the tokens that end a completion: the file's ends, and the one behind the template's last turn."""
+        names = ("eos", "eot", "eom")
+        stops = {self.keys.get(f"tokenizer.ggml.{name}_token_id") for name in names} - {None}
+        if tokenizer.chat_template:
+            turns = [{"role": "user", "content": "u"}, {"role": "assistant", "content": "xyz"}]
+            after = tokenizer.apply_chat_template(turns, tokenize=False).rpartition("xyz")[2].lstrip()
+            ids = tokenizer.encode(after, add_special_tokens=False)
+            if ids and tokenizer.decode(ids[:1]) in tokenizer.get_added_vocab():
+                stops.add(ids[0])
+        return sorted(map(int, stops))
+
+
+SPECIAL = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
+"""Special tokens of transformers, and their keys in GGUF files."""
+
+
+def rotated_heads(name: str, config: PreTrainedConfig) -> int:
+    """Return the number of heads of a query or key projection, whose rows llama.cpp keeps in pairs; else 0."""
+    counts = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
+    return counts.get(name.split(".")[-2], 0)

@@ -1,0 +1,223 @@
+"""Hugging Face directories written as GGUF files, which Ollama, LM Studio and llama.cpp run.
+
+What is written is read back by `models/gguf.py` before the file has its name: weights, and the tokens of a few texts.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from safetensors import safe_open
+from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig
+
+from groupwise.errors import ConfigError, ModelError
+from groupwise.models.gguf import (
+    ARCHITECTURES,
+    BYTE,
+    CONTROL,
+    GGUF,
+    NORMAL,
+    SPACE,
+    SPECIAL,
+    SPLITS,
+    UNKNOWN,
+    UNUSED,
+    USER_DEFINED,
+    rotated_heads,
+)
+
+Precision = Literal["f32", "f16", "q8_0"]
+FILE_TYPES = {"f32": 0, "f16": 1, "q8_0": 7}
+"""Number of each precision in the key `general.file_type`."""
+BLOCK = 32  # Weights that share a scale in Q8_0; rows must be whole blocks
+PROBES = (
+    "The capital of France is", "12 + 345 = 357", "  two  spaces\tand a tab\r\nnext\n\n\nline", "it's we'll I'M", "数学は楽しい。",
+    "naïve café Ω≈ç√∫", "😀👩‍👩‍👧", "٣٤٥", "def f(x):\n    return x ** 2  # square", r"\frac{1}{2}\sqrt{3}", "<think>a</think>",
+)  # fmt: skip
+"""Texts whose tokens must be the same before and after."""
+
+
+def write_gguf(directory: Path, target: Path, precision: Precision) -> None:
+    """Write the model of a Hugging Face directory as one GGUF file.
+
+    Norms and biases stay fp32. With `q8_0` a matrix whose rows are no whole blocks of 32 is written in fp16.
+
+    Raises:
+        ModelError: the model or its tokenizer has no form in a GGUF file.
+        ConfigError: the package `gguf` is not installed.
+    """
+    try:
+        import gguf
+    except ImportError:
+        raise ConfigError("writing a GGUF file needs the package gguf: pip install groupwise[gguf]") from None
+
+    config = AutoConfig.from_pretrained(directory)
+    names = {model_type: name for name, model_type in ARCHITECTURES.items()} | {"mistral": "llama"}
+    if config.model_type not in names:
+        raise ModelError(
+            f"{directory} cannot be written as GGUF: its model type is {config.model_type!r}; allowed are "
+            f"{', '.join(names)}"
+        )
+    architecture = names[config.model_type]
+    temporary = target.with_name(f".{target.name}.tmp")
+    writer = gguf.GGUFWriter(temporary, architecture)
+    try:
+        writer.add_name(target.stem)
+        writer.add_file_type(FILE_TYPES[precision])
+        writer.add_quantization_version(2)
+        for name, value in _keys(config, directory).items():
+            _add(writer, f"{architecture}.{name}", value)
+        tokenizer = AutoTokenizer.from_pretrained(directory)
+        for name, value in _tokenizer(tokenizer, directory, config.vocab_size).items():
+            _add(writer, f"tokenizer.{name}", value)
+        mapping = gguf.get_tensor_name_map(gguf.MODEL_ARCH[architecture.upper()], config.num_hidden_layers)
+        for name, value in _weights(directory):
+            known = mapping.get_name(name, try_suffixes=(".weight", ".bias"))
+            if known is None:
+                raise ModelError(f"{directory} cannot be written as GGUF: there is no place for its weight {name}")
+            if architecture == "llama" and (heads := rotated_heads(name, config)):
+                value = value.reshape(heads, 2, -1, *value.shape[1:]).swapaxes(1, 2).reshape(value.shape)
+            if architecture == "gemma3" and name.endswith("norm.weight"):
+                value = value + 1
+            kind = "f32" if value.ndim == 1 else precision
+            kind = "f16" if kind == "q8_0" and value.shape[1] % BLOCK else kind
+            dtype = gguf.GGMLQuantizationType[kind.upper()]
+            writer.add_tensor(known, gguf.quantize(np.ascontiguousarray(value), dtype), raw_dtype=dtype)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        _check(temporary, directory, tokenizer, config)
+        os.replace(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _keys(config: PreTrainedConfig, directory: Path) -> dict[str, Any]:
+    """The keys of an architecture; a setting that has none is refused."""
+    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    is_gemma = config.model_type == "gemma3_text"
+    if "sliding_attention" in kinds and not is_gemma:
+        raise ModelError(f"{directory} cannot be written as GGUF: {config.model_type} files have no attention windows")
+    rope = config.rope_parameters["full_attention"] if is_gemma else config.rope_parameters
+    if rope["rope_type"] not in ("default", "linear"):
+        raise ModelError(
+            f"{directory} cannot be written as GGUF: it scales positions by {rope['rope_type']!r}; allowed is linear"
+        )
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    keys: dict[str, Any] = {
+        "context_length": config.max_position_embeddings,
+        "embedding_length": config.hidden_size,
+        "block_count": config.num_hidden_layers,
+        "feed_forward_length": config.intermediate_size,
+        "attention.head_count": config.num_attention_heads,
+        "attention.head_count_kv": config.num_key_value_heads,
+        "attention.key_length": head_dim,
+        "attention.value_length": head_dim,
+        "attention.layer_norm_rms_epsilon": float(config.rms_norm_eps),
+        "rope.dimension_count": head_dim,
+        "rope.freq_base": float(rope["rope_theta"]),
+        "vocab_size": config.vocab_size,
+    }
+    if rope["rope_type"] == "linear":
+        keys |= {"rope.scaling.type": "linear", "rope.scaling.factor": float(rope["factor"])}
+    if is_gemma:
+        full = [i for i, kind in enumerate(config.layer_types, 1) if kind == "full_attention"]
+        if full != list(range(6, config.num_hidden_layers + 1, 6)):
+            raise ModelError(f"{directory} cannot be written as GGUF: every sixth layer must see all, not {full}")
+        keys["attention.sliding_window"] = config.sliding_window
+        keys["rope.freq_base_swa"] = float(config.rope_parameters["sliding_attention"]["rope_theta"])
+        if config.final_logit_softcapping:
+            keys["final_logit_softcapping"] = float(config.final_logit_softcapping)
+    return keys
+
+
+def _weights(directory: Path) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
+    for file in sorted(directory.glob("*.safetensors")):
+        with safe_open(file, "pt") as tensors:
+            for name in tensors.keys():  # noqa: SIM118 (it is no mapping)
+                yield name, tensors.get_tensor(name).to(torch.float32).numpy()
+
+
+def _tokenizer(tokenizer: Any, directory: Path, size: int) -> dict[str, Any]:
+    """The keys of a tokenizer, without their beginning `tokenizer.`."""
+    facts = json.loads(tokenizer.backend_tokenizer.to_str())
+    model, added = facts["model"], {entry["id"]: entry for entry in facts["added_tokens"]}
+    tokens = {i: token for token, i in model["vocab"].items()} | {i: entry["content"] for i, entry in added.items()}
+    types = {i: NORMAL for i in tokens} | {i: CONTROL if entry["special"] else USER_DEFINED for i, entry in added.items()}
+    keys: dict[str, Any] = {}
+    if model["type"] == "BPE" and not model["byte_fallback"] and model["merges"]:
+        keys |= {"ggml.model": "gpt2", "ggml.pre": _pre(facts["pre_tokenizer"], directory)}
+        keys["ggml.merges"] = [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]
+    elif model["type"] == "WordLevel" or model.get("byte_fallback"):
+        merged = {left + right: -rank for rank, (left, right) in reversed([*enumerate(model.get("merges", []), 1)])}
+        normalizer = json.dumps(facts["normalizer"])
+        keys |= {"ggml.model": "llama", "ggml.pre": "default", "ggml.add_space_prefix": "Prepend" in normalizer}
+        keys["ggml.scores"] = [float(merged.get(tokens.get(i, ""), 0)) for i in range(size)]
+        types |= {i: BYTE for i, token in tokens.items() if model.get("byte_fallback") and _is_byte(token)}
+        unknown = model["vocab"].get(model["unk_token"])
+        types |= {} if unknown is None else {unknown: UNKNOWN}
+        if model["type"] == "WordLevel":
+            tokens |= {i: token.replace(" ", SPACE) for i, token in tokens.items()}
+    else:
+        raise ModelError(f"{directory} cannot be written as GGUF: there is no form for its tokenizer, {model['type']}")
+    ids = tokenizer("a").input_ids
+    for name, key in SPECIAL.items():
+        if (token := getattr(tokenizer, f"{name}_token_id")) is not None:
+            keys[f"ggml.{key}_token_id"] = token
+    keys["ggml.add_bos_token"] = ids[0] == tokenizer.bos_token_id
+    if tokenizer.chat_template:
+        keys["chat_template"] = tokenizer.chat_template
+    keys["ggml.tokens"] = [tokens.get(i, f"[PAD{i}]") for i in range(size)]
+    keys["ggml.token_type"] = [types.get(i, UNUSED) for i in range(size)]
+    return keys
+
+
+def _is_byte(token: str) -> bool:
+    return len(token) == 6 and token.startswith("<0x") and token.endswith(">")
+
+
+def _pre(pre_tokenizer: Mapping[str, Any], directory: Path) -> str:
+    """The key for the way a byte-level tokenizer cuts texts."""
+    steps = pre_tokenizer.get("pretokenizers", [pre_tokenizer])
+    patterns: list[str] = []
+    for step in steps:
+        if step["type"] == "Split":
+            patterns.append(step["pattern"].get("Regex", ""))
+        elif step["type"] == "Digits" and step["individual_digits"]:
+            patterns.append(r"\p{N}")
+        elif step["type"] == "ByteLevel" and step["use_regex"]:
+            patterns += SPLITS["gpt-2"]
+    pre = next((pre for pre, splits in SPLITS.items() if splits == tuple(patterns)), None)
+    if pre is None:
+        raise ModelError(
+            f"{directory} cannot be written as GGUF: llama.cpp has no name here for the way its tokenizer cuts texts, "
+            f"{patterns}; known are {', '.join(SPLITS)}"
+        )
+    return pre
+
+
+def _add(writer: Any, name: str, value: Any) -> None:
+    add = {bool: writer.add_bool, str: writer.add_string, int: writer.add_uint32, float: writer.add_float32}
+    (writer.add_array if isinstance(value, list) else add[type(value)])(name, value)
+
+
+def _check(file: Path, directory: Path, tokenizer: Any, config: PreTrainedConfig) -> None:
+    """Read the file back: its keys must mean this configuration, its vocabulary the same tokens."""
+    written = GGUF.open(file)
+    again = written.tokenizer()
+    for text in PROBES:
+        before, after = tokenizer(text).input_ids, again(text).input_ids
+        if before != after:
+            raise ModelError(
+                f"{directory} cannot be written as GGUF: its tokenizer reads {text!r} as {before}, and as {after} by "
+                "what a GGUF file can say"
+            )
+    read, given = written.config().to_dict(), config.to_dict()
+    for name in ("hidden_size", "head_dim", "rope_parameters", "tie_word_embeddings", "layer_types", "sliding_window"):
+        if config.model_type != "mistral" and name in read and read[name] != given.get(name, read[name]):
+            raise ModelError(f"{file} would say {name} = {read[name]} where the model has {given[name]}")
