@@ -14,13 +14,17 @@ from groupwise.config.schema import SHIPPED, ModelRef
 ADAPTER_CONFIG = "adapter_config.json"
 """File of a directory that holds adapters alone; it names the model that they stand on."""
 ALL = "all-linear"
+PACKAGE = "package:"
+"""Begins a path that means the GGUF file inside an installed Python package."""
 
 
 class ModelConfig(Section):
     """A model, and the way it computes."""
 
     path: ModelRef = SHIPPED
-    """`base` for the model shipped with the package, a local Hugging Face directory, or a hub name."""
+    """`base` for the model shipped with the package, a local Hugging Face directory, or a hub name. Or a GGUF file of
+    the architectures llama, qwen2, qwen3 or gemma3: a path, `owner/repository:file.gguf` on the hub, or `package:NAME`,
+    the file inside an installed Python package. It is read once, into the Hugging Face cache, in fp32."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """`auto` takes a GPU when there is one."""
     compute_dtype: Literal["float32", "bfloat16"] = "float32"
@@ -89,3 +93,8 @@ class LoraConfig(Section):
 def resolve(path: str) -> str:
     """Return the directory or hub name that a model path means."""
     return str(Path(str(resources.files("groupwise"))) / "base_model") if path == SHIPPED else expanded(path)
+
+
+def is_gguf(path: str) -> bool:
+    """Tell whether a model path means a GGUF file: on disk, in a repository of the hub, or in a Python package."""
+    return path.startswith(PACKAGE) or path.lower().endswith(".gguf")

@@ -14,6 +14,7 @@ from groupwise.algorithms.statistics import Estimate
 from groupwise.config import read_toml
 from groupwise.errors import CheckpointError
 from groupwise.models.checkpoint import write_plain
+from groupwise.models.gguf_write import Precision, write_gguf
 from groupwise.runs.atomic import check_directory, new_directory, refuse_to_replace, write_file
 from groupwise.runs.directory import PROVENANCE, RunDirectory, find_run
 from groupwise.tasks.jsonl import PRESETS
@@ -25,7 +26,7 @@ CURVE_POINTS = 100
 HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 
 
-def export(run_path: str | Path, directory: str | Path) -> None:
+def export(run_path: str | Path, directory: str | Path, gguf: Precision | None = None) -> None:
     """Write a run's newest checkpoint as a plain Hugging Face directory, with `provenance.json` and a model card.
 
     Adapters (LoRA) are added, in fp32, to the weights that they stand on.
@@ -33,9 +34,11 @@ def export(run_path: str | Path, directory: str | Path) -> None:
     Args:
         run_path: a run directory.
         directory: of the model; one that was written in this way is replaced.
+        gguf: precision of a GGUF file that is written beside the weights, for llama.cpp and what builds on it.
 
     Raises:
-        ConfigError: there is no run at this path.
+        ConfigError: there is no run at this path, or a package is missing.
+        ModelError: the model has no form in a GGUF file.
         CheckpointError: the run has no checkpoint, it is damaged, or something else is in the directory.
     """
     run, target = find_run(Path(run_path)), Path(directory)
@@ -48,6 +51,8 @@ def export(run_path: str | Path, directory: str | Path) -> None:
     text = card(target.resolve().name, record, run, run.steps()[-1])
     with new_directory(target) as folder:
         write_plain(newest, folder)
+        if gguf:
+            write_gguf(folder, folder / f"{target.resolve().name}-{gguf.upper()}.gguf", gguf)
         write_file(folder / PROVENANCE, json.dumps(record, indent=1, ensure_ascii=False).encode())
         write_file(folder / CARD, text.encode())
 

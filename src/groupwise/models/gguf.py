@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -24,12 +24,11 @@ from tqdm import tqdm
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedTokenizerFast
 
 from groupwise.errors import ConfigError, ModelError
+from groupwise.models.config import PACKAGE
 from groupwise.runs.atomic import new_directory
 from groupwise.runs.lock import Hold
 
 SUFFIX = ".gguf"
-PACKAGE = "package:"
-"""Begins a path that means the file inside an installed Python package."""
 SOURCE = "gguf.json"
 """File of a directory that was read from a GGUF file: its name, hash, `general.*` keys and types of weights."""
 SHARD = 1 << 30  # Bytes of weights in one file of a directory
@@ -38,11 +37,14 @@ VERSION = 1  # Of the directories; a change of their content raises it
 ARCHITECTURES = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma3": "gemma3_text"}
 """Architectures of GGUF files, and their model types in transformers."""
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6  # Types of tokens
+SPECIAL = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
+"""Special tokens of transformers, and their keys in GGUF files."""
 SPACE = "▁"  # Stands for a space in the vocabularies of sentencepiece
 
 _WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _LLAMA3 = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 _QWEN2 = _LLAMA3.replace("{1,3}", "")
 SPLITS: dict[str, tuple[str, ...]] = {
@@ -55,11 +57,6 @@ SPLITS: dict[str, tuple[str, ...]] = {
     "llama-v3": (_LLAMA3,),
 }
 """Patterns that cut a text before byte-level BPE, by the key `tokenizer.ggml.pre`: one after the other."""
-
-
-def is_gguf(path: str) -> bool:
-    """Tell whether a model path means a GGUF file: on disk, in a repository of the hub, or in a Python package."""
-    return path.startswith(PACKAGE) or path.lower().endswith(SUFFIX)
 
 
 def read_gguf(path: str) -> Path:
@@ -143,7 +140,7 @@ class GGUF:
             gguf.refuse("is one of several parts; join them with llama-gguf-split --merge")
         return gguf
 
-    def refuse(self, why: str) -> None:
+    def refuse(self, why: str) -> NoReturn:
         raise ModelError(f"{self.file} {why}")
 
     @cached_property
@@ -309,13 +306,14 @@ class GGUF:
         kind, tokens, types = key.get("model"), key.get("tokens"), key.get("token_type")
         if not tokens or not types:
             self.refuse("has no vocabulary (tokenizer.ggml.tokens, token_type)")
-            raise AssertionError
         if kind == "gpt2":
             tokenizer = self._byte_level(key)
         elif kind == "llama":
             tokenizer = self._sentencepiece(key)
         else:
-            self.refuse(f"has a tokenizer of the kind {kind!r}; allowed are gpt2 and llama; or put tokenizer.json beside it")
+            self.refuse(
+                f"has a tokenizer of the kind {kind!r}; allowed are gpt2 and llama; or put tokenizer.json beside it"
+            )
         known = tokenizer.get_vocab()
         for kinds, special in ((CONTROL, True), (USER_DEFINED, False)):
             named = [token for token, its in zip(tokens, types, strict=True) if its == kinds and token in known]
@@ -342,7 +340,9 @@ class GGUF:
                 f"{', '.join(SPLITS)}; or put the model's tokenizer.json beside it"
             )
         vocabulary = {
-            token: i for i, (token, its) in enumerate(zip(key["tokens"], key["token_type"], strict=True)) if its != UNUSED
+            token: i
+            for i, (token, its) in enumerate(zip(key["tokens"], key["token_type"], strict=True))
+            if its != UNUSED
         }
         merges = [tuple(merge.split(" ")) for merge in key["merges"]]
         tokenizer = Tokenizer(models.BPE(vocabulary, merges, ignore_merges=pre.startswith("llama")))
@@ -358,7 +358,9 @@ class GGUF:
     def _sentencepiece(self, key: Mapping[str, Any]) -> Tokenizer:
         # Gemma's files spell runs of spaces as they are; and its merges stand in the order of its vocabulary
         tokens = [token.replace(" ", SPACE) if not token.strip(" ") else token for token in key["tokens"]]
-        vocabulary = {token: i for i, (token, its) in enumerate(zip(tokens, key["token_type"], strict=True)) if its != UNUSED}
+        vocabulary = {
+            token: i for i, (token, its) in enumerate(zip(tokens, key["token_type"], strict=True)) if its != UNUSED
+        }
         is_gemma = self.architecture.startswith("gemma")
         ranks = {token: i if is_gemma else -key["scores"][i] for token, i in vocabulary.items()}
         pairs = [
@@ -372,19 +374,16 @@ class GGUF:
             vocabulary, [(left, right) for *_, left, right in sorted(pairs)], byte_fallback=has_bytes,
             fuse_unk=has_bytes, unk_token=None if unknown is None else tokens[unknown],
         ))  # fmt: skip
-        prefix = key.get("add_space_prefix", True)
-        tokenizer.normalizer = normalizers.Sequence(
-            [normalizers.Prepend(SPACE)] * prefix + [normalizers.Replace(" ", SPACE)]
-        )
-        tokenizer.decoder = decoders.Sequence(
-            [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()] + [decoders.Strip(" ", 1, 0)] * prefix
-        )
+        before, after = [normalizers.Replace(" ", SPACE)], [decoders.Replace(SPACE, " "), decoders.ByteFallback()]
+        if key.get("add_space_prefix", True):
+            before, after = [normalizers.Prepend(SPACE), *before], [*after, decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+        tokenizer.normalizer = normalizers.Sequence(before)
+        tokenizer.decoder = decoders.Sequence([*after, decoders.Fuse()])
         return tokenizer
 
     def stop_ids(self, tokenizer: Any) -> list[int]:
         """Return the tokens that end a completion: the file's ends, and the one behind the template's last turn."""
-        names = ("eos", "eot", "eom")
-        stops = {self.keys.get(f"tokenizer.ggml.{name}_token_id") for name in names} - {None}
+        stops = {self.keys.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot", "eom")} - {None}
         if tokenizer.chat_template:
             turns = [{"role": "user", "content": "u"}, {"role": "assistant", "content": "xyz"}]
             after = tokenizer.apply_chat_template(turns, tokenize=False).rpartition("xyz")[2].lstrip()
@@ -392,10 +391,6 @@ class GGUF:
             if ids and tokenizer.decode(ids[:1]) in tokenizer.get_added_vocab():
                 stops.add(ids[0])
         return sorted(map(int, stops))
-
-
-SPECIAL = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
-"""Special tokens of transformers, and their keys in GGUF files."""
 
 
 def rotated_heads(name: str, config: PreTrainedConfig) -> int:

@@ -35,8 +35,9 @@ FILE_TYPES = {"f32": 0, "f16": 1, "q8_0": 7}
 """Number of each precision in the key `general.file_type`."""
 BLOCK = 32  # Weights that share a scale in Q8_0; rows must be whole blocks
 PROBES = (
-    "The capital of France is", "12 + 345 = 357", "  two  spaces\tand a tab\r\nnext\n\n\nline", "it's we'll I'M", "数学は楽しい。",
-    "naïve café Ω≈ç√∫", "😀👩‍👩‍👧", "٣٤٥", "def f(x):\n    return x ** 2  # square", r"\frac{1}{2}\sqrt{3}", "<think>a</think>",
+    "The capital of France is", "12 + 345 = 357", "  two  spaces\tand a tab\r\nnext\n\n\nline", "it's we'll I'M",
+    "数学は楽しい。", "naïve café Ω≈ç√∫", "cafe\u0301", "😀👩‍👩‍👧", "٣٤٥", "def f(x):\n    return x ** 2  # square",
+    r"\frac{1}{2}\sqrt{3}", "<think>a</think>",
 )  # fmt: skip
 """Texts whose tokens must be the same before and after."""
 
@@ -148,7 +149,9 @@ def _tokenizer(tokenizer: Any, directory: Path, size: int) -> dict[str, Any]:
     facts = json.loads(tokenizer.backend_tokenizer.to_str())
     model, added = facts["model"], {entry["id"]: entry for entry in facts["added_tokens"]}
     tokens = {i: token for token, i in model["vocab"].items()} | {i: entry["content"] for i, entry in added.items()}
-    types = {i: NORMAL for i in tokens} | {i: CONTROL if entry["special"] else USER_DEFINED for i, entry in added.items()}
+    types = dict.fromkeys(tokens, NORMAL) | {
+        i: CONTROL if entry["special"] else USER_DEFINED for i, entry in added.items()
+    }
     keys: dict[str, Any] = {}
     if model["type"] == "BPE" and not model["byte_fallback"] and model["merges"]:
         keys |= {"ggml.model": "gpt2", "ggml.pre": _pre(facts["pre_tokenizer"], directory)}
@@ -190,8 +193,10 @@ def _pre(pre_tokenizer: Mapping[str, Any], directory: Path) -> str:
             patterns.append(step["pattern"].get("Regex", ""))
         elif step["type"] == "Digits" and step["individual_digits"]:
             patterns.append(r"\p{N}")
-        elif step["type"] == "ByteLevel" and step["use_regex"]:
-            patterns += SPLITS["gpt-2"]
+        elif step["type"] == "ByteLevel":
+            patterns += SPLITS["gpt-2"] if step["use_regex"] else ()
+        else:
+            patterns.append(json.dumps(step))  # which has no name
     pre = next((pre for pre, splits in SPLITS.items() if splits == tuple(patterns)), None)
     if pre is None:
         raise ModelError(

@@ -18,7 +18,7 @@ from groupwise.config.schema import SHIPPED
 from groupwise.errors import ModelError
 from groupwise.models.adapters import NAME, SCORE, Adapters, is_adapter, peft
 from groupwise.models.config import ADAPTER_CONFIG as CONFIG
-from groupwise.models.config import resolve
+from groupwise.models.config import is_gguf, resolve
 
 WEIGHTS, OWN = "adapter_model.safetensors", "adapter_base.json"
 PREFIX = "base_model.model."  # Begins every name of a weight in peft's files
@@ -54,7 +54,8 @@ class Located:
 
     path: str  # As the recipe gives it
     weights: str
-    """Directory or hub name of the plain model: the one at the path, or the one that its adapters stand on."""
+    """Directory or hub name of the plain model: the one at the path, or the one that its adapters stand on; of a GGUF
+    file the directory that was read from it."""
     tokenizer: str
     adapters: AdapterFiles | None = None
 
@@ -115,6 +116,10 @@ def _available(path: str) -> str:
     from huggingface_hub.constants import CONFIG_NAME
 
     location = resolve(path)
+    if is_gguf(location):
+        from groupwise.models.gguf import read_gguf  # and with it numpy's and the tokenizers' modules
+
+        return str(read_gguf(location))
     try:
         if not Path(location).exists() and not isinstance(try_to_load_from_cache(location, CONFIG_NAME), str):
             get_hf_file_metadata(hf_hub_url(location, CONFIG_NAME))

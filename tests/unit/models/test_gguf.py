@@ -1,0 +1,274 @@
+"""GGUF files in and out, on small random models; the weights against `gguf`, which is llama.cpp's own code."""
+
+import json
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
+
+from groupwise.config.schema import SHIPPED
+from groupwise.errors import ModelError
+from groupwise.models.config import ModelConfig, is_gguf, resolve
+from groupwise.models.gguf import GGUF, SOURCE, SPLITS, read_gguf
+from groupwise.models.gguf_write import write_gguf
+from groupwise.models.policy import load_policy
+
+SIZES = {
+    "hidden_size": 64, "num_hidden_layers": 6, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,
+    "intermediate_size": 96, "max_position_embeddings": 128, "vocab_size": 300, "eos_token_id": 1, "pad_token_id": 0,
+    "bos_token_id": 2,
+}  # fmt: skip
+TEMPLATE = "{% for m in messages %}<|turn|>{{ m['content'] }}<|over|>\n{% endfor %}"
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "groupwise-gguf"
+
+
+def byte_tokenizer(template: str | None = TEMPLATE) -> PreTrainedTokenizerFast:
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokens = ["<pad>", "<end>", "<begin>", *letters, "Ġt", "he", "Ġthe"]
+    merges = [("Ġ", "t"), ("h", "e"), ("Ġt", "he")]
+    tokenizer = Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False),
+    ])  # fmt: skip
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(["<pad>", "<end>", "<begin>", "<|turn|>", "<|over|>"])
+    tokenizer.add_tokens(["<think>"])
+    special = {"pad_token": "<pad>", "eos_token": "<end>", "bos_token": "<begin>"}
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, chat_template=template, **special)
+
+
+def saved(folder: Path, kind: str, **options: object) -> Path:
+    torch.manual_seed(0)
+    windows = {"sliding_window": 8, "query_pre_attn_scalar": 32, "rope_theta": 1e6} if kind == "gemma3_text" else {}
+    config = AutoConfig.for_model(kind, **SIZES | windows | options)
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if name.endswith("norm.weight"):
+                weight.add_(torch.randn_like(weight) / 10)  # else a shift that is left out would not be seen
+    model.save_pretrained(folder)
+    byte_tokenizer().save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2", "qwen3", "gemma3_text"])
+def test_a_model_comes_back_as_it_was(tmp_path: Path, kind: str, tied: bool) -> None:
+    before = saved(tmp_path / "before", kind, tie_word_embeddings=tied, sliding_window=None if kind == "mistral" else 8)
+    write_gguf(before, tmp_path / "model.gguf", "f32")
+    after = read_gguf(str(tmp_path / "model.gguf"))
+    old, new = load_file(before / "model.safetensors"), load_file(after / "model.safetensors")
+    assert old.keys() == new.keys()
+    shifted = 1e-6 if kind == "gemma3_text" else 0  # norms are kept as 1 + weight
+    for name, weight in old.items():
+        torch.testing.assert_close(new[name], weight, rtol=0, atol=shifted if "norm" in name else 0)
+    ids = torch.arange(3, 43)[None]
+    logits = [AutoModelForCausalLM.from_pretrained(folder)(ids).logits for folder in (before, after)]
+    torch.testing.assert_close(logits[1], logits[0], rtol=1e-5, atol=1e-5)
+    tokenizers = [AutoTokenizer.from_pretrained(folder) for folder in (before, after)]
+    text = "the 12 thes\r\n  <think>é数<|over|>"
+    assert tokenizers[0](text).input_ids == tokenizers[1](text).input_ids
+    assert tokenizers[1].decode(tokenizers[1](text).input_ids) == text
+
+
+@pytest.mark.parametrize("precision", ["f16", "q8_0"])
+def test_weights_are_those_of_ggufs_own_dequantisation(tmp_path: Path, precision: str) -> None:
+    before = saved(tmp_path / "before", "qwen3", intermediate_size=80)  # rows of 80 are no whole blocks of 32
+    write_gguf(before, tmp_path / "model.gguf", precision)  # type: ignore[arg-type]
+    new = load_file(read_gguf(str(tmp_path / "model.gguf")) / "model.safetensors")
+    tensors = {tensor.name: tensor for tensor in gguf.GGUFReader(tmp_path / "model.gguf").tensors}
+    up, down = tensors["blk.3.ffn_up.weight"], tensors["blk.3.ffn_down.weight"]
+    assert (up.tensor_type.name.lower(), down.tensor_type.name) == (precision, "F16")
+    for tensor, name in ((up, "up_proj"), (down, "down_proj")):
+        expected = gguf.dequantize(tensor.data, tensor.tensor_type)
+        assert np.array_equal(new[f"model.layers.3.mlp.{name}.weight"].numpy(), expected)
+
+
+def test_rows_of_llamas_queries_stand_in_pairs(tmp_path: Path) -> None:
+    # llama.cpp turns neighbouring rows, transformers row i with row i + d / 2, so it keeps rows 0 2 1 3 of a head of 4
+    sizes = {"head_dim": 4, "num_attention_heads": 1, "num_key_value_heads": 1, "hidden_size": 64}
+    before = saved(tmp_path / "before", "llama", **sizes)
+    write_gguf(before, tmp_path / "model.gguf", "f32")
+    tensors = {tensor.name: tensor.data for tensor in gguf.GGUFReader(tmp_path / "model.gguf").tensors}
+    query = load_file(before / "model.safetensors")["model.layers.0.self_attn.q_proj.weight"].numpy()
+    assert np.array_equal(tensors["blk.0.attn_q.weight"], query[[0, 2, 1, 3]])
+    value = load_file(before / "model.safetensors")["model.layers.0.self_attn.v_proj.weight"].numpy()
+    assert np.array_equal(tensors["blk.0.attn_v.weight"], value)
+
+
+def test_a_completion_ends_at_the_files_ends_and_at_the_templates(tmp_path: Path) -> None:
+    write_gguf(saved(tmp_path / "before", "qwen3"), tmp_path / "model.gguf", "f32")
+    directory = read_gguf(str(tmp_path / "model.gguf"))
+    over = AutoTokenizer.from_pretrained(directory).convert_tokens_to_ids("<|over|>")
+    assert json.loads((directory / "generation_config.json").read_text())["eos_token_id"] == sorted({1, over})
+    policy = load_policy(ModelConfig(path=str(tmp_path / "model.gguf")))
+    assert policy.stop_ids == {1, over}
+
+
+def test_the_file_is_read_once_and_says_what_it_is(tmp_path: Path, cache: Path) -> None:
+    write_gguf(saved(tmp_path / "before", "qwen2"), tmp_path / "model.gguf", "q8_0")
+    directory = read_gguf(str(tmp_path / "model.gguf"))
+    changed = (directory / "config.json").stat().st_mtime_ns
+    assert read_gguf(str(tmp_path / "model.gguf")) == directory
+    assert (directory / "config.json").stat().st_mtime_ns == changed
+    assert json.loads((directory / SOURCE).read_text())["general.name"] == "model"
+    assert AutoTokenizer.from_pretrained(directory).chat_template == TEMPLATE
+    other = saved(tmp_path / "other", "qwen2", rms_norm_eps=1e-3)
+    write_gguf(other, tmp_path / "model.gguf", "q8_0")
+    assert read_gguf(str(tmp_path / "model.gguf")) != directory  # another file by its content
+
+
+def test_what_stands_beside_the_file_comes_first(tmp_path: Path) -> None:
+    before = saved(tmp_path / "before", "llama", tie_word_embeddings=False)
+    write_gguf(before, tmp_path / "model.gguf", "f32")
+    config = json.loads((before / "config.json").read_text()) | {"tie_word_embeddings": True, "rms_norm_eps": 0.5}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    directory = read_gguf(str(tmp_path / "model.gguf"))
+    assert json.loads((directory / "config.json").read_text())["rms_norm_eps"] == 0.5
+    weights = load_file(directory / "model.safetensors")  # the head for both, as config.json asks
+    assert "lm_head.weight" not in weights
+    head = load_file(before / "model.safetensors")["lm_head.weight"]
+    assert torch.equal(weights["model.embed_tokens.weight"], head)
+
+
+def rewritten(source: Path, target: Path, change: str) -> None:
+    """Copy a GGUF file with one change."""
+    reader = gguf.GGUFReader(source)
+    architecture = reader.fields["general.architecture"].contents()
+    writer = gguf.GGUFWriter(target, "granite" if change == "architecture" else architecture)
+    for name, field in reader.fields.items():
+        value = field.contents()
+        if name.startswith("GGUF.") or name in ("general.architecture", f"{architecture}.{change}"):
+            continue
+        if change == "pre" and name == "tokenizer.ggml.pre":
+            value = "of another model"
+        kind = field.types[0]
+        writer.add_key_value(name, value, kind, field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None)
+    if change == "yarn":
+        writer.add_string(f"{architecture}.rope.scaling.type", "yarn")
+    if change == "parts":
+        writer.add_uint16("split.count", 2)
+    for tensor in reader.tensors:
+        if change != tensor.name:
+            data = np.full_like(tensor.data, np.nan) if change == "nan" else np.array(tensor.data)
+            writer.add_tensor(tensor.name, data[:-1] if change == "shape" and data.ndim == 2 else data)
+    if change == "rope_freqs":
+        writer.add_tensor("rope_freqs.weight", np.ones(16, dtype=np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ("architecture", "has the architecture 'granite'; allowed are llama, qwen2, qwen3, gemma3"),
+        ("embedding_length", "lacks the key llama.embedding_length"),
+        ("blk.2.ffn_up.weight", "has no tensor blk.2.ffn_up.weight"),
+        ("rope_freqs", "has tensors that no parameter takes: rope_freqs.weight"),
+        ("yarn", "scales positions by 'yarn'"),
+        ("pre", "tokenizer.ggml.pre = 'of another model'"),
+        ("parts", "is one of several parts"),
+        ("shape", "its keys ask for"),
+        ("nan", "numbers that are not finite"),
+    ],
+)
+def test_what_would_be_lost_is_refused(tmp_path: Path, cache: Path, change: str, sentence: str) -> None:
+    write_gguf(saved(tmp_path / "before", "llama"), tmp_path / "model.gguf", "f32")
+    rewritten(tmp_path / "model.gguf", tmp_path / "changed.gguf", change)
+    with pytest.raises(ModelError, match=sentence.replace(".", r"\.")):
+        read_gguf(str(tmp_path / "changed.gguf"))
+    assert not cache.exists() or not [folder for folder in cache.iterdir() if not folder.name.startswith(".")]
+
+
+@pytest.mark.parametrize("content", [b"", b"GGUF", b"not a model" * 99, None])
+def test_a_file_that_is_cut_or_something_else_is_named(tmp_path: Path, content: bytes | None) -> None:
+    write_gguf(saved(tmp_path / "before", "llama"), tmp_path / "model.gguf", "f32")
+    whole = (tmp_path / "model.gguf").read_bytes()
+    (tmp_path / "cut.gguf").write_bytes(whole[: len(whole) // 2] if content is None else content)
+    with pytest.raises(ModelError, match=r"cut\.gguf is not a whole GGUF file"):
+        read_gguf(str(tmp_path / "cut.gguf"))
+
+
+@pytest.mark.parametrize(
+    ("path", "sentence"),
+    [
+        ("none.gguf", "there is no file 'none.gguf'"),
+        ("package:no_such_package", "there is no Python package 'no_such_package' here"),
+        ("package:json", "one GGUF file is needed in the package; there are: none"),
+    ],
+)
+def test_a_place_without_a_file_is_named(path: str, sentence: str) -> None:
+    assert is_gguf(path)
+    with pytest.raises(ModelError, match=sentence):
+        read_gguf(path)
+
+
+def test_a_file_inside_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "models_in_a_package"
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+    write_gguf(saved(tmp_path / "before", "qwen3"), folder / "a.gguf", "q8_0")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    directory = read_gguf("package:models_in_a_package")
+    (folder / "b.gguf").write_bytes((folder / "a.gguf").read_bytes())
+    with pytest.raises(ModelError, match=r"package:models_in_a_package/a\.gguf, package:models_in_a_package/b\.gguf"):
+        read_gguf("package:models_in_a_package")
+    assert read_gguf("package:models_in_a_package/a.gguf") == directory
+
+
+def test_the_shipped_model_and_its_alphabet(tmp_path: Path) -> None:
+    shipped = Path(resolve(SHIPPED))
+    write_gguf(shipped, tmp_path / "model.gguf", "f32")
+    directory = read_gguf(str(tmp_path / "model.gguf"))
+    before, after = (AutoTokenizer.from_pretrained(folder) for folder in (shipped, directory))
+    text = "<think>3 * (4 + 5) = 27</think> \\boxed{27} 数"
+    assert after(text).input_ids == before(text).input_ids
+    old, new = load_file(shipped / "model.safetensors"), load_file(directory / "model.safetensors")
+    assert all(torch.equal(old[name].float(), new[name]) for name in old)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "sentence"),
+    [
+        ("qwen2", {"use_sliding_window": True, "max_window_layers": 0, "sliding_window": 8}, "no attention windows"),
+        ("llama", {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}}, "dynamic"),
+        ("phi", {}, "its model type is 'phi'; allowed are llama"),
+    ],
+)
+def test_a_model_without_a_form_in_gguf_is_refused(
+    tmp_path: Path, kind: str, options: dict[str, object], sentence: str
+) -> None:
+    before = saved(tmp_path / "before", kind, **options)
+    with pytest.raises(ModelError, match=sentence):
+        write_gguf(before, tmp_path / "model.gguf", "f32")
+    assert not [file for file in tmp_path.iterdir() if file.name != "before"]
+
+
+def test_a_tokenizer_that_llama_cpp_has_no_name_for_is_refused(tmp_path: Path) -> None:
+    before = saved(tmp_path / "before", "llama")
+    tokenizer = json.loads((before / "tokenizer.json").read_text())
+    tokenizer["pre_tokenizer"]["pretokenizers"][0]["individual_digits"] = False
+    (before / "tokenizer.json").write_text(json.dumps(tokenizer))
+    with pytest.raises(ModelError, match="has no name here for the way its tokenizer cuts texts"):
+        write_gguf(before, tmp_path / "model.gguf", "f32")
+    assert set(SPLITS) >= {"gpt-2", "smollm", "qwen2", "llama-bpe"}
+
+
+def test_a_head_apart_from_the_embedding_is_kept_apart(tmp_path: Path) -> None:
+    write_gguf(saved(tmp_path / "before", "llama", tie_word_embeddings=False), tmp_path / "model.gguf", "f32")
+    file = GGUF.open(tmp_path / "model.gguf")
+    assert file.config().tie_word_embeddings is False
+    write_gguf(saved(tmp_path / "tied", "llama", tie_word_embeddings=True), tmp_path / "tied.gguf", "f32")
+    assert GGUF.open(tmp_path / "tied.gguf").config().tie_word_embeddings is True
