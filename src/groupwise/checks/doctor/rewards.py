@@ -293,5 +293,5 @@ RULES = (
          advice=(Advice("verifier.parts", "lower the weights of the other parts"),)),
     Rule(name="part_constant", says="A part of the reward is the same for everybody.",
          statistic="standard deviation of the part in each of 10 steps", thresholds="note below 1 % of what it pays",
-         source="prime-rl, docs/faqs", needs=("sampled_correct",), find=part_constant, advice=()),
+         source="prime-rl, docs/faqs until May 2026", needs=("sampled_correct",), find=part_constant, advice=()),
 )  # fmt: skip
