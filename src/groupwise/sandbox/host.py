@@ -33,7 +33,7 @@ exec env -i setpriv --reuid=65534 --regid=65534 --clear-groups --no-new-privs --
 """
 _PRIVATE_PREFIX = Path("/mnt")
 """Place at which a launch shows the interpreter's directory when only the superuser can reach that."""
-_FLAGS = ("-S", "-s", "-P", "-B", "-X", "utf8")
+_FLAGS = ("-S", "-s", "-P", "-B", "-X", "utf8", "-X", "int_max_str_digits=0")  # processor time bounds integers
 _LOAD = """
 import sys, types
 def _load(name, text):

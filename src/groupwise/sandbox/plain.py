@@ -1,9 +1,10 @@
 """Plain data that crosses the border of a sandbox as JSON: exact built-in types, bounded in depth and size.
 
 None, bool, int, float, str, list stand for themselves; others are an object of one key: {"tuple": [...]}, {"set": ...},
-{"frozenset": ...}, {"dict": [[key, value], ...]}, {"bytes": hexadecimal}, {"complex": [real, imaginary]}, and the types
-themselves: {"type": name}. What is none of these may travel as {"object": number} where the caller keeps a table of
-such objects. Standard library only: the text of this file runs in sandboxes too. Decoding trusts nothing.
+{"frozenset": ...}, {"dict": [[key, value], ...]}, {"bytes": hexadecimal}, {"complex": [real, imaginary]}, {"int":
+hexadecimal} for long integers, and the types themselves: {"type": name}. What is none of these may travel as {"object":
+number} where the caller keeps a table of such objects. Standard library only: the text of this file runs in sandboxes
+too. Decoding trusts nothing.
 """
 
 import collections
@@ -13,7 +14,7 @@ from typing import Any
 MAX_DEPTH = 64
 MAX_VALUES = 50_000
 MAX_HASHED = 4096  # entries of a set or dictionary: keys chosen to collide cost their number squared
-MAX_INTEGER_BITS = 14_000  # largest integer that Python turns into decimal digits
+MAX_DECIMAL_BITS = 14_000  # largest integer that Python turns into decimal digits everywhere
 
 _DICTS = (dict, collections.Counter, collections.OrderedDict, collections.defaultdict)
 _TYPES = {kind.__name__: kind for kind in (bool, bytes, complex, dict, float, frozenset, int, list, set, str, tuple)}
@@ -57,8 +58,10 @@ class _Encoder(_Counted):
     def encode(self, value: Any, depth: int) -> Any:
         self.count(depth)
         kind = type(value)
-        if kind in (bool, float, str, type(None)) or (kind is int and value.bit_length() <= MAX_INTEGER_BITS):
+        if kind in (bool, float, str, type(None)) or (kind is int and value.bit_length() <= MAX_DECIMAL_BITS):
             return value
+        if kind is int:
+            return {"int": hex(value)}
         if kind is list:
             return self._all(value, depth)
         if kind in _SEQUENCES.values():
@@ -69,7 +72,7 @@ class _Encoder(_Counted):
             return {"bytes": value.hex()} if kind is bytes else {"complex": [value.real, value.imag]}
         if kind is type and value in _TYPES.values():
             return {"type": value.__name__}
-        if self._keep is None or kind is int:
+        if self._keep is None:
             raise PlainError(f"a value of type {kind.__name__} is not plain data")
         return {"object": self._keep(value)}
 
@@ -100,6 +103,8 @@ class _Decoder(_Counted):
             return {self.decode(key, depth + 1): self.decode(value, depth + 1) for key, value in content}
         if kind == "bytes":
             return bytes.fromhex(content)
+        if kind == "int":
+            return int(content, 16)
         if kind == "complex":
             real, imaginary = content
             return complex(float(real), float(imaginary))

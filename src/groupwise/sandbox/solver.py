@@ -1,5 +1,6 @@
 """The solver's side of function calls: it runs a program's source, then answers calls as plain data, one JSON a line.
 
+A name is that of a function, or of a method of a class `Solution`, which is made for each call.
 A call is {"name": str, "args": [...]} with optional "kwargs"; the reply is {"value": ...}, or {"raised": type}, or
 {"missing": name}. All of this shares a process with the program, so nothing here is trusted: whatever comes out is
 what the program claims, and only that. Standard library only: the text of this file runs in sandboxes.
@@ -38,9 +39,12 @@ def _answer(names: dict[str, Any], call: dict[str, Any], objects: list[Any]) -> 
         return len(objects) - 1
 
     function = names.get(call["name"], _ATTRIBUTES.get(call["name"]))
-    if function is None:
+    solution = names.get("Solution")
+    if function is None and not hasattr(solution, call["name"]):
         return {"missing": call["name"]}
     try:
+        if function is None:
+            function = getattr(solution(), call["name"])
         args = [decode(value, objects.__getitem__) for value in call["args"]]
         kwargs = {name: decode(value, objects.__getitem__) for name, value in call.get("kwargs", {}).items()}
         return {"value": encode(function(*args, **kwargs), keep)}

@@ -5,11 +5,7 @@ Sources: Chen et al. 2021 (arXiv:2107.03374), Austin et al. 2021 (arXiv:2108.077
 """
 
 import ast
-import builtins
-import gzip
-import json
 import sys
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -18,8 +14,9 @@ from pydantic import Field
 
 from groupwise.config.schema import DataRef
 from groupwise.errors import DataError
-from groupwise.runs.jsonl import read_jsonl
 from groupwise.tasks.base import TEMPLATES, Task, TaskConfig, Template, split_of
+from groupwise.tasks.data_files import read_file
+from groupwise.tasks.program_tests import Record, loaded, read_tests, unbound_names
 from groupwise.types import SPLITS, Problem, Split
 
 PROGRAM = Template(
@@ -39,12 +36,13 @@ class CodeConfig(TaskConfig):
     template: Annotated[Template, TEMPLATES] = PROGRAM
     """Makes the prompt of a problem."""
     path: DataRef
-    """File of problems: `.jsonl`, or `.json` with a list; either also compressed, with `.gz`."""
+    """Problems: a file, a directory of shards, or `hub:NAME:SPLIT`, as for the task `jsonl`."""
     format: Literal["humaneval", "mbpp", "stdio"]
-    """Format of the records. `stdio`: fields `problem`, `tests` (lists `inputs` and `outputs`) and, where there is
-    one, `solution`."""
+    """Format of the records. `stdio`: `problem`, `tests` and, where there is one, `solution`, or as APPS, TACO,
+    LiveCodeBench and CodeContests call them; programs that read standard input, or functions that `fn_name` names."""
     tolerance: float = Field(default=0.0, ge=0, lt=1)
-    """Difference allowed between numbers of a `stdio` output, relative above 1; 0: tokens must be equal."""
+    """Difference allowed between numbers that are not both whole, in an output or a call's result, relative above 1; 0:
+    they must be equal. A record's own `tolerance` takes precedence; tests that are Python compare by themselves."""
     only_test: bool = False
     """Put every problem into the test split: for benchmarks, which are never trained on."""
 
@@ -66,44 +64,33 @@ class Code(Task):
         """The problems of a split, in the file's order."""
         if self._splits is None:
             self._splits = {name: [] for name in SPLITS}
-            for problem in read_problems(Path(self.config.path), self.config.format, self.config.tolerance):
+            for problem in read_problems(self.config.path, self.config.format, self.config.tolerance):
                 self._splits["test" if self.config.only_test else split_of(problem.question)].append(problem)
         if not self._splits[split]:
             raise DataError(f"{self.config.path} has no problem for the {split} split")
         return self._splits[split]
 
 
-Record = Mapping[str, Any]
-
-
-def read_problems(path: Path, form: str, tolerance: float) -> Iterator[Problem]:
-    """The problems of a file (`.jsonl`, `.json` with a list, either also with `.gz`)."""
-    for number, record in enumerate(_records(path), start=1):
+def read_problems(path: str | Path, form: str, tolerance: float) -> Iterator[Problem]:
+    """The problems of a data file (DataError: names the record, and the field that is not understood)."""
+    for number, record in enumerate(read_file(path), start=1):
+        fields = record.fields
         try:
-            yield FORMATS[form](record, f"{path.name.split('.')[0]}/{number}", tolerance)
-        except (KeyError, TypeError, ValueError, SyntaxError, IndexError) as error:
-            raise DataError(f"{path} record {number} is not a problem in the {form} format: {error!r}") from None
-
-
-def _records(path: Path) -> list[Record]:
-    if not path.exists():
-        raise DataError(f"there is no problem file {path.absolute()}")
-    if not path.name.removesuffix(".gz").endswith(".json"):
-        return [record.fields for record in read_jsonl(path)]
-    try:
-        data = path.read_bytes()
-        records = json.loads((gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8-sig"))
-    except (OSError, EOFError, zlib.error, ValueError, RecursionError) as error:
-        raise DataError(f"{path} cannot be read as JSON: {error}") from None
-    if not isinstance(records, list):
-        raise DataError(f"{path} holds a JSON {type(records).__name__}; a list of problems is needed")
-    return records
+            limit = tolerance if fields.get("tolerance") is None else fields["tolerance"]
+            if isinstance(limit, bool) or not isinstance(limit, int | float) or not 0 <= limit < 1:
+                raise ValueError(f"tolerance is {limit!r}; a number from 0 to below 1 is allowed")
+            problem = FORMATS[form](fields, f"{Path(path).name.split('.')[0]}/{number}", float(limit))
+        except (KeyError, TypeError, ValueError, SyntaxError, IndexError, AttributeError) as error:
+            what = f"{error}" if type(error) is ValueError else f"{type(error).__name__}: {error}"
+            what = f"it has no field {error}" if isinstance(error, KeyError) else what
+            raise DataError(f"{record.place} is not a problem in the {form} format: {what}") from None
+        yield problem
 
 
 def _humaneval(record: Record, name: str, tolerance: float) -> Problem:
     entry, stub = record["entry_point"], record["prompt"]
     question = f"Write the function `{entry}`:\n```python\n{stub.strip()}\n```"
-    calls = as_calls(assertions(record["test"], "check"), {"candidate": entry})
+    calls = as_calls(assertions(record["test"], "check"), {"candidate": entry}, tolerance)
     data = calls or {
         "form": "python",
         "setup": stub,
@@ -114,12 +101,15 @@ def _humaneval(record: Record, name: str, tolerance: float) -> Problem:
 
 
 def _mbpp(record: Record, name: str, tolerance: float) -> Problem:
-    tests = [test.replace("\r\n", "\n") for test in record["test_list"]]
-    question = f"{record['text'].strip()} For example:\n```python\n{tests[0]}\n```"
-    setup = record["test_setup_code"]
+    tests = loaded(record["test_list"], "test_list")
+    if not tests or not isinstance(tests, list) or not all(isinstance(test, str) for test in tests):
+        raise ValueError(f"test_list is {tests!r:.60}; a list of tests as text is needed")
+    tests = [test.replace("\r\n", "\n") for test in tests]
+    question = f"{record['text' if 'text' in record else 'prompt'].strip()} For example:\n```python\n{tests[0]}\n```"
+    setup = record["test_setup_code"] if "test_setup_code" in record else "\n".join(record["test_imports"])
     free_names = unbound_names("\n".join([setup, *tests]))
     modules = [name for name in free_names if name in sys.stdlib_module_names]  # they count on the program's imports
-    data = (None if setup else as_calls([ast.parse(test).body[0] for test in tests], {})) or {
+    data = (None if setup else as_calls([ast.parse(test).body[0] for test in tests], {}, tolerance)) or {
         "form": "python",
         "setup": "".join(f"import {name}\n" for name in modules) + setup,
         "names": [name for name in free_names if name not in modules],
@@ -128,26 +118,10 @@ def _mbpp(record: Record, name: str, tolerance: float) -> Problem:
     return Problem(name, question, record["code"].replace("\r\n", "\n"), data=data)
 
 
-def _stdio(record: Record, name: str, tolerance: float) -> Problem:
-    """`problem` and `tests` with lists of `inputs` and `outputs`, as an object or its text; `solution` if there is one.
-
-    Without a solution the reference is a table of the tests: it proves that every test can be passed.
-    """
-    tests = record["tests"]
-    tests = ast.literal_eval(tests) if isinstance(tests, str) else tests
-    pairs = [(str(entry), str(output)) for entry, output in zip(tests["inputs"], tests["outputs"], strict=True)]
-    if not pairs:
-        raise ValueError("it has no tests")
-    table = f"import sys\nTABLE = {dict(pairs)!r}\nprint(TABLE[sys.stdin.read()])\n"
-    question = f"{record['problem'].strip()}\n\nThe program reads standard input and writes standard output."
-    data = {"form": "stdio", "tests": [{"input": i, "output": o} for i, o in pairs], "tolerance": tolerance}
-    return Problem(name, question, record.get("solution") or table, data=data)
-
-
 FORMATS: Mapping[str, Callable[[Record, str, float], Problem]] = {
     "humaneval": _humaneval,
     "mbpp": _mbpp,
-    "stdio": _stdio,
+    "stdio": read_tests,
 }
 """Name of a format to the reader of one record."""
 
@@ -165,7 +139,9 @@ def assertions(source: str, function: str) -> list[ast.stmt]:
     return stated
 
 
-def as_calls(statements: Sequence[ast.stmt], aliases: Mapping[str, str]) -> dict[str, Any] | None:
+def as_calls(
+    statements: Sequence[ast.stmt], aliases: Mapping[str, str], tolerance: float = 0.0
+) -> dict[str, Any] | None:
     """Tests of form `calls`; None unless every statement asserts that one and the same function returns a literal."""
     parsed_calls = [_as_call(statement) for statement in statements]
     names = {call[0] for call in parsed_calls if call}
@@ -173,7 +149,8 @@ def as_calls(statements: Sequence[ast.stmt], aliases: Mapping[str, str]) -> dict
         return None
     name = names.pop()
     calls = [{"args": call[1], "expected": call[2]} for call in parsed_calls if call]
-    return {"form": "calls", "entry_point": aliases.get(name, name), "calls": calls}
+    data = {"form": "calls", "entry_point": aliases.get(name, name), "calls": calls}
+    return data | {"tolerance": tolerance} if tolerance else data
 
 
 def _as_call(statement: ast.stmt) -> tuple[str, str, str] | None:
@@ -192,15 +169,3 @@ def _is_literal(node: ast.expr) -> bool:
         return ast.literal_eval(node) is not Ellipsis
     except (ValueError, TypeError):
         return False
-
-
-def unbound_names(source: str) -> list[str]:
-    """Names that a source reads and never binds, except built-ins, in order."""
-    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name | ast.arg | ast.alias)]
-    bound_names = {
-        node.arg if isinstance(node, ast.arg) else (node.asname or node.name).split(".")[0]
-        for node in nodes
-        if not isinstance(node, ast.Name)
-    } | {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
-    loaded_names = (node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load))
-    return [name for name in dict.fromkeys(loaded_names) if name not in bound_names and not hasattr(builtins, name)]

@@ -1,22 +1,26 @@
 """Programs, judged by hidden tests in a sandbox. What is expected never enters the sandbox that holds the program.
 
 A program that crashes, hangs, floods or lies is WRONG; only a sandbox that fails is CRASHED.
-`problem.data["form"]` names one of three forms of tests:
+`problem.data["form"]` names one of three forms of tests. The `tolerance` of the first two is the difference allowed
+between numbers that are not both whole, relative above 1.
 
-- `calls`: `entry_point`, and `calls`, each with `args` (a tuple) and `expected` as Python literals. Only arguments
-  enter the sandbox; answers leave it as plain data and are compared here, with ==.
-- `stdio`: `tests`, each with `input` and `output`, and `tolerance` of numbers (0: tokens must be equal). Only the input
-  enters; output is compared here, token by token.
+- `calls`: `entry_point`, and `calls`, each with `args` (a tuple) and `expected` as Python literals, or as JSON where
+  `values` is `json`; `or` is a second right answer. Only arguments enter the sandbox; answers leave it as plain data
+  and are compared here, with == but for NaN, which equals itself, and `tolerance`.
+- `stdio`: `tests`, each with `input` and `output`. Only the input enters; output is compared here, token by token, so
+  that spaces and ends of lines, whichever they are, separate and are nothing else.
 - `python`: `setup`, `names` and `tests` (sources). They run in a second sandbox, the tester's, which asks the first.
 """
 
 import ast
-import math
+import json
 import re
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Any
 
 from pydantic import Field
@@ -36,6 +40,7 @@ from groupwise.verifiers.base import Finding, Request, Verifier, VerifierConfig,
 from groupwise.verifiers.extraction import Extracted, extract_program
 
 _NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,4})?")
+_WORDS = {"+nan": "nan", "-nan": "nan", "+inf": "inf", "infinity": "inf", "+infinity": "inf", "-infinity": "-inf"}
 _MAX_SHOWN = 200
 
 
@@ -59,7 +64,9 @@ class CallTests(Tests):
     """Calls of one function, with the values they must return."""
 
     entry_point: str
-    calls: tuple[tuple[tuple[Any, ...], Any], ...]
+    calls: tuple[tuple[tuple[Any, ...], tuple[Any, ...]], ...]  # arguments, and the answers that are right
+    tolerance: float = 0.0
+    as_json: bool = False  # tuples are lists, and keys are text
 
     def __len__(self) -> int:
         return len(self.calls)
@@ -68,13 +75,62 @@ class CallTests(Tests):
         program = solver_program(source, [(self.entry_point, args) for args, _ in self.calls])
         answers = read_answers(_require_run(sandbox.run(program)), len(self.calls))
         return [
-            "" if not answer.fault and answer.value == expected else self._describe(args, answer)
-            for (args, expected), answer in zip(self.calls, answers, strict=True)
+            "" if self._is_right(answer, right) else self._describe(args, answer)
+            for (args, right), answer in zip(self.calls, answers, strict=True)
         ]
 
+    def _is_right(self, answer: Answer, right: tuple[Any, ...]) -> bool:
+        value = _as_json(answer.value) if self.as_json else answer.value
+        return not answer.fault and any(same_value(value, expected, self.tolerance) for expected in right)
+
     def _describe(self, args: tuple[Any, ...], answer: Answer) -> str:
-        call = f"{self.entry_point}({', '.join(map(repr, args))})"[:_MAX_SHOWN]
-        return f"{call}: {answer.fault or f'it returned {answer.value!r}'[:_MAX_SHOWN]}"
+        call = f"{self.entry_point}({', '.join(map(_shown, args))})"[:_MAX_SHOWN]
+        return f"{call}: {answer.fault or f'it returned {_shown(answer.value)}'[:_MAX_SHOWN]}"
+
+
+def _shown(value: Any) -> str:
+    try:
+        return repr(value)
+    except ValueError:  # Python prints no integer that is longer than this
+        return f"a value with an integer of more than {sys.get_int_max_str_digits()} digits"
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_as_json(item) for item in value]
+    if isinstance(value, dict):
+        return {_as_key(key): _as_json(item) for key, item in value.items()}
+    return value
+
+
+def _as_key(key: Any) -> Any:
+    try:
+        return json.dumps(key) if isinstance(key, int | float | None) else key
+    except ValueError:  # an integer of more digits than any key of JSON
+        return key
+
+
+def same_value(value: Any, expected: Any, tolerance: float) -> bool:
+    """Compare plain data with ==, but NaN equals itself, and numbers that are not both whole may differ."""
+    if value == expected:
+        return True
+    numbers = [item for item in (value, expected) if isinstance(item, float | int) and not isinstance(item, bool)]
+    if len(numbers) == 2 and (isinstance(value, float) or isinstance(expected, float)):
+        if value != value or expected != expected:
+            return bool(value != value and expected != expected)
+        return bool(tolerance) and is_close(Decimal(value), Decimal(expected), tolerance)
+    if type(value) is not type(expected) or not isinstance(value, list | tuple | dict) or len(value) != len(expected):
+        return False
+    if isinstance(value, dict):
+        return value.keys() == expected.keys() and all(same_value(value[k], expected[k], tolerance) for k in value)
+    return all(same_value(*pair, tolerance) for pair in zip(value, expected, strict=True))
+
+
+def is_close(number: Decimal, other: Decimal, tolerance: float) -> bool:
+    """True where two numbers differ by the tolerance at most, relative above 1; infinite ones differ from others."""
+    if not (number.is_finite() and other.is_finite()):
+        return number == other
+    return abs(number - other) <= Decimal(tolerance) * max(Decimal(1), abs(number), abs(other))
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +190,18 @@ def read_tests(data: Mapping[str, Any]) -> Tests:
         tests: Tests
         match data["form"]:
             case "calls":
-                pairs = [(ast.literal_eval(call["args"]), ast.literal_eval(call["expected"])) for call in data["calls"]]
-                tests = CallTests(data["entry_point"], tuple((tuple(args), expected) for args, expected in pairs))
+                as_json = data.get("values") == "json"
+                read: Callable[[str], Any] = json.loads if as_json else ast.literal_eval
+                calls = tuple(
+                    (tuple(read(call["args"])), tuple(read(call[key]) for key in ("expected", "or") if key in call))
+                    for call in data["calls"]
+                )
+                tests = CallTests(data["entry_point"], calls, float(data.get("tolerance", 0.0)), as_json)
             case "stdio":
-                outputs = tuple((test["input"], test["output"]) for test in data["tests"])
-                tests = StdioTests(outputs, float(data["tolerance"]))
+                pairs = tuple((test["input"], test["output"]) for test in data["tests"])
+                if wrong := next((text for pair in pairs for text in pair if not isinstance(text, str)), None):
+                    raise TypeError(f"{wrong!r:.60} is no text")
+                tests = StdioTests(pairs, float(data.get("tolerance", 0.0)))
             case "python":
                 tests = PythonTests(data["setup"], tuple(data["names"]), tuple(data["tests"]))
             case form:
@@ -151,17 +214,24 @@ def read_tests(data: Mapping[str, Any]) -> Tests:
 
 
 def same_tokens(output: str, expected: str, tolerance: float) -> bool:
-    """Compare two texts token by token; numbers may differ by the tolerance, relative above 1."""
+    """Compare two texts token by token; numbers that are not both whole may differ by the tolerance."""
     tokens, targets = output.split(), expected.split()
     if len(tokens) != len(targets):
         return False
     for token, target in zip(tokens, targets, strict=True):
         if token == target:
             continue
-        if not (tolerance and _NUMBER.fullmatch(token) and _NUMBER.fullmatch(target)):
+        if not tolerance:
             return False
-        if not math.isclose(float(token), float(target), rel_tol=tolerance, abs_tol=tolerance):
-            return False
+        if _NUMBER.fullmatch(token) and _NUMBER.fullmatch(target):
+            number, right = Decimal(token), Decimal(target)
+            are_whole = token.lstrip("+-").isdigit() and target.lstrip("+-").isdigit()
+            if number != right and (are_whole or not is_close(number, right, tolerance)):
+                return False
+        else:
+            words = {_WORDS.get(word.lower(), word.lower()) for word in (token, target)}
+            if len(words) == 2 or words.isdisjoint(("nan", "inf", "-inf")):
+                return False
     return True
 
 

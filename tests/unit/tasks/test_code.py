@@ -11,7 +11,8 @@ import pytest
 from groupwise.config import parse
 from groupwise.errors import ConfigError, DataError
 from groupwise.tasks import make_task
-from groupwise.tasks.code import Code, CodeConfig, as_calls, assertions, unbound_names
+from groupwise.tasks.code import Code, CodeConfig, as_calls, assertions
+from groupwise.tasks.program_tests import unbound_names
 from groupwise.types import SPLITS
 
 DATA = Path(__file__).parents[4] / "shared" / "data"
@@ -81,6 +82,18 @@ def test_standard_input(tmp_path: Path) -> None:
     assert second.reference == "print(input())"
 
 
+def test_a_tolerance_reaches_calls(tmp_path: Path) -> None:
+    records = [MBPP, {**MBPP, "tolerance": 0.5}]
+    problems = task(tmp_path / "a.jsonl", "mbpp", *records, tolerance=1e-6).problems("test")
+    assert [problem.data["tolerance"] for problem in problems] == [1e-6, 0.5]
+
+
+def test_mbpp_as_it_was_sanitised(tmp_path: Path) -> None:
+    record = {"prompt": "Add.", "code": "x", "test_imports": ["import math"], "test_list": ["assert f(math.pi) == 3"]}
+    (problem,) = task(tmp_path / "a.jsonl", "mbpp", record).problems("test")
+    assert problem.data["setup"] == "import math"
+
+
 def test_a_compressed_list(tmp_path: Path) -> None:
     (tmp_path / "a.json.gz").write_bytes(gzip.compress(json.dumps([STDIO]).encode()))
     (problem,) = make_task(
@@ -92,9 +105,11 @@ def test_a_compressed_list(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [("{", r"a.jsonl, line 1 is not JSON"), ("[]", "line 1 is a JSON list"),
-     ('{"text": 1}', "record 1 is not a problem in the mbpp format: KeyError"),
-     (json.dumps({**MBPP, "test_list": ["assert ("]}), "record 1 is not a problem in the mbpp format: SyntaxError"),
-     (json.dumps({**MBPP, "test_list": []}), "record 1"), ("\xed\xa0", "line 1 is not JSON"),
+     ('{"text": 1}', "line 1 is not a problem in the mbpp format: it has no field 'test_list'"),
+     (json.dumps({**MBPP, "test_list": ["assert ("]}), "line 1 is not a problem in the mbpp format: SyntaxError"),
+     (json.dumps({**MBPP, "test_list": []}), r"test_list is \[\]; a list of tests"),
+     (json.dumps({**MBPP, "test_list": "assert add(1, 2) == 3"}), "test_list is not JSON"),
+     ("\xed\xa0", "line 1 is not JSON"),
      ("", "has no problem for the test split")],
 )  # fmt: skip
 def test_files_that_cannot_be_used(tmp_path: Path, content: str, message: str) -> None:
@@ -104,7 +119,7 @@ def test_files_that_cannot_be_used(tmp_path: Path, content: str, message: str) -
 
 
 def test_a_file_that_is_not_there_and_settings_that_cannot_be(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="there is no problem file"):
+    with pytest.raises(DataError, match=r"none\.jsonl cannot be read: No such file"):
         Code(CodeConfig(kind="code", path=str(tmp_path / "none.jsonl"), format="mbpp")).problems("train")
     with pytest.raises(ConfigError, match="format"):
         parse(CodeConfig, {"kind": "code", "path": "x", "format": "leetcode"})

@@ -1,6 +1,7 @@
 """The code verifier: three forms of tests, and every way to be paid without solving the task."""
 
 import json
+import math
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from groupwise.sandbox.opening import open_sandbox
 from groupwise.tasks.code import Code, CodeConfig
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers import Request, make_verifier
-from groupwise.verifiers.code import CodeVerifier, read_tests, same_tokens
+from groupwise.verifiers.code import CodeVerifier, read_tests, same_tokens, same_value
 
 DATA = Path(__file__).parents[4] / "shared/data"
 PROBES = DATA / "attack_probes/code.jsonl"
@@ -106,8 +107,8 @@ def test_right_programs(sandbox: Sandbox, data: dict[str, Any], source: str) -> 
         ("def add(a, b):\n  x = []\n  x.append(x)\n  return x", "PlainError"),
         ("def add(a, b):\n  while True: yield 1", "plain data"),
         ("def add(a, b): return float('nan')", "nan"),
-        ("def add(a, b): return 10 ** 5000", "PlainError"),
-        ("import sys\nsys.set_int_max_str_digits(0)\ndef add(a, b): return 10 ** 5000", "PlainError"),
+        ("def add(a, b): return 10 ** 5000", "it returned a value with an integer of more than 4300 digits"),
+        ("def add(a, b): return 1 << (1 << 21)", "KiB"),
         ("def add(a, b, n=[]):\n  n.append(1)\n  return a + b if len(n) < 3 else 0", "test 3 of 3"),
         ("def add(a, b):\n  if type(a) is list: a.clear()\n  return a + b", "test 2 of 3"),
         ("import json\njson.dumps = lambda *a: '{\"value\": 5}'\ndef add(a, b): return 0", "test 2 of 3"),
@@ -260,7 +261,8 @@ def test_a_sandbox_that_fails_is_never_a_zero(form: str) -> None:
 @pytest.mark.parametrize(
     "data",
     [{}, {"form": "x"}, {"form": "calls"}, {**ADD, "calls": []}, {**ADD, "calls": [{"args": "(", "expected": "1"}]},
-     {**SUM, "tests": []}, {"form": "python", "setup": "", "names": [], "tests": []}],
+     {**SUM, "tests": []}, {**SUM, "tests": [{"input": ["3"], "output": "6"}]},
+     {**SUM, "tests": [{"input": "3", "output": 6}]}, {"form": "python", "setup": "", "names": [], "tests": []}],
 )  # fmt: skip
 def test_tests_that_cannot_be_read_are_never_a_zero(data: dict[str, Any]) -> None:
     verdict = judge(Broken(), data, RIGHT)
@@ -327,9 +329,14 @@ def test_all_reference_programs_pass(file: str, form: str, every: int) -> None:
 @pytest.mark.parametrize(
     ("output", "expected", "tolerance", "same"),
     [("1 2\n", " 1\n2", 0, True), ("1.0", "1", 0, False), ("1.0", "1", 1e-6, True), ("1.0000001", "1", 1e-6, True),
-     ("1.001", "1", 1e-6, False), ("1000001", "1000000", 1e-5, True), ("nan", "1", 0.5, False), ("inf", "1", 1, False),
+     ("1.001", "1", 1e-6, False), ("1000001", "1000000", 1e-5, False), ("nan", "1", 0.5, False), ("inf", "1", 1, False),
      ("1_0", "10", 0.5, False), ("Yes", "yes", 0.5, False), ("", "", 0, True), ("1", "", 0, False),
-     ("1e999", "5", 0.5, False), ("-1", "1", 0.5, False)],
+     ("1e999", "5", 0.5, False), ("-1", "1", 0.5, False), ("1e999", "2e999", 1e-6, False), ("+5", "05", 1e-6, True),
+     ("1000001.0", "1000000", 1e-5, True), ("0.30000000000000004", "0.3", 0, False), ("-0.0", "0", 1e-9, True),
+     ("0.30000000000000004", "0.3", 1e-9, True), ("NaN", "nan", 1e-6, True), ("NaN", "nan", 0, False),
+     ("-Infinity", "-inf", 1e-6, True), ("inf", "-inf", 1e-6, False), ("nan", "inf", 0.5, False),
+     ("Yes", "YES", 1e-6, False), ("1\r\n2\r\n", "1\n2", 0, True), ("9" * 5000, "9" * 5000, 0, True),
+     ("9" * 5000, "9" * 4999 + "8", 1e-6, False), ("9" * 5000 + ".5", "9" * 5000 + ".6", 1e-6, True)],
 )  # fmt: skip
 def test_tokens(output: str, expected: str, tolerance: float, same: bool) -> None:
     assert same_tokens(output, expected, tolerance) is same
@@ -338,6 +345,43 @@ def test_tokens(output: str, expected: str, tolerance: float, same: bool) -> Non
 @given(st.text(max_size=50), st.text(max_size=50))
 def test_without_tolerance_texts_are_the_same_when_their_words_are(output: str, expected: str) -> None:
     assert same_tokens(output, expected, 0.0) == (" ".join(output.split()) == " ".join(expected.split()))
+
+
+@pytest.mark.parametrize(
+    ("value", "expected", "tolerance", "same"),
+    [(math.nan, math.nan, 0, True), ([1, {2: math.nan}], [1, {2: math.nan}], 0, True), (math.nan, 1.0, 0.5, False),
+     (0.1 + 0.2, 0.3, 0, False), (0.1 + 0.2, 0.3, 1e-9, True), ([0.1 + 0.2, "x"], [0.3, "x"], 1e-9, True),
+     (10**9, 10**9 + 1, 1e-6, False), (1e9, 10**9 + 1, 1e-6, True), ((1.0,), [1.0], 1e-6, False), (3, 3.0, 0, True),
+     (True, 1.0000001, 1e-3, False), (math.inf, -math.inf, 0.5, False), (math.inf, 1e308, 0.5, False),
+     ({1, 2}, {1, 3}, 0.9, False), ("1", 1, 0.9, False), ([1.0], [1.0, 2.0], 0.5, False)],
+)  # fmt: skip
+def test_values(value: Any, expected: Any, tolerance: float, same: bool) -> None:
+    assert same_value(value, expected, tolerance) is same
+
+
+def test_integers_of_any_length(sandbox: Sandbox) -> None:
+    number = {"form": "stdio", "tests": [{"input": "1" * 5000, "output": "1" * 4999 + "2"}]}
+    assert judge(sandbox, number, "print(int(input()) + 1)").outcome is Outcome.CORRECT
+    power = {"form": "python", "setup": "", "names": ["f"], "tests": ["assert f(10**9000) == 10**9001"]}
+    assert judge(sandbox, power, "def f(n): return int(str(n)) * 10").outcome is Outcome.CORRECT
+
+
+def test_methods_of_a_class_solution(sandbox: Sandbox) -> None:
+    source = "class Solution:\n  seen = 0\n  def add(self, a, b):\n    self.seen += 1\n    return (a + b) * self.seen"
+    assert judge(sandbox, ADD, source).outcome is Outcome.CORRECT  # each call has its own object
+    assert "does not define add" in judge(sandbox, ADD, source.replace("add", "sub")).evidence
+
+
+def test_calls_with_json_values(sandbox: Sandbox) -> None:
+    calls = [{"args": "[[1, 2]]", "expected": "[[1, 2], null]"}, {"args": "[NaN]", "expected": '{"1": true}'},
+             {"args": '["x"]', "expected": "[5]", "or": "5"}]  # fmt: skip
+    data = {"form": "calls", "entry_point": "f", "values": "json", "calls": calls}
+    source = "def f(x):\n  if x == 'x': return {}\n  return {{1: True}} if x != x else ((1, 2), None)"
+    assert judge(sandbox, data, source.format(5)).outcome is Outcome.CORRECT
+    assert judge(sandbox, data, source.format([5])).outcome is Outcome.CORRECT
+    assert "test 3 of 3: f('x'): it returned (5, 5)" in judge(sandbox, data, source.format("5, 5")).evidence
+    for key in ("b'1'", "10**5000", "(1, 2)"):
+        assert judge(sandbox, data, f"def f(x): return {{{key}: 1}}").outcome is Outcome.WRONG
 
 
 def test_no_expected_value_enters_the_sandbox_of_the_program() -> None:
