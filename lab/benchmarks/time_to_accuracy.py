@@ -132,7 +132,7 @@ def trl(recipe: gw.GrpoRecipe, examiner: Examiner, micro_batch: int) -> Curve:
     from transformers import AutoModelForCausalLM, PrinterCallback, TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
 
-    from groupwise.models.config import resolve
+    from groupwise.config.schema import resolve
     from groupwise.verifiers import Request
 
     curve = Curve("TRL", recipe.run.seed)

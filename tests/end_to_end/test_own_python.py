@@ -101,9 +101,22 @@ def test_its_parts_stand_in_the_step_line_and_in_the_rollouts(trained: Said, the
 
 
 def test_its_source_is_kept_with_the_run(trained: Said, there: Path) -> None:
-    sources = there / "runs" / "own" / "sources"
-    (kept,) = json.loads((sources / "index.json").read_text())
-    assert (sources / kept["copy"]).read_text() == REWARDS
+    (kept,) = (there / "runs" / "own" / "sources").glob("my_rewards-*/my_rewards.py")
+    assert kept.read_text() == REWARDS
+
+
+def test_a_replay_finds_it_from_anywhere_and_when_it_was_changed(
+    trained: Said, there: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = there / "runs" / "own"
+    row = pq.read_table(run / "rollouts" / "step-000000.parquet").to_pylist()[0]
+    monkeypatch.chdir(tmp_path)
+    (there / "my_rewards.py").rename(there / "moved.py")
+    try:
+        said = say("replay", str(run), "--step", "0", "--problem", row["problem"])
+    finally:
+        (there / "moved.py").rename(there / "my_rewards.py")
+    assert (said.code, "identical" in said.out) == (0, True), said.err
 
 
 def test_the_same_name_in_eval(trained: Said, there: Path) -> None:

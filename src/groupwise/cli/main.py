@@ -9,6 +9,7 @@ from importlib.metadata import entry_points
 from groupwise.cli.app import app
 from groupwise.errors import GroupwiseError
 from groupwise.runs.atomic import FULL, REFUSED
+from groupwise.runs.signals import Stopped, handled, stop
 
 COMMANDS = (
     "init", "train", "preflight", "pipeline", "evaluate", "budget", "sample", "verify", "audit", "doctor", "replay",
@@ -31,16 +32,14 @@ def main() -> None:
     """Run the command line: an error that a user can mend is one sentence on stderr and exit status 2."""
     warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"  # also those of libraries
     try:
-        app()
+        with handled(stop):
+            app()
     except GroupwiseError as error:
-        is_first = True
-        if "WORLD_SIZE" in os.environ:  # several ranks fail alike
-            from groupwise.ranks.group import RANKS
-
-            is_first = RANKS.is_first_to_say(str(error))
-        if is_first:
-            print(f"groupwise: {error}", file=sys.stderr)
+        _say(str(error))
         sys.exit(2)
+    except Stopped as stopped:
+        _say(stopped.sentence)
+        raise
     except OSError as error:
         if error.errno not in FULL + REFUSED or not error.filename:
             raise
@@ -51,6 +50,16 @@ def main() -> None:
             raise
         print(f"groupwise: {sys.platform} lacks {error.name!r}; on Windows use WSL2, which is a Linux", file=sys.stderr)
         sys.exit(2)
+
+
+def _say(sentence: str) -> None:
+    is_first = True
+    if "WORLD_SIZE" in os.environ:  # several ranks end alike
+        from groupwise.ranks.group import RANKS
+
+        is_first = RANKS.is_first_to_say(sentence)
+    if is_first:
+        print(f"groupwise: {sentence}", file=sys.stderr)
 
 
 __all__ = ["app", "main"]

@@ -78,6 +78,15 @@ def train(
     anyway: Annotated[
         bool, typer.Option("--anyway", help="Train in spite of what the checks before a run refuse.")
     ] = False,
+    accept: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--accept-changed",
+            metavar="NAME",
+            help="Resume although this input (its key, path or file name) is not what it was when the run began; the "
+            "ledger says so. Repeatable.",
+        ),
+    ] = None,
 ) -> None:
     """Run a recipe. The same command resumes an interrupted run; Ctrl-C stops after the current step.
 
@@ -117,11 +126,12 @@ def train(
         changes = [part for change in overrides or [] for part in ("--set", change)]
         extends = [part for name in extend or [] for part in ("--extend", name)]
         flags = [flag for flag, is_set in (("--restart", restart), ("--anyway", anyway)) if is_set]
-        launch(ranks, ["train", str(recipe), *changes, *extends, *flags])
+        accepted = [part for name in accept or [] for part in ("--accept-changed", name)]
+        launch(ranks, ["train", str(recipe), *changes, *extends, *accepted, *flags])
         return
     if rank_of_launcher() == 0:
         before_training(settings, anyway)
-    run_recipe(settings, restart)
+    run_recipe(settings, restart, accept or [])
 
 
 def compare(file: Path, overrides: Sequence[str]) -> None:
@@ -141,7 +151,7 @@ def compare(file: Path, overrides: Sequence[str]) -> None:
     )
 
 
-def run_recipe(recipe: "Recipe", restart: bool) -> None:
+def run_recipe(recipe: "Recipe", restart: bool, accept: Sequence[str] = ()) -> None:
     """Train with a live display and say at the end where everything is."""
     from groupwise.models.loading import quiet_transformers
     from groupwise.ranks.group import rank_of_launcher
@@ -150,11 +160,11 @@ def run_recipe(recipe: "Recipe", restart: bool) -> None:
 
     quiet_transformers()
     if rank_of_launcher():  # the first rank alone prints
-        train(recipe, restart)
+        train(recipe, restart, accept=accept)
         return
     with progress_bars(has_time_left=True) as progress:
         bar = progress.add_task("training", total=recipe.run.num_steps)
-        run = train_with_display(recipe, restart, progress, bar)
+        run = train_with_display(recipe, restart, progress, bar, accept)
     if not run.finished:
         console.print(f"Stopped after step {run.num_steps} with a checkpoint; the same command resumes there.")
     elif isinstance(trainer_of(recipe), RlTrainer):
@@ -164,7 +174,9 @@ def run_recipe(recipe: "Recipe", restart: bool) -> None:
         console.print(f"Trained on {tokens:,} tokens: {run.checkpoints[-1]}")
 
 
-def train_with_display(recipe: "Recipe", restart: bool, progress: Progress, bar: TaskID) -> "Run":
+def train_with_display(
+    recipe: "Recipe", restart: bool, progress: Progress, bar: TaskID, accept: Sequence[str] = ()
+) -> "Run":
     """Run a recipe, or resume an interrupted run, with a line for every report and for every run beside it."""
     from groupwise.runs.lock import announced
     from groupwise.trainers import train
@@ -177,7 +189,7 @@ def train_with_display(recipe: "Recipe", restart: bool, progress: Progress, bar:
             _name_neighbours(neighbours)
             show(report)
 
-        return train(recipe, restart, on_report)
+        return train(recipe, restart, on_report, accept)
 
 
 def _name_neighbours(neighbours: "Neighbours") -> None:

@@ -8,7 +8,6 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -193,33 +192,16 @@ def _is_there(path: Path) -> bool:
     return os.path.exists(path) or (glob.has_magic(str(path)) and bool(glob.glob(str(path), recursive=True)))
 
 
-def user_files(settings: Any) -> list[Path]:
-    """Return the user's files of Python that settings (tables, lists, texts) name, and the neighbours they import."""
-    files: dict[Path, None] = {}
-    for text in _texts(settings):
-        location = Place.of(text)
-        if location and location.file.is_file():
-            files |= dict.fromkeys(written_in(location.file))
-    return list(files)
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping | list):
-        for item in value.values() if isinstance(value, Mapping) else value:
-            yield from _texts(item)
-
-
 def written_in(file: Path, visited: tuple[Path, ...] = ()) -> tuple[Path, ...]:
-    """Return a file, the files beside it that it imports, and those that they import."""
-    files = (*visited, file)
+    """Return a file, the files beside it or in its own package that it imports, and those that they import."""
+    files, folders = (*visited, file), [file.parent]
+    while (folders[-1] / "__init__.py").is_file():
+        folders.append(folders[-1].parent)
     for node in ast.walk(_parsed(file)):
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
         if isinstance(node, ast.ImportFrom) and node.module:
-            names = [node.module]
-        for name in names:
-            stem = file.parent / Path(*name.split("."))
+            names = [node.module, *(f"{node.module}.{name}" for name in names)]
+        for stem in (folder.joinpath(*name.split(".")) for name in names for folder in folders):
             for near in (stem.with_suffix(".py"), stem / "__init__.py"):
                 if near.is_file() and near not in files:
                     files = written_in(near, files)

@@ -109,11 +109,12 @@ def value_at(tables: Any, path: Sequence[str]) -> Any:
     return tables
 
 
-Makes = Literal["model", "reward_model", "data", "place"]
+Makes = Literal["model", "reward_model", "data", "place", "hub"]
 """`model`: a policy's checkpoint. `reward_model`: a reward model's. `data`: a file of rows. `place`: nothing, the path
-is where something is written, or a folder of files, from the working directory."""
+is where something is written, or a folder of files, from the working directory. `hub`: a data set of the hub."""
 SHIPPED = "base"
 """The path that means the base model inside the package."""
+NOT_MADE = ("place", "hub")
 _REFERENCE = re.compile(r"\{([^{}]*)\}")
 
 
@@ -130,7 +131,9 @@ class Artifact:
         context = info.context or {}
         if name := stage_of(value):
             return str(context.get(ARTIFACTS, {}).get(name, value))
-        if not value or (value == SHIPPED and self.makes != "data"):  # an implicit reward model is one
+        if (
+            not value or self.makes == "hub" or (value == SHIPPED and self.makes != "data")
+        ):  # an implicit reward model is one
             return value
         try:
             return expanded(value) if self.makes == "place" else beside(value, context.get(FOLDER))
@@ -142,6 +145,7 @@ ModelRef = Annotated[str, Artifact("model")]
 RewardModelRef = Annotated[str, Artifact("reward_model")]
 DataRef = Annotated[str, Artifact("data")]
 PlaceRef = Annotated[str, Artifact("place")]
+HubRef = Annotated[str, Artifact("hub")]
 
 
 @runtime_checkable
@@ -162,6 +166,11 @@ def stage_of(value: str) -> str | None:
 def label(value: str) -> str:
     """Return the name of a value in data and pages: that of a stage, or the path itself."""
     return stage_of(value) or value
+
+
+def resolve(path: str) -> str:
+    """Return the directory or hub name that a model path means."""
+    return str(Path(__file__).parents[1] / "base_model") if path == SHIPPED else expanded(path)
 
 
 class Visited(NamedTuple):
@@ -211,7 +220,7 @@ class Named(NamedTuple):
 
 def named(section: BaseModel) -> Iterator[Named]:
     """Yield everything that a section and those in it name, in the order of their fields."""
-    marked = ((key, value, mark) for key, value, mark in walk(section) if mark and mark.makes != "place")
+    marked = ((key, value, mark) for key, value, mark in walk(section) if mark and mark.makes not in NOT_MADE)
     return (Named(key, value, mark.makes) for key, value, mark in marked if isinstance(value, str))
 
 

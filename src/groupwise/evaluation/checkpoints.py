@@ -14,6 +14,7 @@ from groupwise.models.config import ADAPTER_CONFIG
 from groupwise.rollout.engine import AnyEngine, EngineConfig
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.runs.directory import PROVENANCE
+from groupwise.runs.inputs import located
 from groupwise.tasks import TASKS, TaskOptions, make_task, with_verifier
 from groupwise.tasks.base import Task
 from groupwise.types import Problem, Split
@@ -107,7 +108,7 @@ def context_of(checkpoint: str, task: str | None, sampling: dict[str, Any], chan
 def _recipe_of(checkpoint: Path) -> dict[str, Any]:
     config, record = checkpoint.resolve().parent.parent / "config.toml", checkpoint / PROVENANCE
     if not record.exists():
-        return read_toml(config) if config.exists() else {}
+        return located(read_toml(config), config) if config.exists() else {}
     try:
         return dict(json.loads(record.read_text(encoding="utf-8"))[-1]["recipe"])
     except (ValueError, LookupError, TypeError) as error:

@@ -1,14 +1,12 @@
 """The `model` and `lora` sections of a recipe."""
 
 from collections.abc import Mapping
-from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from groupwise.config import Section
-from groupwise.config.places import expanded
 from groupwise.config.schema import SHIPPED, ModelRef
 
 ADAPTER_CONFIG = "adapter_config.json"
@@ -88,11 +86,6 @@ class LoraConfig(Section):
         if targets == ALL or (listed and len(set(targets)) == len(targets) and ALL not in targets):
             return targets
         raise ValueError(f"allowed are '{ALL}' and a list of different names of layers, such as ['q_proj', 'v_proj']")
-
-
-def resolve(path: str) -> str:
-    """Return the directory or hub name that a model path means."""
-    return str(Path(str(resources.files("groupwise"))) / "base_model") if path == SHIPPED else expanded(path)
 
 
 def is_gguf(path: str) -> bool:

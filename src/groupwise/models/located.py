@@ -14,11 +14,11 @@ from typing import Any
 from safetensors.torch import save_file
 from torch import Tensor
 
-from groupwise.config.schema import SHIPPED
+from groupwise.config.schema import SHIPPED, resolve
 from groupwise.errors import ModelError
 from groupwise.models.adapters import NAME, SCORE, Adapters, is_adapter, peft
 from groupwise.models.config import ADAPTER_CONFIG as CONFIG
-from groupwise.models.config import is_gguf, resolve
+from groupwise.models.config import is_gguf
 
 WEIGHTS, OWN = "adapter_model.safetensors", "adapter_base.json"
 PREFIX = "base_model.model."  # Begins every name of a weight in peft's files

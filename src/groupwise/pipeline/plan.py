@@ -6,9 +6,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from groupwise.config.schema import files
+from groupwise.config.schema import files, resolve
 from groupwise.errors import ConfigError
-from groupwise.models.config import resolve
 from groupwise.pipeline import evaluation
 from groupwise.pipeline.base import Stage
 from groupwise.pipeline.directory import PipelineDirectory, StageDirectory, content_hash

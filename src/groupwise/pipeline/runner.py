@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.config import dump_toml
-from groupwise.config.schema import located
+from groupwise.config.schema import located, resolve
 from groupwise.errors import CheckpointError, ConfigError, GroupwiseError
-from groupwise.models.config import resolve
 from groupwise.pipeline.base import Interrupted, Stage, Workplace
 from groupwise.pipeline.directory import PipelineDirectory, StageDirectory, content_hash
 from groupwise.pipeline.evaluation import evaluate_model

@@ -14,6 +14,7 @@ from pydantic import Field
 
 from groupwise.config import Section
 from groupwise.errors import RankError
+from groupwise.runs.signals import ENDING
 
 
 class RanksConfig(Section):
@@ -43,6 +44,8 @@ def launch(ranks: int, arguments: Sequence[str]) -> None:
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # as torchrun does: the ranks share the cores
+    ending = [number.name for number in (signal.SIGINT, *ENDING) if signal.getsignal(number) is not signal.SIG_IGN]
+    os.environ.setdefault("TORCHELASTIC_SIGNALS_TO_HANDLE", ",".join(ending))
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     config = LaunchConfig(
         min_nodes=1, max_nodes=1, nproc_per_node=ranks, run_id=uuid.uuid4().hex, rdzv_backend="c10d",
@@ -55,8 +58,8 @@ def launch(ranks: int, arguments: Sequence[str]) -> None:
     except ChildFailedError as error:
         killed = {rank: -failure.exitcode for rank, failure in error.failures.items() if failure.exitcode < 0}
         first = {rank: number for rank, number in killed.items() if number != signal.SIGTERM}
-        if not first:
-            raise SystemExit(2) from None
+        if not first:  # each named its error, or was stopped by a signal
+            raise SystemExit(max(2, *(failure.exitcode for failure in error.failures.values()))) from None
         rank, number = next(iter(first.items()))
         raise RankError(
             f"rank {rank} of {ranks} was killed by {signal.Signals(number).name}, so the others were ended. What was "

@@ -8,11 +8,9 @@ to all of them before anything is decided, so a decision needs no message: every
 import hashlib
 import math
 import os
-import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from types import FrameType
 from typing import Any, TypeVar
 
 import torch
@@ -21,6 +19,7 @@ from torch.utils._pytree import tree_map
 
 from groupwise.errors import ConfigError, GroupwiseError, InvariantError, RankError
 from groupwise.ranks import RanksConfig
+from groupwise.runs.signals import handled, stop
 
 T = TypeVar("T")
 CONNECT_WAITS = 5
@@ -68,7 +67,7 @@ class Ranks:
             finally:
                 self.partial_sums = 1
             return
-        with _lost_ranks_named(), _ended_by_a_signal():
+        with _lost_ranks_named(), handled(stop):
             self._meet(config.deadline_s)
             self.offloads = config.offload
             yield
@@ -288,24 +287,3 @@ def _lost_ranks_named() -> Iterator[None]:
             f"rank {rank_of_launcher()} gives up: another rank {why}. What was finished is in the run directory; "
             "the same command resumes from the last checkpoint, on any number of ranks"
         ) from None
-
-
-@contextmanager
-def _ended_by_a_signal() -> Iterator[None]:
-    """Name SIGTERM, by which a launcher that lost one rank ends the others."""
-
-    def end(number: int, frame: FrameType | None) -> None:
-        raise RankError(
-            f"rank {rank_of_launcher()} was told to end: another rank ended, or the job was cancelled. What was "
-            "finished is in the run directory; the same command resumes from the last checkpoint"
-        )
-
-    try:
-        before = signal.signal(signal.SIGTERM, end)
-    except ValueError:  # not the main thread: signals are left to the caller
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -1,7 +1,8 @@
 """The run directory: the only interface between training and everything that looks at it.
 
 config.toml         resolved recipe: `groupwise train <run>/config.toml` repeats the run
-sources/            the user's own Python that the recipe names, as it was
+inputs.json         what the recipe names by path, with hashes: compared whenever the run resumes
+sources/            the user's own Python among it, as it was
 environment.json    versions, commit, hardware, thread count
 ledger.jsonl        facts that are identical on a repeat or a resume
 metrics.jsonl       what may differ: timings, memory, throughput
@@ -10,7 +11,6 @@ checkpoints/step-N  Hugging Face directories with trainer state; `best` points a
 lock                held by the process that works in the directory
 """
 
-import hashlib
 import json
 import os
 import platform
@@ -18,7 +18,6 @@ import shutil
 import subprocess
 import sys
 import tomllib
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -28,35 +27,10 @@ from typing import Any
 from groupwise.config import read_toml
 from groupwise.errors import CheckpointError, ConfigError
 from groupwise.runs.atomic import check_directory, replace_symlink, translated_disk_errors, write_file
+from groupwise.runs.inputs import Input, with_paths
+from groupwise.runs.inputs import recorded as recorded_inputs
 from groupwise.runs.ledger import Ledger, LineFile
 from groupwise.runs.lock import LOCK, Hold
-
-
-def keep_sources(folder: Path, files: Sequence[Path]) -> None:
-    """Copy files as they are now; a warning names one that differs from what the run had of it before."""
-    if not files:
-        return
-    index = folder / "index.json"
-    copies: list[dict[str, str]] = json.loads(index.read_text()) if index.exists() else []
-    latest = {entry["file"]: entry["sha256"] for entry in copies}
-    with translated_disk_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        for file in files:
-            content = file.read_bytes()
-            digest = hashlib.sha256(content).hexdigest()
-            if latest.get(str(file)) == digest:
-                continue
-            if str(file) in latest:
-                warnings.warn(
-                    f"{file} was changed since the run began: its next steps are not those of one uninterrupted run; "
-                    f"both versions are in {folder}",
-                    stacklevel=2,
-                )
-            copy = f"{file.stem}-{digest[:8]}{file.suffix}"
-            write_file(folder / copy, content)
-            copies.append({"file": str(file), "sha256": digest, "copy": copy})
-        write_file(index, json.dumps(copies, indent=1).encode())
-
 
 PROVENANCE = "provenance.json"
 
@@ -114,6 +88,10 @@ class RunDirectory:
     def steps(self) -> list[int]:
         return sorted(int(path.name.removeprefix("step-")) for path in self.checkpoints.glob("step-*"))
 
+    @property
+    def has_begun(self) -> bool:
+        return os.path.exists(self.config) and bool(self.steps() or self.ledger.size)
+
     def mark_best(self, step: int) -> None:
         replace_symlink(self.best, self.checkpoint(step).name)
 
@@ -124,8 +102,8 @@ class RunDirectory:
                 shutil.rmtree(self.checkpoint(step))
 
 
-def begin_run(path: Path, config_toml: str, sources: Sequence[Path] = ()) -> RunDirectory:
-    """Create a run directory with copies of the user's sources; an earlier run in it is deleted."""
+def begin_run(path: Path, config_toml: str) -> RunDirectory:
+    """Create a run directory; an earlier run in it is deleted."""
     run = RunDirectory(path)
     _refuse_foreign(run)
     # its recipe last, but for its lock, which the process that deletes holds
@@ -141,7 +119,6 @@ def begin_run(path: Path, config_toml: str, sources: Sequence[Path] = ()) -> Run
         write_file(run.config, config_toml.encode())
         write_file(path / "environment.json", surroundings)
         run.checkpoints.mkdir(exist_ok=True)
-    keep_sources(path / "sources", sources)
     return run
 
 
@@ -170,23 +147,25 @@ Tables = Mapping[str, Any]
 
 
 def open_run(
-    path: Path, config_toml: str, sources: Sequence[Path] = (), resolved: Callable[[Tables], Tables] = lambda it: it
+    path: Path, config_toml: str, inputs: Sequence[Input] = (), resolved: Callable[[Tables], Tables] = lambda it: it
 ) -> tuple[RunDirectory, Path | None]:
-    """Create a run directory, or find where an interrupted run resumes; a warning names a source that was changed.
+    """Create a run directory, or find where an interrupted run resumes.
 
-    `resolved` completes the recipe that the run recorded, which an earlier version may have written. Returns the
-    directory and the checkpoint to resume from (None: from the start).
+    `inputs` are the references of the recipe: they may say the same paths in other words, from another working
+    directory. `resolved` completes the recipe that the run recorded, which an earlier version may have written. Returns
+    the directory and the checkpoint to resume from (None: from the start).
 
     Raises:
         CheckpointError: the directory belongs to another recipe, or its newest checkpoint is damaged.
     """
     run = RunDirectory(path)
     _refuse_foreign(run)
-    if not run.config.exists() or (not run.steps() and not run.ledger.size):  # nothing has begun yet
-        return begin_run(path, config_toml, sources), None
+    if not run.has_begun:
+        return begin_run(path, config_toml), None
     recorded, wanted = read_toml(run.config), tomllib.loads(config_toml)
     if recorded != wanted:
-        before, now = flattened(resolved(recorded)), flattened(wanted)
+        taken = recorded_inputs(path)[0]
+        before, now = flattened(with_paths(resolved(recorded), taken)), flattened(with_paths(wanted, inputs))
         now |= {key: before.get(key) for key in PLACES}
         changed = [
             f"{key} was {before.get(key)!r} and is {now.get(key)!r}"
@@ -194,12 +173,13 @@ def open_run(
             if before.get(key) != now.get(key)
         ]
         if changed:
+            moved = [item.name for item in taken if before.get(item.name) != now.get(item.name)]
+            hint = f", or go on with --accept-changed {moved[0]} where an input was only moved" if moved else ""
             raise CheckpointError(
                 f"{run.path} was begun with another recipe: {'; '.join(changed)}. "
                 "Run the old recipe to resume, choose another run.directory, or delete the old run with --restart "
-                "(`restart=True`)"
+                f"(`restart=True`){hint}"
             )
-    keep_sources(path / "sources", sources)
     if not run.steps():
         return run, None
     newest = run.checkpoint(run.steps()[-1])

@@ -9,32 +9,32 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from types import FrameType, TracebackType
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
+
+from groupwise.runs.signals import Stopped, handled
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 
 
 class Children:
-    """Processes that do not outlive their parent: Ctrl-C and SIGTERM are passed on, each once."""
+    """Processes that do not outlive their parent: Ctrl-C and other signals to end are passed on, each once."""
 
     def __init__(self, at_once: int) -> None:
         self._environment = share_of_threads(at_once)
         self._live: list[subprocess.Popen[str]] = []
         self._stopped = False
         self._guard = threading.RLock()  # of the two above; the handler of a signal may interrupt who holds it
-        self._handler: Any = None
+        self._signals = handled(self._terminated)
 
     def __enter__(self) -> Self:
-        if threading.current_thread() is threading.main_thread():  # elsewhere nobody may handle signals
-            self._handler = signal.signal(signal.SIGTERM, self._terminated)
+        self._signals.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._handler is not None:
-            signal.signal(signal.SIGTERM, self._handler)
+        self._signals.__exit__(None, None, None)
         if kind is not None and issubclass(kind, KeyboardInterrupt):
             self._stop(signal.SIGINT)  # each stops after the step in hand
 
@@ -60,8 +60,8 @@ class Children:
         return last.removeprefix("groupwise: ") if process.returncode else None
 
     def _terminated(self, number: int, frame: FrameType | None) -> None:
-        self._stop(signal.SIGTERM)
-        raise SystemExit(128 + number)
+        self._stop(number)
+        raise Stopped(number)
 
     def _stop(self, number: int) -> None:
         with self._guard:

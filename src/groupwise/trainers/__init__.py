@@ -12,6 +12,8 @@ from groupwise.config.kinds import Allowed, Choices
 from groupwise.config.places import beside
 from groupwise.errors import ConfigError
 from groupwise.ranks.group import RANKS
+from groupwise.runs.directory import RunDirectory, hold_run
+from groupwise.runs.inputs import check_names, compare, located, references
 from groupwise.runs.run import Run
 from groupwise.trainers.base import OnReport, Recipe, Trainer
 
@@ -32,7 +34,12 @@ def trainer_of(recipe: Recipe) -> Trainer:
     return trainer
 
 
-def train(recipe: Recipe, restart: bool = False, on_report: OnReport = lambda report: None) -> Run:
+def train(
+    recipe: Recipe,
+    restart: bool = False,
+    on_report: OnReport = lambda report: None,
+    accept: Sequence[str] = (),
+) -> Run:
     """Run a recipe, or resume an interrupted run. `groupwise train` is this function with a display.
 
     >>> train(load_recipe("recipes/arithmetic.toml", {"run.num_steps": 3}))  # doctest: +SKIP
@@ -45,19 +52,37 @@ def train(recipe: Recipe, restart: bool = False, on_report: OnReport = lambda re
         restart: delete an earlier run in `run.directory` first; else the run that is there resumes.
         on_report: called with every report as it is made: a `StepReport` for each step, a `DevReport` for each dev
             evaluation, and what else the trainer of the algorithm reports.
+        accept: inputs (by key, path or file name) that may have changed since the run began; the ledger says so.
 
     Returns:
         The run. It is not `finished` where Ctrl-C stopped it after a step; the same call then resumes there.
 
     Raises:
         ConfigError: what the recipe names cannot be used, for example a verifier that rejects reference answers.
-        CheckpointError: the directory holds a finished run, one of another recipe, or is in use.
+        CheckpointError: the directory holds a finished run, one of another recipe or other inputs, or is in use.
         InvariantError: a check of the training itself failed.
         RankError: another rank was lost.
     """
     with RANKS.joined(recipe.ranks):
+        RANKS.by_first(lambda: _compare_inputs(recipe, restart, accept))
         tell: OnReport = on_report if RANKS.is_first else lambda report: None
         return Run(trainer_of(recipe).run(recipe, restart, tell).directory)
+
+
+def _compare_inputs(recipe: Recipe, restart: bool, accept: Sequence[str]) -> None:
+    run, inputs = RunDirectory(Path(recipe.run.directory)), references(recipe)
+    check_names(inputs, accept)
+    if restart or not run.has_begun:
+        return
+    hold = hold_run(run.path)
+    try:
+        compare(
+            run.path, inputs, accept,
+            "Put back what was there, begin again with --restart (`restart=True`), or go on with --accept-changed NAME "
+            "for each, which the ledger then says",
+        )  # fmt: skip
+    finally:
+        hold.release()
 
 
 def load_recipe(source: Source, changes: Changes = (), extends: Sequence[str] = ()) -> Recipe:
@@ -78,14 +103,14 @@ def load_recipe(source: Source, changes: Changes = (), extends: Sequence[str] = 
         ConfigError: a file, a key or a value cannot be used; an unknown key is answered with the nearest known one.
     """
     name, folder = named(source)
-    data = read_recipe(source, changes, extends)
+    data = located(read_recipe(source, changes, extends), Path(name))
     algorithm, trainer = chosen(data.get("algorithm"), folder, f"{name}: ")
     return parse(trainer.recipe, {**data, "algorithm": algorithm}, source=name, folder=folder)
 
 
 def recorded_recipe(path: Path) -> Recipe:
     """Read the resolved recipe that a run directory keeps; raises ConfigError where it cannot be used any more."""
-    data = read_toml(path)
+    data = located(read_toml(path), path)
     algorithm, trainer = chosen(data.get("algorithm"), None, f"{path}: ")
     return parse(trainer.recipe, {**data, "algorithm": algorithm}, source=str(path))
 

@@ -5,19 +5,16 @@ import signal
 import sys
 import time
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor, nn
 
 from groupwise.config import Section, dump_toml, parse
-from groupwise.config.places import user_files
 from groupwise.errors import CheckpointError, ConfigError
 from groupwise.models.backbone import Backbone
 from groupwise.models.checkpoint import TrainerState, load_trainer_state, save_checkpoint
@@ -26,7 +23,9 @@ from groupwise.ranks.group import RANKS
 from groupwise.ranks.sharding import settle, sharded_like, whole_tensor
 from groupwise.runs.atomic import write_file
 from groupwise.runs.directory import RunDirectory, begin_run, hold_run, open_run
+from groupwise.runs.inputs import keep, recorded, references
 from groupwise.runs.lock import Hold
+from groupwise.runs.signals import ENDING, Stopped, handled
 from groupwise.runs.sinks.process import Sinks
 from groupwise.training.config import Recipe, RunConfig
 from groupwise.training.optimizer import Optimizer
@@ -101,15 +100,17 @@ class Session:
     beside: Beside | None = None
     sinks: Sinks = field(default_factory=Sinks)
     stopping: bool = False
-    """Set by Ctrl-C: the step in hand is finished, a checkpoint written, then the loop ends."""
+    """Set by Ctrl-C and signals alike: the step in hand is finished, a checkpoint written, then the loop ends."""
+    told: int = 0
+    """The signal that came, also to another rank."""
 
     def steps(self) -> Iterator[int]:
         """Yield the remaining steps (0-based); write checkpoints between them and end early when stopping.
 
-        Ctrl-C reaches ranks at different moments, so they agree on `stopping` before each of them acts on it: between
-        two steps, and when the last one is done.
+        A signal reaches ranks at different moments, or one alone, so they agree on `stopping` before each of them acts
+        on it: between two steps, and when the last one is done.
         """
-        with self._finish_step_on_interrupt():
+        with handled(self._stop_after_step, (signal.SIGINT, *ENDING)):
             for step in range(self.progress.step, self.config.num_steps):
                 if self.progress.ending or self._agree_to_stop():
                     break
@@ -121,7 +122,8 @@ class Session:
         self._agree_to_stop()
 
     def _agree_to_stop(self) -> bool:
-        self.stopping = bool(RANKS.most(int(self.stopping)))
+        agreed = RANKS.most(1 + self.told if self.told else int(self.stopping))
+        self.stopping, self.told = agreed > 0, max(agreed - 1, 0)
         return self.stopping
 
     def record(self, ledger: Mapping[str, Any], metrics: Mapping[str, Any]) -> None:
@@ -158,31 +160,24 @@ class Session:
         return path
 
     def finish(self) -> None:
-        """Mark the run as finished, unless it was stopped before its end, and let other processes work on it."""
+        """Mark the run as finished, unless it was stopped before its end, and let other processes work on it.
+
+        Raises:
+            Stopped: a signal other than Ctrl-C's asked this process to end.
+        """
         if not self.stopping and RANKS.is_first:
             write_file(self.directory.finished, b"{}\n")
         self.sinks.finish()
         if self.hold:
             self.hold.release()
+        if self.told in ENDING:
+            raise Stopped(self.told, f" after step {self.progress.step}, with a checkpoint")
 
-    @contextmanager
-    def _finish_step_on_interrupt(self) -> Iterator[None]:
-        """Stop after this step at the first Ctrl-C, at once at the second."""
-
-        def stop(number: int, frame: FrameType | None) -> None:
-            if self.stopping:
-                raise KeyboardInterrupt
-            self.stopping = True
-
-        try:
-            previous: Callable[..., Any] | int | None = signal.signal(signal.SIGINT, stop)
-        except ValueError:  # not the main thread: Ctrl-C is the caller's affair
-            yield
-            return
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGINT, previous)
+    def _stop_after_step(self, number: int, frame: object) -> None:
+        """Handle a signal: stop after this step at the first, at once at the second."""
+        if self.stopping:
+            raise KeyboardInterrupt if number == signal.SIGINT else Stopped(number)
+        self.stopping, self.told = True, number
 
 
 class Start:
@@ -196,7 +191,7 @@ class Start:
         self._directory = RunDirectory(Path(config.directory))
         self._hold: Hold | None = None
         self._restart_with = dump_toml(recipe) if restart else None
-        self._sources = user_files(recipe.model_dump(mode="json"))
+        self._inputs = references(recipe)
         self._checkpoint = RANKS.by_first(lambda: self._open(recipe, restart))
         self._state = load_trainer_state(self._checkpoint, RANKS.is_first) if self._checkpoint else None
 
@@ -204,9 +199,11 @@ class Start:
         """Hold the directory for this process alone; return the checkpoint where the run resumes, if it does."""
         path = self._directory.path
         self._hold = hold_run(path)
+        if restart or not self._directory.has_begun:
+            self._inputs = [item.taken() for item in self._inputs]
         if restart:  # an earlier run is deleted by `begin`, when everything could be loaded
             return None
-        _, checkpoint = open_run(path, dump_toml(recipe), self._sources, partial(_resolved, type(recipe)))
+        _, checkpoint = open_run(path, dump_toml(recipe), self._inputs, partial(_resolved, type(recipe)))
         if self._directory.finished.exists():
             raise CheckpointError(
                 f"{path} is finished ({self._config.num_steps} steps): there is nothing left to do. Evaluate "
@@ -231,9 +228,12 @@ class Start:
 
         def cut() -> None:
             if self._restart_with is not None:
-                begin_run(self._directory.path, self._restart_with, self._sources)
+                begin_run(self._directory.path, self._restart_with)
+            if self._restart_with is not None or not self._directory.has_begun:
+                keep(self._directory.path, self._inputs)
             self._directory.ledger.truncate(progress.ledger)
             self._directory.metrics.truncate(progress.metrics)
+            self._say_accepted(progress.step)
 
         RANKS.by_first(cut)
         if self._state:
@@ -242,6 +242,14 @@ class Start:
         self._state = None  # the moments are the optimizer's now
         sinks = Sinks.start(self._directory.path, self._sinks) if RANKS.is_first else Sinks()
         return Session(self._config, self._directory, self._hold, progress, policy, optimizer, beside, sinks)
+
+    def _say_accepted(self, step: int) -> None:
+        """Write every accepted change of an input that the ledger lacks, also where a kill has cut it off."""
+        if accepted := recorded(self._directory.path)[1]:
+            said = [line["accepted"] for line in self._directory.ledger.lines() if "accepted" in line]
+            for change in accepted:
+                if change not in said:
+                    self._directory.ledger.append({"accepted": change, "step": step})
 
     def _check_weights(self, policy: Backbone) -> None:
         loaded, lines = policy.fingerprint(), self._directory.ledger.lines

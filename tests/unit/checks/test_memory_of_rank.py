@@ -19,9 +19,9 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from groupwise.checks import memory
 from groupwise.checks.memory import REHEARSAL, plan, plan_of_rank
 from groupwise.config import parse
+from groupwise.config.schema import resolve
 from groupwise.errors import ConfigError
 from groupwise.models.activations import layers_of
-from groupwise.models.config import resolve
 from groupwise.models.size import language_model_size
 from groupwise.ranks.group import RANKS
 from groupwise.ranks.sharding import shard

@@ -7,8 +7,8 @@ import pytest
 from groupwise.cli.app import app
 from groupwise.config.places import expanded
 from groupwise.config.recipes import recipe_file
+from groupwise.config.schema import resolve
 from groupwise.errors import ConfigError
-from groupwise.models.config import resolve
 from groupwise.trainers import load_recipe
 
 RECIPE = """

@@ -8,8 +8,9 @@ from pydantic import Field
 
 from groupwise.config import ReadIf, Section, dump_toml, load, parse
 from groupwise.config.kinds import Kinds, KindSection
-from groupwise.config.places import user_files
+from groupwise.config.places import written_in
 from groupwise.errors import ConfigError
+from groupwise.runs.inputs import references
 
 
 class Shape(KindSection):
@@ -134,15 +135,12 @@ def test_a_circle_of_recipes_is_named(tmp_path: Path) -> None:
         load(Drawing, tmp_path / "a.toml")
 
 
-def test_user_files_are_those_named_anywhere_and_their_neighbours(tmp_path: Path, own: Path) -> None:
+def test_the_files_of_ones_own_are_those_named_anywhere_and_their_neighbours(tmp_path: Path, own: Path) -> None:
     own.write_text("import helper\nfrom deep import inside\n" + OWN)
     (tmp_path / "helper.py").write_text("import shapes\n")  # a circle
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "__init__.py").write_text("inside = 1\n")
     drawing = parse(Drawing, {"many": {"a": f"{own}:Triangle", "b": "circle"}})
-    assert user_files(drawing.model_dump(mode="json")) == [
-        own,
-        tmp_path / "helper.py",
-        tmp_path / "deep" / "__init__.py",
-    ]
-    assert user_files(parse(Drawing, {}).model_dump(mode="json")) == []
+    assert [(item.name, item.path) for item in references(drawing)] == [("many.a.kind", str(own))]
+    assert written_in(own) == (own, tmp_path / "helper.py", tmp_path / "deep" / "__init__.py")
+    assert references(parse(Drawing, {})) == []

@@ -60,7 +60,7 @@ def test_an_engine_of_ones_own_samples_for_a_run(tmp_path: Path) -> None:
     session = train(load_recipe(tmp_path / "recipe.toml"))
     # dev before the first step, two steps, dev after the last one; each with the version of the weights it samples from
     assert (tmp_path / "log").read_text().split("\n")[:-1] == ["0 1", "0 2", "1 2", "2 1"]
-    (copy,) = (session.directory.path / "sources").glob("own-*.py")
+    (copy,) = (session.directory.path / "sources").glob("own-*/own.py")
     assert copy.read_text() == OWN
 
 

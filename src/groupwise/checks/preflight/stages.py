@@ -15,8 +15,7 @@ from groupwise.checks import Advice
 from groupwise.checks.preflight import CHECKS, Cost, Finding, Preflight, PreflightOptions, Severity, preflight
 from groupwise.checks.preflight.bench import finding
 from groupwise.checks.preflight.settings import schedule
-from groupwise.config.schema import SHIPPED, located, named, stage_of
-from groupwise.models.config import resolve
+from groupwise.config.schema import SHIPPED, located, named, resolve, stage_of
 from groupwise.trainers.base import Recipe
 from groupwise.trainers.rl_recipe import RlRecipe
 

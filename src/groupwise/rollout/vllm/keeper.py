@@ -50,7 +50,7 @@ def end_group(child: "subprocess.Popen[bytes]") -> None:
 
 
 if __name__ == "__main__":
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
         # the trainer decides, which gets the terminal's signals too; SIG_IGN would be inherited by the server
         signal.signal(number, lambda *_: None)
     sys.exit(keep(sys.argv[1:]))
