@@ -239,8 +239,13 @@ def _explain(fault: Any, model: type[BaseModel], tables: Mapping[str, Any], fold
 
 def dump_toml(section: Section) -> str:
     """Return every value of a resolved recipe as TOML; reading it back gives an equal recipe."""
+    return dump_tables(section.model_dump(mode="json", exclude_none=True))
+
+
+def dump_tables(tables: Mapping[str, Any]) -> str:
+    """Return nested tables as TOML."""
     lines: list[str] = []
-    _dump_table(section.model_dump(mode="json", exclude_none=True), [], lines)
+    _dump_table(tables, [], lines)
     return "\n".join(lines).lstrip("\n") + "\n"
 
 

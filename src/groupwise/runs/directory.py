@@ -166,7 +166,7 @@ def open_run(
     if recorded != wanted:
         taken = recorded_inputs(path)[0]
         before, now = flattened(with_paths(resolved(recorded), taken)), flattened(with_paths(wanted, inputs))
-        now |= {key: before.get(key) for key in PLACES}
+        now |= {key: before.get(key) for key in (*PLACES, LENGTH)}
         changed = [
             f"{key} was {before.get(key)!r} and is {now.get(key)!r}"
             for key in sorted(before.keys() | now.keys())
@@ -197,6 +197,10 @@ PLACES = (
     "run.directory", "engine.addresses", "engine.launch", "engine.directory", "engine.environment", "ranks.offload",
 )  # fmt: skip
 """Keys of places, which change nothing of what a run computes: a run, and its servers, may be moved."""
+
+
+LENGTH = "run.num_steps"
+"""Key that may change where the schedule allows it (`training.session`)."""
 
 
 def flattened(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -14,7 +14,9 @@ from typing import Any, Protocol, Self
 import torch
 from torch import Tensor, nn
 
-from groupwise.config import Section, dump_toml, parse
+from groupwise.config import Section, dump_toml, parse, read_toml
+from groupwise.config.recipes import dump_tables
+from groupwise.config.schema import walk
 from groupwise.errors import CheckpointError, ConfigError
 from groupwise.models.backbone import Backbone
 from groupwise.models.checkpoint import TrainerState, load_trainer_state, save_checkpoint
@@ -28,7 +30,7 @@ from groupwise.runs.lock import Hold
 from groupwise.runs.signals import ENDING, Stopped, handled
 from groupwise.runs.sinks.process import Sinks
 from groupwise.training.config import Recipe, RunConfig
-from groupwise.training.optimizer import Optimizer
+from groupwise.training.optimizer import Optimizer, OptimizerConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +192,7 @@ class Start:
         self._config, self._sinks = config, recipe.sinks
         self._directory = RunDirectory(Path(config.directory))
         self._hold: Hold | None = None
+        self._is_other_length = False
         self._restart_with = dump_toml(recipe) if restart else None
         self._inputs = references(recipe)
         self._checkpoint = RANKS.by_first(lambda: self._open(recipe, restart))
@@ -203,13 +206,34 @@ class Start:
             self._inputs = [item.taken() for item in self._inputs]
         if restart:  # an earlier run is deleted by `begin`, when everything could be loaded
             return None
-        _, checkpoint = open_run(path, dump_toml(recipe), self._inputs, partial(_resolved, type(recipe)))
-        if self._directory.finished.exists():
+        run, checkpoint = open_run(path, dump_toml(recipe), self._inputs, partial(_resolved, type(recipe)))
+        if (before := read_toml(run.config)["run"]["num_steps"]) != self._config.num_steps:
+            self._refuse_other_length(recipe, before, run.steps()[-1] if checkpoint else 0)
+            self._is_other_length = True
+        elif run.finished.exists():
             raise CheckpointError(
                 f"{path} is finished ({self._config.num_steps} steps): there is nothing left to do. Evaluate "
-                "it with `groupwise eval`, or delete it and start over with --restart (`restart=True`)"
+                "it with `groupwise eval`, make it longer with another run.num_steps, or delete it and start over with "
+                "--restart (`restart=True`)"
             )
         return checkpoint
+
+    def _refuse_other_length(self, recipe: Recipe, before: int, done: int) -> None:
+        """Raise CheckpointError where the steps that are done are not those of a run of the recipe's length."""
+        begun, now = f"{self._directory.path} was begun with run.num_steps = {before}", self._config.num_steps
+        if now < done:
+            raise CheckpointError(
+                f"{begun} and has done {done}: it cannot have {now}. A checkpoint of fewer steps, where it is kept, is "
+                f"in {self._directory.checkpoints}"
+            )
+        for key, section, _ in walk(recipe):
+            if isinstance(section, OptimizerConfig) and section.schedule != "constant":
+                raise CheckpointError(
+                    f"{begun}, and {key}.schedule = {section.schedule!r} spreads the learning rate over that number, "
+                    f"so the steps until now are not those of a run of {now}. Resume with {before}; begin a run of its "
+                    f"own, of {now} steps or from this one's checkpoint (model.path); only a run with schedule = "
+                    "'constant' can be made longer or shorter"
+                )
 
     @property
     def resumes(self) -> bool:
@@ -231,6 +255,11 @@ class Start:
                 begin_run(self._directory.path, self._restart_with)
             if self._restart_with is not None or not self._directory.has_begun:
                 keep(self._directory.path, self._inputs)
+            if self._is_other_length:
+                tables = read_toml(self._directory.config)
+                tables["run"]["num_steps"] = self._config.num_steps
+                write_file(self._directory.config, dump_tables(tables).encode())
+                self._directory.finished.unlink(missing_ok=True)
             self._directory.ledger.truncate(progress.ledger)
             self._directory.metrics.truncate(progress.metrics)
             self._say_accepted(progress.step)
