@@ -24,7 +24,9 @@ def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         architecture="qwen2", hidden_size=16, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1,
         intermediate_size=16, context_length=32,
     )  # fmt: skip
-    save_checkpoint(tmp_path / "model", new_policy(tiny, character_tokenizer("0123456789+= "), ModelConfig(device="cpu")))
+    save_checkpoint(
+        tmp_path / "model", new_policy(tiny, character_tokenizer("0123456789+= "), ModelConfig(device="cpu"))
+    )
     rows = [json.dumps({"prompt": f"{n}+1=", "completion": str(n + 1)}) for n in range(12)]
     (tmp_path / "rows.jsonl").write_text("\n".join(rows))
     monkeypatch.chdir(tmp_path)

@@ -11,9 +11,9 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
-from groupwise.config.schema import SHIPPED
+from groupwise.config.schema import SHIPPED, resolve
 from groupwise.errors import ModelError
-from groupwise.models.config import ModelConfig, is_gguf, resolve
+from groupwise.models.config import ModelConfig, is_gguf
 from groupwise.models.gguf import GGUF, SOURCE, SPLITS, read_gguf
 from groupwise.models.gguf_write import write_gguf
 from groupwise.models.policy import load_policy
