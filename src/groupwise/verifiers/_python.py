@@ -126,13 +126,13 @@ def _call(function: Callable[..., Any], request: Mapping[str, Any], file: Path) 
         with contextlib.suppress(Exception):
             sys.stdout.flush()
     if values is None:
-        return {"fault": f"returned {_quote(value)}, but a list of {count} is needed, one value per completion,",
+        return {"fault": f"returned {_quote(value)} (a list of {count} values is needed)",
                 "of_function": True}  # fmt: skip
     logged = {f"values of {name!r}": len(column) for name, column in log.columns.items()}
     for name, length in {"values": len(values), **logged}.items():
         if length != (count or 1):
             verb = "returned" if name == "values" else "logged"
-            return {"fault": f"{verb} {length} {name} for {count or 1} completions (one for each is needed),",
+            return {"fault": f"{verb} {length} {name} (exactly one per completion is needed)",
                     "of_function": True}  # fmt: skip
     metrics = {name: fmean(numbers) for name, numbers in log.metrics.items()}
     return {"found": [_as_json(item) for item in values], "metrics": metrics, "columns": log.columns}

@@ -182,6 +182,16 @@ class Finding:
     answer: str | None = None  # the answer in canonical form; None when there is none
 
 
+def data_list(problem: Problem, name: str, kind: type) -> list[Any]:
+    """Return a list of a problem's data (ValueError: text, for example, whose characters would be taken for items)."""
+    value = problem.data.get(name)
+    if not isinstance(value, list | tuple) or not all(
+        isinstance(item, kind) and not isinstance(item, bool) for item in value
+    ):
+        raise ValueError(f"its {name} are {value!r:.60}; a list is needed, each item of type {kind.__name__}")
+    return list(value)
+
+
 def verdict(finding: Finding, config: VerifierConfig, *, tags_right: bool) -> Verdict:
     """Return the finding with its reward parts `accuracy` and `format`; a failure of the verifier has none."""
     parts: dict[str, float] = {}

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from groupwise.types import Outcome, Problem
+from groupwise.verifiers.base import data_list
 from groupwise.verifiers.logic import ExactVerifier, Measured, UnreadableError
 
 MAX_LENGTH = 1000
@@ -23,10 +24,13 @@ class CountdownVerifier(ExactVerifier):
     """Needs `problem.data["numbers"]` (integers) and `problem.data["target"]` (an integer)."""
 
     def find(self, problem: Problem, answer: str) -> Measured:
+        target = problem.data.get("target")
         try:
-            numbers, target = [int(number) for number in problem.data["numbers"]], int(problem.data["target"])
-        except (KeyError, TypeError, ValueError) as error:
-            return Measured(Outcome.CRASHED, f"problem {problem.id} has no usable numbers and target: {error!r}")
+            numbers = data_list(problem, "numbers", int)
+            if type(target) is not int:
+                raise ValueError(f"its target is {target!r:.60}; a whole number is needed")
+        except ValueError as error:
+            return Measured(Outcome.CRASHED, f"problem {problem.id} has no usable numbers and target: {error}")
         tokens, tail = read(answer)
         value, terms = evaluate(tokens)
         fault = ""

@@ -23,7 +23,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 from pydantic import Field
 
 from groupwise.types import Outcome, Problem, Verdict
-from groupwise.verifiers.base import ExtractingConfig, Finding, Request, Verifier, verdict
+from groupwise.verifiers.base import ExtractingConfig, Finding, Request, Verifier, data_list, verdict
 from groupwise.verifiers.extraction import explained, extract
 
 MAX_LENGTH = 10_000  # most characters of an answer that are read
@@ -166,7 +166,7 @@ class GameMoveVerifier(ExactVerifier):
     one_right = False
 
     def find(self, problem: Problem, answer: str) -> Measured:
-        best_moves, legal_moves = list(problem.data["best_moves"]), list(problem.data["legal_moves"])
+        best_moves, legal_moves = (data_list(problem, name, str) for name in ("best_moves", "legal_moves"))
         if not _MOVE.fullmatch(answer):
             raise UnreadableError(f"{shown(answer)} is not a move")
         move = answer.replace(" ", "")
@@ -322,7 +322,7 @@ class InstructionsVerifier(ExactVerifier):
         ]
 
     def find(self, problem: Problem, answer: str) -> Measured:
-        constraints = list(problem.data["constraints"])
+        constraints = data_list(problem, "constraints", dict)
         if character := next((c for c in answer if unicodedata.category(c) in ("Cc", "Cf") and c not in "\n\t"), ""):
             raise UnreadableError(f"the text has the invisible character U+{ord(character):04X}")
         if not words(answer):

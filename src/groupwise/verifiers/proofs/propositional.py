@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from groupwise.types import Outcome, Problem
-from groupwise.verifiers.base import Finding
+from groupwise.verifiers.base import Finding, data_list
 from groupwise.verifiers.proofs.base import ProofVerifier
 from groupwise.verifiers.proofs.natural_deduction import (
     FORMULAS,
@@ -65,7 +65,7 @@ class PropositionalVerifier(ProofVerifier):
 
     def _find(self, problem: Problem, proof: str) -> Finding:
         try:
-            premises = frozenset(parse_stated(FORMULAS, text) for text in problem.data["premises"])
+            premises = frozenset(parse_stated(FORMULAS, text) for text in data_list(problem, "premises", str))
             goal = parse_stated(FORMULAS, problem.data["goal"])
         except UnreadableError as error:
             raise ValueError(str(error)) from None

@@ -208,6 +208,12 @@ def test_the_tag_is_read_when_it_is_asked_for() -> None:
         ("instructions", {"constraints": [{"kind": "rhyme"}]}),
         ("instructions", {"constraints": []}),
         ("game_move", {"best_moves": ["1"]}),
+        ("game_move", {"best_moves": "123", "legal_moves": "123"}),  # whose characters would be moves
+        ("countdown", {"numbers": "1", "target": 1}),
+        ("countdown", {"numbers": [1.7], "target": 1}),
+        ("countdown", {"numbers": [True], "target": 1}),
+        ("countdown", {"numbers": [1], "target": 1.5}),
+        ("countdown", {"numbers": [1], "target": True}),
     ],
 )
 def test_an_unusable_problem_is_the_verifiers_failure(name: str, data: dict[str, Any]) -> None:
