@@ -71,6 +71,11 @@ def killed(rank: int) -> None:
     _at_update(rank, signal.SIGKILL)
 
 
+def told(rank: int) -> None:
+    """The last of two ranks is told to end; the other is not."""
+    _at_update(rank, signal.SIGTERM)
+
+
 def stuck(rank: int) -> None:
     """The last of two ranks stops without a word, and lives."""
     _at_update(rank, signal.SIGSTOP)

@@ -27,6 +27,7 @@ from ranked_run import (
     run_on_ranks,
     start_ranks,
     stuck,
+    told,
 )
 from safetensors.torch import load_file
 
@@ -214,6 +215,17 @@ def test_products_in_bf16_from_shares_in_fp32(world: Path, tmp_path: Path) -> No
     weights = load_file(runs[1].checkpoint(NUM_STEPS) / "model.safetensors")
     assert {tensor.dtype for tensor in weights.values()} == {torch.float32}
     assert any((tensor != tensor.bfloat16()).any() for tensor in weights.values())  # small updates are kept
+
+
+def test_a_signal_to_one_rank_stops_all_after_the_step(world: Path, tmp_path: Path) -> None:
+    one = recipe(world, "grpo", tmp_path / "run", 2)
+    ranks = start_ranks([one], 2, told)
+    for process in ranks:
+        process.join(PATIENCE_S)
+    assert [process.exitcode for process in ranks] == [128 + signal.SIGTERM] * 2
+    run = RunDirectory(tmp_path / "run")
+    assert run.steps()[-1] == num_done(run) == 3  # the fifth update is one of the third step
+    assert not run.finished.exists()
 
 
 @pytest.mark.slow

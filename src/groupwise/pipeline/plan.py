@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from groupwise.config.schema import files, resolve
-from groupwise.errors import ConfigError
+from groupwise.errors import CheckpointError, ConfigError
 from groupwise.pipeline import evaluation
 from groupwise.pipeline.base import Stage
 from groupwise.pipeline.directory import PipelineDirectory, StageDirectory, content_hash
@@ -61,6 +61,7 @@ def plan(
 
     Raises:
         ConfigError: there is no stage of that name, or `only` needs the output of a stage that has not run.
+        CheckpointError: a file that a stage read is missing, so it could not be made again.
     """
     names = [stage.name for stage in stages]
     for name in (only, start):
@@ -77,6 +78,12 @@ def plan(
         elif remade := [name for name in stage.inputs if name in again]:
             again[stage.name] = f"{remade[0]} is made again"
         stage_dir = directory.stage(stage.name)
+        if gone := [
+            name for name in (stage_dir.begun or {}).get("inputs", {}) if name in stage.files and name not in inputs
+        ]:
+            raise CheckpointError(
+                f"the stage {stage.name} read {gone[0]}, which is missing now: put it back; nothing was deleted"
+            )
         action, why = _action(stage, stage_dir, mark, inputs, measured)
         if action is not Action.RUN and (changed := other_input(stage_dir, stage, directory)):
             action, why = Action.RUN, f"{changed} made something else"

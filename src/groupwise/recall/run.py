@@ -26,6 +26,7 @@ from groupwise.recall.page import as_json, of_copies, of_removal, reasons, write
 from groupwise.recall.rounds import EVERY, Prepared, Progress, Round, Rounds
 from groupwise.runs.atomic import write_file
 from groupwise.runs.directory import flattened
+from groupwise.runs.inputs import compare, keep, references
 from groupwise.runs.jsonl import read_jsonl
 from groupwise.runs.lock import Hold
 from groupwise.tasks import make_task
@@ -127,7 +128,7 @@ def run_recall(recipe: RecallRecipe, progress: Progress, restart: bool = False) 
         restart: delete the results of an earlier call, but not the files that people wrote.
 
     Raises:
-        CheckpointError: the directory holds the work of other settings, or something else, or is in use.
+        CheckpointError: the directory holds the work of other settings or inputs, or something else, or is in use.
         WaitingError: people have to answer first.
     """
     directory = Path(recipe.directory)
@@ -136,8 +137,13 @@ def run_recall(recipe: RecallRecipe, progress: Progress, restart: bool = False) 
     try:
         if restart:
             _empty(directory, {directory.resolve() / "lock", *_of_people(recipe, directory)})
-        settings = recipe.model_dump(mode="json", exclude={"directory"})
+        settings, is_new = recipe.model_dump(mode="json", exclude={"directory"}), not (directory / SETTINGS).exists()
+        if not is_new:
+            way_out = "Put back what was there, or --restart to delete the work and begin again"
+            compare(directory, references(recipe), (), way_out)
         write_file(directory / SETTINGS, (json.dumps(settings, indent=1) + "\n").encode())
+        if is_new:
+            keep(directory, [item.taken() for item in references(recipe)])
         return Recall(recipe, directory, progress).run()
     finally:
         hold.release()

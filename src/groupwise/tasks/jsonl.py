@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from groupwise.config.schema import DataRef, PlaceRef
+from groupwise.config.schema import DataRef, HubRef, PlaceRef
 from groupwise.errors import ConfigError, DataError
 from groupwise.randomness import key
 from groupwise.runs.jsonl import Record
@@ -91,7 +91,7 @@ class JsonlConfig(TaskConfig):
     directory or pattern of shards, what `datasets` saved, or `hub:NAME:SPLIT` or `hub:NAME:CONFIGURATION:SPLIT`."""
     test_path: DataRef | None = None
     """Problems to test on."""
-    hub: str | None = None
+    hub: HubRef | None = None
     """Name of a data set of the Hugging Face hub."""
     hub_config: str | None = None
     """Configuration of that data set, for example `main`."""

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from groupwise.errors import ConfigError
+from groupwise.errors import CheckpointError, ConfigError
 from groupwise.pipeline import base, fingerprint
 from groupwise.tasks.jsonl import PRESETS
 
@@ -41,6 +41,15 @@ def test_a_changed_file_is_named(fake: Any) -> None:
     (fake.folder / "mine.jsonl").write_text('{"other": 1}\n')
     assert fake.actions() == {"first": "skip", "second": "skip", "other": "run", "third": "skip"}
     assert fake.plan()["other"].why == f"{fake.folder / 'mine.jsonl'} changed"
+
+
+def test_a_missing_file_deletes_nothing(fake: Any) -> None:
+    fake.run()
+    before = fake.contents()
+    (fake.folder / "mine.jsonl").unlink()
+    with pytest.raises(CheckpointError, match=r"the stage other read .*mine\.jsonl, which is missing now: put it back"):
+        fake.run()
+    assert fake.contents() == before
 
 
 def test_files_in_lists_and_of_benchmarks_count(fake: Any) -> None:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from groupwise.config import parse
-from groupwise.errors import DataError
+from groupwise.errors import CheckpointError, DataError
 from groupwise.recall import extract as extraction
 from groupwise.recall.config import RecallRecipe
 from groupwise.recall.extract import decoded, extract, html_text, plain_text
@@ -310,3 +310,13 @@ def test_letters_with_marks_stay() -> None:
     found = extract(RawPage("https://a.example/1", text, False, "file#1"))
     assert isinstance(found, Page)
     assert found.text == text
+
+
+def test_pages_that_changed_since_are_refused(tmp_path: Path) -> None:
+    pages = tmp_path / "pages.jsonl"
+    pages.write_bytes(lines(*GOOD))
+    run(tmp_path, pages)
+    run(tmp_path, pages)
+    pages.write_bytes(lines(*GOOD[:4]))
+    with pytest.raises(CheckpointError, match=r"sources\.mine\.path, .*pages\.jsonl, was changed .*--restart"):
+        run(tmp_path, pages)

@@ -26,7 +26,7 @@ def silent(what: str, done: int, total: int) -> None:
 
 
 def contents(directory: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in directory.iterdir() if path.name != "lock"}
+    return {path.name: path.read_bytes() for path in directory.iterdir() if path.name != "lock" and path.is_file()}
 
 
 def share(counts: dict[str, list[int]], seen: bool) -> float:
