@@ -13,7 +13,7 @@
     ├── WaitingError      work that a person has to do first: says what and where
     └── InvariantError    two computations that must agree do not; training stops rather than continue wrong
 
-The command line prints these as one sentence. Anything else is a bug of ours and keeps its traceback.
+The command line prints these as one sentence. Anything else is a bug of ours: its traceback goes to a file.
 """
 
 

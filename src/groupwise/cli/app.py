@@ -8,18 +8,29 @@ import math
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from typer.core import TyperCommand, TyperGroup
 
 import groupwise
+from groupwise import progress
 from groupwise.config.places import expanded
 from groupwise.errors import ConfigError
+from groupwise.progress import Work
 
 WIDE = 80
 """Columns of a terminal from which on a command's help has tables."""
@@ -58,7 +69,15 @@ app = typer.Typer(
     cls=_Commands,
     pretty_exceptions_enable=False,
 )
-console = Console()
+
+
+class _Screen(Console):
+    def print(self, *objects: Any, **options: Any) -> None:
+        super().print(*objects, **options)
+        progress.wrote()
+
+
+console: Console = _Screen()
 
 
 def _print_version(is_set: bool) -> None:
@@ -100,11 +119,40 @@ def print_json(value: Any) -> None:
     print(json.dumps(plain(value), indent=1, allow_nan=False))
 
 
-def progress_bars(has_time_left: bool = False) -> Progress:
-    """Return bars for long pieces of work, which only a terminal shows."""
+SOON_S = 2.0
+"""Seconds after which work has a bar: what is done sooner would only flicker."""
+
+
+@contextmanager
+def reported(is_json: bool) -> Iterator[None]:
+    """Show what long work says: bars in a terminal, elsewhere a line now and then; on standard error beside JSON."""
+    screen = Console(stderr=True) if is_json else console
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    more = (TextColumn("left"), TimeRemainingColumn()) if has_time_left else ()
-    return Progress(*columns, *more, console=console, disable=not console.is_terminal)
+    bars = Progress(*columns, TextColumn("left"), TimeRemainingColumn(), console=screen, transient=True)
+    tasks: dict[str, TaskID] = {}
+
+    def draw(works: dict[str, Work], now: float) -> None:
+        for what in [what for what in tasks if what not in works]:
+            bars.remove_task(tasks.pop(what))
+        for what, work in works.items():
+            if what not in tasks and now - work.began >= SOON_S:
+                bars.start()
+                tasks[what] = bars.add_task(what, total=work.total or None)
+            if what in tasks:
+                bars.update(tasks[what], completed=work.done, total=work.total or None)
+        if not tasks and bars.live.is_started:
+            bars.stop()
+
+    def write(line: str) -> None:
+        screen.print(line, style="dim", highlight=False, markup=False, soft_wrap=True)
+
+    has_bars = screen.is_terminal and not screen.is_dumb_terminal
+    try:
+        with progress.shown(progress.Reporter(write, draw=draw if has_bars else None)):
+            yield
+    finally:
+        if bars.live.is_started:
+            bars.stop()
 
 
 # ---------------------------------------------------------------------------------------------- options from source

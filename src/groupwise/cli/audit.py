@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import nullcontext
 from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -61,14 +60,13 @@ def audit(
     from groupwise.checks.audit.verifier import audit_verifier
 
     result: SandboxAudit | Audit
-    with nullcontext() if json else console.status("judging"):
-        if subject == "sandbox":
-            result = sandbox = audit_sandbox(probes or [], overrides or [])
-        else:
-            result = verifier = audit_verifier(
-                subject, cases=cases or (), tiers=tier or (), task=task, references=reference or (), problems=problems,
-                changes=overrides or (),
-            )  # fmt: skip
+    if subject == "sandbox":
+        result = sandbox = audit_sandbox(probes or [], overrides or [])
+    else:
+        result = verifier = audit_verifier(
+            subject, cases=cases or (), tiers=tier or (), task=task, references=reference or (), problems=problems,
+            changes=overrides or (),
+        )  # fmt: skip
     if json:
         print_json(result.as_dict())
     elif subject == "sandbox":

@@ -1,6 +1,5 @@
 """`groupwise budget`: the worth of test-time compute as a table, as a page, or as JSON."""
 
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -8,6 +7,7 @@ import typer
 from rich.table import Table
 
 from groupwise.cli.app import Checkpoint, Json, Overrides, app, console, options_from, print_json
+from groupwise.progress import say
 
 if TYPE_CHECKING:
     from groupwise.algorithms.statistics import Estimate
@@ -47,13 +47,7 @@ def budget(
     quiet_transformers()
     keys = {name: settings.pop(name) for name in BudgetConfig.model_fields if name in settings}
     config = parse(BudgetConfig, keys, source="budget")
-    with nullcontext() if json else console.status("sampling") as status:
-
-        def progress(what: str, done: int, total: int) -> None:
-            if status is not None:
-                status.update(f"{what}: {done} of {total} problems")
-
-        result = measure_budget(checkpoint, config=config, progress=progress, changes=overrides or [], **settings)
+    result = measure_budget(checkpoint, config=config, progress=say, changes=overrides or [], **settings)
     page = write_export([result.directory], report or result.directory / "report.html")
     if json:
         print_json(result.as_dict())

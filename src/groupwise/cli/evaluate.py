@@ -1,6 +1,5 @@
 """`groupwise eval`: a checkpoint measured on problems, or a process reward model on labelled steps."""
 
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -63,8 +62,7 @@ def evaluate(
         return
     from groupwise.evaluation.measure import evaluate
 
-    with nullcontext() if json else console.status("sampling and verifying"):
-        measurement = evaluate(checkpoint, changes=overrides or [], **settings)
+    measurement = evaluate(checkpoint, changes=overrides or [], **settings)
     if json:
         print_json(measurement.as_dict())
         return

@@ -1,14 +1,25 @@
 """The entry point: registers the commands, runs the one that is named, and reports an error in one sentence."""
 
+import errno
+import io
 import os
+import shlex
 import sys
+import tempfile
+import time
+import traceback
 import warnings
+from contextlib import suppress
 from importlib import import_module
 from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, TextIO
 
-from groupwise.cli.app import app
+from groupwise.cli.app import app, reported
 from groupwise.errors import GroupwiseError
 from groupwise.runs.atomic import FULL, REFUSED
+from groupwise.runs.directory import environment
+from groupwise.runs.lock import HELD
 from groupwise.runs.signals import Stopped, handled, stop
 
 COMMANDS = (
@@ -28,38 +39,111 @@ POSIX_ONLY = ("fcntl", "resource")
 """Modules of Python that only Linux and macOS have: locks of run directories and limits of workers need them."""
 
 
+UNEXPECTED, NOT_WRITTEN = 70, 74
+"""Exit status of a fault of ours, and where standard output could not be written; as sysexits.h has them."""
+
+
+class _Output(io.RawIOBase):
+    """Output whose reader may go away, or whose disk may be full: what cannot be written is dropped, nothing ends."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self.lost: OSError | None = None
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def isatty(self) -> bool:
+        return os.isatty(self._descriptor)
+
+    def write(self, data: Any) -> int:
+        try:
+            return len(data) if self.lost else os.write(self._descriptor, data)
+        except BlockingIOError:
+            raise
+        except OSError as error:
+            self.lost = error
+            return len(data)
+
+
+def _safe(stream: TextIO | None) -> tuple[TextIO, _Output | None]:
+    """Return a stream that replaces what it cannot encode and never fails, and what it writes to."""
+    if stream is None:  # it was closed before we began
+        return open(os.devnull, "w", encoding="utf-8"), None
+    if not isinstance(stream, io.TextIOWrapper) or not isinstance(stream.buffer, io.BufferedWriter | io.FileIO):
+        return stream, None
+    raw = _Output(stream.fileno())
+    text = io.TextIOWrapper(
+        io.BufferedWriter(raw), stream.encoding, "backslashreplace",
+        line_buffering=stream.line_buffering, write_through=stream.write_through,
+    )  # fmt: skip
+    return text, raw
+
+
 def main() -> None:
     """Run the command line: an error that a user can mend is one sentence on stderr and exit status 2."""
+    (sys.stdout, output), (sys.stderr, _) = _safe(sys.stdout), _safe(sys.stderr)
     warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"  # also those of libraries
+    status: Any = 0
     try:
-        with handled(stop):
+        with handled(stop), reported("--json" in sys.argv):
             app()
-    except GroupwiseError as error:
-        _say(str(error))
-        sys.exit(2)
     except Stopped as stopped:
-        _say(stopped.sentence)
-        raise
+        status = _said(stopped.sentence, stopped.code)
+    except SystemExit as end:
+        status = end.code
+    except GroupwiseError as error:
+        status = _said(str(error), 2)
     except OSError as error:
         if error.errno not in FULL + REFUSED or not error.filename:
-            raise
-        print(f"groupwise: {error.filename} cannot be used: {error.strerror}", file=sys.stderr)
-        sys.exit(2)
+            status = _said(_recorded(error), UNEXPECTED)
+        else:
+            status = _said(f"{error.filename} cannot be used: {error.strerror}", 2)
     except ModuleNotFoundError as error:
-        if error.name not in POSIX_ONLY:
-            raise
-        print(f"groupwise: {sys.platform} lacks {error.name!r}; on Windows use WSL2, which is a Linux", file=sys.stderr)
-        sys.exit(2)
+        what = f"{sys.platform} lacks {error.name!r}; on Windows use WSL2, which is a Linux"
+        status = _said(what, 2) if error.name in POSIX_ONLY else _said(_recorded(error), UNEXPECTED)
+    except Exception as error:
+        status = _said(_recorded(error), UNEXPECTED)
+    with suppress(Exception):
+        sys.stdout.flush()
+    if output is not None and output.lost is not None and output.lost.errno != errno.EPIPE:
+        said = f"standard output could not be written, and part of it is lost: {output.lost.strerror}"
+        status = status or _said(said, NOT_WRITTEN)
+    sys.exit(status)
 
 
-def _say(sentence: str) -> None:
+def _said(sentence: str, status: Any) -> Any:
     is_first = True
-    if "WORLD_SIZE" in os.environ:  # several ranks end alike
+    if "WORLD_SIZE" in os.environ:  # several ranks fail alike
         from groupwise.ranks.group import RANKS
 
         is_first = RANKS.is_first_to_say(sentence)
     if is_first:
-        print(f"groupwise: {sentence}", file=sys.stderr)
+        print(f"groupwise: {sentence}", file=sys.stderr, flush=True)
+    return status
+
+
+def _recorded(error: Exception) -> str:
+    """Write the traceback of a fault of ours into the run that was worked on, or named; return what to say of it."""
+    named = [Path(word) for word in sys.argv[1:] if os.path.isfile(os.path.join(word, "config.toml"))]
+    lines = ["".join(traceback.format_exception(error)), f"command: {shlex.join(sys.argv)}\n"]
+    with suppress(Exception):
+        lines += [f"{name}: {value}\n" for name, value in environment().items()]
+    where = "which could not be written to a file:\n" + lines[0]
+    rank = f"-rank{os.environ['RANK']}" if "RANK" in os.environ else ""
+    for folder in (*reversed(HELD), *named, Path(tempfile.gettempdir())):
+        path = folder / f"groupwise-error-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}{rank}.txt"
+        try:
+            path.write_text("\n".join(lines), encoding="utf-8", errors="backslashreplace")
+        except OSError:
+            continue
+        where = f"which is in {path}; please report it with that file, after a look at what it tells of you"
+        break
+    said = f"{type(error).__name__}: {error}".splitlines()[0][:300]
+    return f"this is a fault of Groupwise, not yours: {said}. It has a traceback, {where}"
 
 
 __all__ = ["app", "main"]

@@ -1,16 +1,16 @@
 """`groupwise pipeline`: every stage with its own display and the table of stages at the end; or a recall alone."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markdown import Markdown
-from rich.progress import Progress, TaskID
 from rich.table import Table
 
-from groupwise.cli.app import Overrides, app, console, progress_bars
+from groupwise.cli.app import Overrides, app, console
+from groupwise.progress import say
 
 if TYPE_CHECKING:
     from groupwise.pipeline import AnyStage, PipelineRecipe, Planned
@@ -138,10 +138,8 @@ def run_one(recipe: "PipelineRecipe", stages: "Sequence[AnyStage]", request: Req
     if request.dry_run:
         console.print(_plan_table(plan(recipe, stages, request.only, request.start)))
         return True
-    with progress_bars() as progress:
-        show = _Display(progress)
-        display = Display(show.train, show.stage, show.progress, show.finished)
-        finished = run_pipeline(recipe, stages, display, request.only, request.start)
+    display = Display(train_stage, show_stage, say, show_finished)
+    finished = run_pipeline(recipe, stages, display, request.only, request.start)
     page = write_report(recipe.pipeline.directory)
     if not finished:
         _print_stopped(request)
@@ -167,44 +165,31 @@ def _plan_table(entries: "Sequence[Planned]") -> Table:
     return table
 
 
-@dataclass(slots=True)
-class _Display:
-    """Prints lines and drives a bar for every long piece of work."""
+def show_stage(entry: "Planned", number: int, total: int) -> None:
+    """Print what becomes of a stage, and why."""
+    stage, (verb, style) = entry.stage, VERBS[entry.action]
+    kind = stage.algorithm or stage.kind.replace("_", " ")
+    line = f"[{number}/{total}] {stage.name} ({kind}) {verb}: {entry.why}"
+    console.print(line, style=style, highlight=False, markup=False, soft_wrap=True)
 
-    bars: Progress
-    _tasks: dict[str, TaskID] = field(default_factory=dict)
 
-    def stage(self, entry: "Planned", number: int, total: int) -> None:
-        stage, (verb, style) = entry.stage, VERBS[entry.action]
-        kind = stage.algorithm or stage.kind.replace("_", " ")
-        line = f"[{number}/{total}] {stage.name} ({kind}) {verb}: {entry.why}"
-        console.print(line, style=style, highlight=False, markup=False, soft_wrap=True)
+def train_stage(recipe: "Recipe") -> "Run":
+    """Train with the lines of `groupwise train`."""
+    from groupwise.cli.train import train_with_display
 
-    def train(self, recipe: "Recipe") -> "Run":
-        from groupwise.cli.train import train_with_display
+    return train_with_display(recipe, False)
 
-        bar = self.bars.add_task(recipe.algorithm, total=recipe.run.num_steps)
-        try:
-            return train_with_display(recipe, False, self.bars, bar)
-        finally:
-            self.bars.remove_task(bar)
 
-    def progress(self, label: str, done: int, total: int) -> None:
-        if label not in self._tasks:
-            self._tasks[label] = self.bars.add_task(label, total=total)
-        self.bars.update(self._tasks[label], completed=done, total=total)
-        if done == total:
-            self.bars.remove_task(self._tasks.pop(label))
-
-    def finished(self, name: str, stage_dir: "StageDirectory") -> None:
-        facts, cost = stage_dir.facts or {}, stage_dir.cost
-        seconds = cost.get("seconds", 0.0) + cost.get("evaluation_seconds", 0.0)
-        for task, metrics in (facts.get("evaluation") or {}).items():
-            texts = [f"{key} {metrics[key][0]:.3f}" for key in METRICS if key in metrics]
-            console.print(f"      {task}: {'  '.join(texts)}", style="green", highlight=False, soft_wrap=True)
-        if facts.get("statistics", {}).get("rows") is not None:
-            console.print(f"      {facts['statistics']['rows']} rows", style="green", highlight=False)
-        console.print(f"      {name}: {seconds:.0f} s", style="dim", highlight=False)
+def show_finished(name: str, stage_dir: "StageDirectory") -> None:
+    """Print what a stage gained, and its time."""
+    facts, cost = stage_dir.facts or {}, stage_dir.cost
+    seconds = cost.get("seconds", 0.0) + cost.get("evaluation_seconds", 0.0)
+    for task, metrics in (facts.get("evaluation") or {}).items():
+        texts = [f"{key} {metrics[key][0]:.3f}" for key in METRICS if key in metrics]
+        console.print(f"      {task}: {'  '.join(texts)}", style="green", highlight=False, soft_wrap=True)
+    if facts.get("statistics", {}).get("rows") is not None:
+        console.print(f"      {facts['statistics']['rows']} rows", style="green", highlight=False)
+    console.print(f"      {name}: {seconds:.0f} s", style="dim", highlight=False)
 
 
 def recall(file: Path, overrides: Sequence[str], restart: bool) -> None:
@@ -215,8 +200,7 @@ def recall(file: Path, overrides: Sequence[str], restart: bool) -> None:
     from groupwise.recall.run import run_recall
 
     recipe = load(RecallRecipe, file, overrides)
-    with progress_bars() as bars:
-        facts: dict[str, Any] = run_recall(recipe, _Display(bars).progress, restart)
+    facts: dict[str, Any] = run_recall(recipe, say, restart)
     for number, figures in enumerate(facts["rounds"], 1):
         parts = [f"round {number}: {figures['kept']:,} pages, {100 * figures['known_share']:.1f} % of them known"]
         for name in ("precision", "recall"):

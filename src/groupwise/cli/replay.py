@@ -6,6 +6,7 @@ import typer
 from rich.text import Text
 
 from groupwise.cli.app import RunPath, app, console
+from groupwise.progress import say
 
 
 @app.command()
@@ -25,8 +26,7 @@ def replay(
     from groupwise.trainers.replay import replay
 
     quiet_transformers()
-    with console.status("repeating steps and sampling") as status:
-        result = replay(run, step, problem, sample, lambda number: status.update(f"repeating step {number}"))
+    result = replay(run, step, problem, sample, lambda number: say("steps repeated", number, 0))
     console.print(f"weights: {result.started_from}, {result.steps_repeated} steps repeated")
     console.print(Text(f"recorded     {result.recorded.text}"), soft_wrap=True)
     console.print(Text(f"regenerated  {result.text}"), soft_wrap=True)

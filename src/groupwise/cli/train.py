@@ -1,14 +1,15 @@
-"""`groupwise train` and `groupwise demo`: a line per step, a bar below, the report at the end; or variants compared."""
+"""`groupwise train` and `groupwise demo`: a line per step, the report at the end; or variants compared."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.progress import Progress, TaskID
 
 from groupwise.cli import doctor
-from groupwise.cli.app import Overrides, app, console, progress_bars
+from groupwise.cli.app import Overrides, app, console
+from groupwise.progress import say
 
 if TYPE_CHECKING:
     from groupwise.runs.lock import Neighbours
@@ -140,9 +141,7 @@ def compare(file: Path, overrides: Sequence[str]) -> None:
 
     from groupwise.trainers.compare import compare_variants
 
-    with progress_bars(has_time_left=True) as progress:
-        bar = progress.add_task("runs", total=None)
-        table = compare_variants(file, overrides, lambda done, total: progress.update(bar, completed=done, total=total))
+    table = compare_variants(file, overrides, partial(say, "runs"))
     console.print(Markdown(table.as_markdown()))
     console.print(
         f"{table.rows[0].num_seeds} seeds each; 95 % intervals over seeds (Student). A variant is better or worse only "
@@ -162,9 +161,7 @@ def run_recipe(recipe: "Recipe", restart: bool, accept: Sequence[str] = ()) -> N
     if rank_of_launcher():  # the first rank alone prints
         train(recipe, restart, accept=accept)
         return
-    with progress_bars(has_time_left=True) as progress:
-        bar = progress.add_task("training", total=recipe.run.num_steps)
-        run = train_with_display(recipe, restart, progress, bar, accept)
+    run = train_with_display(recipe, restart, accept)
     if not run.finished:
         console.print(f"Stopped after step {run.num_steps} with a checkpoint; the same command resumes there.")
     elif isinstance(trainer_of(recipe), RlTrainer):
@@ -174,14 +171,12 @@ def run_recipe(recipe: "Recipe", restart: bool, accept: Sequence[str] = ()) -> N
         console.print(f"Trained on {tokens:,} tokens: {run.checkpoints[-1]}")
 
 
-def train_with_display(
-    recipe: "Recipe", restart: bool, progress: Progress, bar: TaskID, accept: Sequence[str] = ()
-) -> "Run":
+def train_with_display(recipe: "Recipe", restart: bool, accept: Sequence[str] = ()) -> "Run":
     """Run a recipe, or resume an interrupted run, with a line for every report and for every run beside it."""
     from groupwise.runs.lock import announced
     from groupwise.trainers import train
 
-    show = show_reports(recipe, progress, bar)
+    show = show_reports(recipe)
     with announced(Path(recipe.run.directory)) as neighbours:
         _name_neighbours(neighbours)
 
@@ -198,8 +193,8 @@ def _name_neighbours(neighbours: "Neighbours") -> None:
         console.print(line, style="yellow", highlight=False, markup=False, soft_wrap=True)
 
 
-def show_reports(recipe: "Recipe", progress: Progress, bar: TaskID) -> "OnReport":
-    """Return a callback that prints a line for every report and moves the bar."""
+def show_reports(recipe: "Recipe") -> "OnReport":
+    """Return a callback that prints a line for every report."""
     from groupwise.checks import Finding
     from groupwise.cli.evaluate import show_second
     from groupwise.trainers import trainer_of
@@ -223,7 +218,6 @@ def show_reports(recipe: "Recipe", progress: Progress, bar: TaskID) -> "OnReport
                 if report.step % ROWS_PER_HEADER == 0:
                     show(HEADER, "bold")
                 show(step_line(report))
-                progress.update(bar, completed=report.step + 1)
             case DevReport():
                 best = "  (best so far)" if report.best else ""
                 text = f"  dev  pass@1 {report.pass_at_1} after {report.step} steps{best}"
@@ -242,7 +236,6 @@ def show_reports(recipe: "Recipe", progress: Progress, bar: TaskID) -> "OnReport
                 measured = f"loss {report.loss:.4f}, area under the curve {auc}, F1 {f1}"
                 show(f"held out after {report.step} steps: {measured}", "green")
             case _:
-                progress.update(bar, completed=report.step + 1)
                 if report.step % STEPS_PER_LINE == 0:
                     show(line(report))
 

@@ -18,6 +18,7 @@ from groupwise.errors import ConfigError, InvariantError, ModelError
 from groupwise.models.backbone import Backbone
 from groupwise.models.cores import CoreMeter
 from groupwise.models.policy import Policy
+from groupwise.progress import say
 from groupwise.randomness import Draws
 from groupwise.ranks.group import RANKS
 from groupwise.rollout.engine import Engine, EngineConfig, Recorded, Request, Sampled, make_engine
@@ -311,9 +312,11 @@ def _sample(
 
     def finished(index: int, sampled: Sequence[Sampled]) -> None:
         groups[index] = _group(policy, prompts[index], sampled, draws.step, actors.engine.version, sampling.tools)
+        say("prompts sampled", len(groups), len(prompts))
         if not actors.reflection:
             on_group(groups[index])
 
+    say("prompts sampled", 0, len(prompts))
     generate_with_tools(actors.engine, policy, requests, sampling, finished)
     if missing := [prompt.problem.id for index, prompt in enumerate(prompts) if index not in groups]:
         raise InvariantError(f"the engine never finished the completions of {', '.join(missing[:3])}")

@@ -14,6 +14,7 @@ from typing import IO
 from groupwise.errors import CheckpointError
 from groupwise.runs.atomic import translated_disk_errors
 
+HELD: list[Path] = []  # directories that this process worked in, the newest last: where a report of a fault goes
 LOCK = "lock"  # file in the directory that the process holds
 
 # The system's lock belongs to the process and is gone when any of its descriptors of the file is closed, so a process
@@ -42,6 +43,7 @@ class Hold:
                     ) from None
                 identity = _identity(os.fstat(file.fileno()))
                 _open[identity] = (file, [])
+            HELD.append(directory)
             token = object()
             _open[identity][1].append(token)
         self._finalizer = weakref.finalize(self, self._close, identity, token)

@@ -21,6 +21,7 @@ from groupwise.errors import CheckpointError, ConfigError
 from groupwise.models.backbone import Backbone
 from groupwise.models.checkpoint import TrainerState, load_trainer_state, save_checkpoint
 from groupwise.models.config import ModelConfig
+from groupwise.progress import counted
 from groupwise.ranks.group import RANKS
 from groupwise.ranks.sharding import settle, sharded_like, whole_tensor
 from groupwise.runs.atomic import write_file
@@ -113,7 +114,8 @@ class Session:
         on it: between two steps, and when the last one is done.
         """
         with handled(self._stop_after_step, (signal.SIGINT, *ENDING)):
-            for step in range(self.progress.step, self.config.num_steps):
+            left = range(self.progress.step, self.config.num_steps)
+            for step in counted("steps", left, self.config.num_steps, self.progress.step):
                 if self.progress.ending or self._agree_to_stop():
                     break
                 yield step

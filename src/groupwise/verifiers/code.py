@@ -25,6 +25,7 @@ from typing import Any
 
 from pydantic import Field
 
+from groupwise.progress import counted
 from groupwise.sandbox.base import Pair, Program, RunResult, Sandbox, SandboxConfig, Status
 from groupwise.sandbox.functions import (
     Answer,
@@ -279,7 +280,8 @@ class CodeVerifier(Verifier):
             return []
         sandbox = self._sandbox = self._sandbox or open_sandbox(self.config.sandbox)
         with ThreadPoolExecutor(self.config.sandbox.num_workers) as threads:
-            return list(threads.map(lambda job: self._judge(job[0], job[1], sandbox), jobs))
+            findings = threads.map(lambda job: self._judge(job[0], job[1], sandbox), jobs)
+            return list(counted("programs judged", findings, len(jobs)))
 
     def _judge(self, problem: Problem, source: str, sandbox: Sandbox) -> tuple[Finding, float | None]:
         """Return a finding and, where all tests were run, the share of those passed."""

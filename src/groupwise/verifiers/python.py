@@ -26,6 +26,7 @@ from pydantic import Field, model_validator
 
 from groupwise.config.places import Place, written_in
 from groupwise.errors import ConfigError
+from groupwise.progress import counted
 from groupwise.types import Outcome, Problem, StepReward, Verdict
 from groupwise.verifiers.base import Asks, Request, Verifier, WorkersConfig, refuse_settings
 from groupwise.verifiers.workers import START_S, Reply, WorkerPool
@@ -143,7 +144,9 @@ class PythonVerifier(Verifier):
             return self._judge_alone(requests)
         batches = [list(batch) for _, batch in groupby(requests, key=lambda each: (each.problem.id, id(each.group)))]
         with ThreadPoolExecutor(self.config.num_workers) as threads:
-            return list(chain.from_iterable(threads.map(self._judge_together, batches)))
+            return list(
+                chain.from_iterable(counted("judged", threads.map(self._judge_together, batches), len(batches)))
+            )
 
     def _judge_alone(self, requests: Sequence[Request]) -> list[Verdict]:
         replies = self._pool.map([self._call([request]) for request in requests], self.config.timeout_s)

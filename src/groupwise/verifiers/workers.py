@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from groupwise.errors import SandboxError, VerifierError
+from groupwise.progress import counted
 from groupwise.sandbox.fork_server import ForkServer, last_words
 from groupwise.verifiers._worker import HEADER, encode
 
@@ -135,7 +136,8 @@ class WorkerPool:
         if self._num_workers == 1 or len(requests) < 2:
             return [self.call(request, timeout_s) for request in requests]
         with ThreadPoolExecutor(self._num_workers) as threads:
-            return list(threads.map(lambda request: self.call(request, timeout_s), requests))
+            replies = threads.map(lambda request: self.call(request, timeout_s), requests)
+            return list(counted("judged", replies, len(requests)))
 
     def call(self, request: Any, timeout_s: float) -> Reply:
         """Run one request; its deadline starts when a free worker has it (VerifierError: the pool was closed)."""

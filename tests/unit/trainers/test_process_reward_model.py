@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from rich.console import Console
-from rich.progress import Progress
 
 from groupwise.cli.train import show_reports
 from groupwise.config import parse
@@ -160,8 +159,7 @@ def test_the_command_shows_steps_and_held_out_figures(
     wanted = recipe(start, tmp_path)
     console = Console(record=True, width=200)
     monkeypatch.setattr("groupwise.cli.train.console", console)
-    with Progress(console=console, disable=True) as progress:
-        train_process_reward_model(wanted, on_report=show_reports(wanted, progress, progress.add_task("")))
+    train_process_reward_model(wanted, on_report=show_reports(wanted))
     shown = console.export_text()
     assert "step     0  loss 0.6931" in shown
     assert "held out after 12 steps: loss 0." in shown

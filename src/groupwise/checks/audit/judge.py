@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.errors import DataError
+from groupwise.progress import counted
 from groupwise.runs.jsonl import read_jsonl
 from groupwise.tasks.base import Template
 from groupwise.types import Outcome, Problem, Verdict
@@ -180,7 +181,7 @@ def judge_cases(
     """Yield one result per case, in order; ends early after `limits.hangs` hangs."""
     verifier.start()  # its time counts for no verdict
     hangs = 0
-    for case in cases:
+    for case in counted("cases judged", cases, len(cases)):
         began = time.perf_counter()
         try:
             verdict = verifier.verify(case.problem, case.text)

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import NamedTuple
 
+from groupwise.progress import counted
 from groupwise.types import Outcome, Verdict
 from groupwise.verifiers.base import Finding, Request, Verifier, VerifierConfig, verdict
 from groupwise.verifiers.extraction import after_thinking, thought_once
@@ -45,7 +46,8 @@ class JudgeVerifier(Verifier):
         prompts = [self._prompt(request) for request in requests]
         unique_prompts = list(dict.fromkeys(prompt for prompt in prompts if isinstance(prompt, str)))
         with ThreadPoolExecutor(self.config.judge.max_concurrency) as threads:
-            replies = dict(zip(unique_prompts, threads.map(self._endpoint.ask, unique_prompts), strict=True))
+            asked = counted("judged", threads.map(self._endpoint.ask, unique_prompts), len(unique_prompts))
+            replies = dict(zip(unique_prompts, asked, strict=True))
         return [
             self._verdict(replies[prompt], request.text)
             if isinstance(prompt, str)

@@ -25,6 +25,7 @@ from pydantic import Field
 
 from groupwise.config import ReadIf
 from groupwise.errors import ConfigError, VerifierError
+from groupwise.progress import counted
 from groupwise.sandbox.base import Program, Sandbox, SandboxConfig, Status
 from groupwise.sandbox.opening import open_sandbox
 from groupwise.types import Outcome, Problem
@@ -115,7 +116,7 @@ class LeanServer:
 
     def compile_many(self, sources: Sequence[str]) -> list[Reply]:
         with ThreadPoolExecutor(self._num_workers) as threads:
-            return list(threads.map(self._compile, sources))
+            return list(counted("proofs compiled", threads.map(self._compile, sources), len(sources)))
 
     def close(self) -> None:
         return  # nothing stays open between requests
