@@ -249,6 +249,25 @@ def tiny_policy(make_model: Callable[..., Any], tokenizer: Any) -> Callable[...,
     return make
 
 
+EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2, "tie_word_embeddings": False}
+WITH_WINDOWS: dict[str, tuple[str, dict[str, Any]]] = {
+    "gemma3": ("gemma3_text", {"layer_types": ["sliding_attention", "full_attention"]}),
+    "mistral": ("mistral", {}),
+    "qwen2": ("qwen2", {"use_sliding_window": True, "max_window_layers": 1}),
+    "qwen3": ("qwen3", {"use_sliding_window": True, "max_window_layers": 0}),
+    "gpt-oss, with sinks and experts": (
+        "gpt_oss",
+        {**EXPERTS, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}},
+    ),
+}
+
+
+@pytest.fixture(params=WITH_WINDOWS.values(), ids=WITH_WINDOWS)
+def with_windows(request: pytest.FixtureRequest) -> Any:
+    """Architecture, and changes of its configuration, of a model whose layers see `sliding_window` positions."""
+    return request.param
+
+
 @pytest.fixture(scope="session")
 def eager_logits() -> Callable[[Policy, Sequence[Sequence[int]]], tuple[Any, Tensor]]:
     """The model in float64 with transformers' eager attention, and its logits (B, T, V) of right-padded sequences."""
@@ -257,6 +276,11 @@ def eager_logits() -> Callable[[Policy, Sequence[Sequence[int]]], tuple[Any, Ten
     def compute(policy: Policy, sequences: Sequence[Sequence[int]]) -> tuple[Any, Tensor]:
         model = copy.deepcopy(policy.model).double()
         model.set_attn_implementation("eager")
+        if hasattr(model.config, "num_local_experts"):
+            model.set_experts_implementation("eager")  # the other way has no float64
+        if getattr(model.config, "sliding_window", None):  # padding whose window holds padding alone would be NaN
+            alone = [model(torch.tensor([list(s)], device=policy.device), use_cache=False).logits[0] for s in sequences]
+            return model, torch.nn.utils.rnn.pad_sequence(alone, batch_first=True)
         rows = torch.nn.utils.rnn.pad_sequence([torch.tensor(list(s)) for s in sequences], batch_first=True)
         mask = torch.nn.utils.rnn.pad_sequence(
             [torch.ones(len(s), dtype=torch.long) for s in sequences], batch_first=True

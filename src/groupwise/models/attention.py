@@ -5,7 +5,7 @@ the model call's keyword arguments says. Inputs are packed: one row `[1, H, N, D
 sequences, so every linear layer of the model works on real tokens only. Sequences of like length are gathered into
 `Blocks`, the only place where padding exists; what completions see of their prompt is a `Prefix`, without any.
 
-Sliding windows, soft-capped scores, attention sinks and dropout are refused by name rather than computed wrongly.
+Soft-capped scores and dropout are refused by name rather than computed wrongly.
 """
 
 from collections.abc import Iterator
@@ -21,10 +21,19 @@ from groupwise.errors import UnsupportedModelError
 NAME = "groupwise"
 
 
+@dataclass(frozen=True, slots=True)
+class Scoring:
+    """The way a layer makes probabilities of products."""
+
+    scale: float  # Of a product of query and key
+    window: int | None = None  # Positions that a token sees, its own the last of them; None: all before it
+    sinks: Tensor | None = None  # (H,) scores of a key without a value, which every query meets (gpt-oss)
+
+
 class Layout(Protocol):
     """The attention of a packed row: it knows which tokens attend to which."""
 
-    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scoring: Scoring) -> Tensor:
         """Attend: (N, H, D) queries, (N, Hkv, D) keys and values of one layer -> (N, H, D)."""
         ...
 
@@ -42,20 +51,19 @@ def groupwise_attention(
     **options: Any,
 ) -> tuple[Tensor, None]:
     """Compute attention for transformers: (1, H, N, D) queries in, (1, N, H, D) out."""
-    names = {"sliding_window": "sliding-window attention", "softcap": "soft-capped attention scores", "s_aux": "sinks"}
-    for option, name in names.items():
-        if options.get(option) is not None:
-            raise UnsupportedModelError(
-                f"{type(module).__name__} uses {name} ({option}={options[option]}): not supported"
-            )
+    if options.get("softcap") is not None:
+        raise UnsupportedModelError(
+            f"{type(module).__name__} uses soft-capped attention scores (softcap={options['softcap']}): not supported"
+        )
     if dropout:
         raise UnsupportedModelError(f"{type(module).__name__} uses attention dropout {dropout}: set it to 0 to train")
     if layout is None or attention_mask is not None:
         raise UnsupportedModelError("the groupwise attention needs a layout and takes no attention mask")
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    scoring = Scoring(scale, options.get("sliding_window"), options.get("s_aux"))
     layer: int = module.layer_idx  # type: ignore[assignment]
     query, key, value = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
-    return layout.attend(layer, query, key, value, scale)[None], None
+    return layout.attend(layer, query, key, value, scoring)[None], None
 
 
 AttentionInterface.register(NAME, groupwise_attention)
@@ -96,14 +104,21 @@ class Blocks:
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """Completion tokens that see all tokens of a prompt beside those of their own sequence; no token is padded."""
+    """Tokens that see others beside those of their own sequence, as completions their prompt; none is padded."""
 
     tokens: slice  # Of the completions, in the packed row
-    prompt: slice  # Of their prompt
+    prompt: slice  # What they see, in the packed row
+    is_corner: bool = False
+    """At the edge of a window: of n tokens and n that they see, token i sees those from i on."""
 
     def scores(self, query: Tensor, key: Tensor) -> Tensor:
         """Scores (Hkv, n * rep, P) in fp32: all queries of a group meet the prompt's keys in one product."""
-        return (query @ key.transpose(-1, -2)).float()
+        scores: Tensor = (query @ key.transpose(-1, -2)).float()
+        if self.is_corner:
+            rows = key.shape[-2]
+            unseen = torch.ones(rows, rows, dtype=torch.bool, device=query.device).tril_(-1)
+            scores.masked_fill_(unseen.repeat_interleave(query.shape[-2] // rows, 0), -torch.inf)
+        return scores
 
 
 def _by_head(tokens: Tensor, num_kv_heads: int) -> Tensor:
@@ -135,19 +150,23 @@ class _PackedAttention(torch.autograd.Function):
         blocks: tuple[Blocks, ...],
         prefixes: tuple[Prefix, ...],
         inverse: Tensor,
+        sinks: Tensor | None,
     ) -> Tensor:
         parts = [_block_forward(query, key, value, block) for block in blocks]
         out, log_sum = (torch.cat(rows).index_select(0, inverse) for rows in zip(*parts, strict=True))
         for prefix in prefixes:
             _join_prefix(query, key, value, prefix, out, log_sum)
-        ctx.save_for_backward(query, key, value, out, log_sum, inverse)
+        if sinks is not None:
+            join_sinks(sinks, out, log_sum)
+        ctx.save_for_backward(query, key, value, out, log_sum, inverse, sinks)
         ctx.blocks, ctx.prefixes = blocks, prefixes
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        query, key, value, out, log_sum, inverse = ctx.saved_tensors
+        query, key, value, out, log_sum, inverse, sinks = ctx.saved_tensors
         grad = grads[0].contiguous()
+        on_sinks = None if sinks is None else sink_gradients(sinks, grad, out, log_sum)
         delta = (grad.float() * out.float()).sum(-1, keepdim=True).to(grad.dtype)
         tensors = query, key, value, grad, delta, log_sum
         parts = [_block_backward(*tensors, block) for block in ctx.blocks]
@@ -157,7 +176,20 @@ class _PackedAttention(torch.autograd.Function):
             on_query[prefix.tokens] += of_query
             on_key[prefix.prompt] += of_key
             on_value[prefix.prompt] += of_value
-        return on_query, on_key, on_value, None, None, None
+        return on_query, on_key, on_value, None, None, None, on_sinks
+
+
+def join_sinks(sinks: Tensor, out: Tensor, log_sum: Tensor) -> None:
+    """Add a key without a value to the output (N, H, D) and the log-sum-exp (N, H, 1), in place."""
+    total = torch.logaddexp(log_sum, sinks.to(log_sum.dtype)[:, None])
+    out.mul_((log_sum - total).exp_())
+    log_sum.copy_(total)
+
+
+def sink_gradients(sinks: Tensor, grad: Tensor, out: Tensor, log_sum: Tensor) -> Tensor:
+    """Gradient (H,) of the sinks: dS = P (dO V - dO O) with V = 0, over the queries; of the joined (N, H, 1)."""
+    p = (sinks.to(log_sum.dtype)[:, None] - log_sum).exp_()
+    return -(p * (grad.float() * out.float()).sum(-1, keepdim=True)).sum((0, 2)).to(sinks.dtype)
 
 
 def packed_attention(
@@ -167,15 +199,16 @@ def packed_attention(
     blocks: tuple[Blocks, ...],
     prefixes: tuple[Prefix, ...],
     inverse: Tensor,
-    scale: float,
+    scoring: Scoring,
 ) -> Tensor:
     """Differentiable attention of a packed row: (N, H, D), (N, Hkv, D), (N, Hkv, D) -> (N, H, D).
 
     `inverse` (N,) finds each token's row in the concatenated, padded rows of all blocks.
     """
     # under autocast normalised queries and keys come in fp32 beside values in bf16; the products take the values' dtype
-    query, key = (query * scale).to(value.dtype), key.to(value.dtype)
-    out: Tensor = _PackedAttention.apply(query, key, value, blocks, prefixes, inverse)  # type: ignore[no-untyped-call]
+    query, key = (query * scoring.scale).to(value.dtype), key.to(value.dtype)
+    parts = blocks, prefixes, inverse, scoring.sinks
+    out: Tensor = _PackedAttention.apply(query, key, value, *parts)  # type: ignore[no-untyped-call]
     return out
 
 

@@ -19,7 +19,8 @@ from torch.nn.attention import flex_attention as torch_flex
 from torch.nn.attention.flex_attention import BlockMask
 from transformers import PreTrainedModel
 
-from groupwise.errors import ModelError
+from groupwise.errors import ModelError, UnsupportedModelError
+from groupwise.models.attention import Scoring
 
 BLOCK = 128
 
@@ -33,12 +34,18 @@ class FlexLayout:
 
     mask: BlockMask
 
-    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scoring: Scoring) -> Tensor:
+        if scoring.window or scoring.sinks is not None:
+            raise UnsupportedModelError(
+                'model.attention = "flex" knows no windows and no sinks, and this model has them; set "packed"'
+            )
         # under autocast normalised queries and keys come in fp32 beside values in bf16: all take the values' dtype
         query, key = query.to(value.dtype), key.to(value.dtype)
         by_head = (tensor.transpose(0, 1)[None] for tensor in (query, key, value))
         attend = torch_flex.flex_attention if _eager_is_permitted else _compiled()
-        out: Tensor = attend(*by_head, block_mask=self.mask, scale=scale, enable_gqa=query.shape[1] != key.shape[1])
+        out: Tensor = attend(
+            *by_head, block_mask=self.mask, scale=scoring.scale, enable_gqa=query.shape[1] != key.shape[1]
+        )
         return out[0].transpose(0, 1)
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from groupwise.models.attention import Prefix
+from groupwise.models.attention import Prefix, Scoring, join_sinks, sink_gradients
 
 _FORWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
@@ -28,14 +28,15 @@ class FusedLayout:
     """Tokens of the causal sequences that make up the row, in its order; each is at least 1."""
     prefixes: tuple[Prefix, ...]
 
-    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, scoring: Scoring) -> Tensor:
         # under autocast normalised queries and keys come in fp32 beside values in bf16: all take the values' dtype
         query, key = query.to(value.dtype), key.to(value.dtype)
         width, of_values = key.shape[-1], value.shape[-1]
         if width != of_values:  # the kernel knows one width: zeros change neither a score nor the values beside them
             query, key = (pad(tensor, (0, max(0, of_values - width))) for tensor in (query, key))
             value = pad(value, (0, max(0, width - of_values)))
-        out: Tensor = _FusedAttention.apply(query, key, value, self, scale)  # type: ignore[no-untyped-call]
+        parts = self, scoring.scale, scoring.sinks
+        out: Tensor = _FusedAttention.apply(query, key, value, *parts)  # type: ignore[no-untyped-call]
         return out[..., :of_values]
 
 
@@ -43,39 +44,49 @@ class _FusedAttention(torch.autograd.Function):
     """(N, H, D) queries, (N, Hkv, D) keys and values -> (N, H, D)."""
 
     @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, layout: FusedLayout, scale: float) -> Tensor:
+    def forward(
+        ctx: Any, query: Tensor, key: Tensor, value: Tensor, layout: FusedLayout, scale: float, sinks: Tensor | None
+    ) -> Tensor:
         parts = (tensor.split(layout.lengths) for tensor in (query, key, value))
         pieces = [_attend(*part, causal=True, scale=scale) for part in zip(*parts, strict=True)]
         out, log_sum = (torch.cat(rows) for rows in zip(*pieces, strict=True))
         for prefix in layout.prefixes:
             ours, log_ours = out[prefix.tokens], log_sum[prefix.tokens]
-            prompt, log_prompt = _attend(
-                query[prefix.tokens], key[prefix.prompt], value[prefix.prompt], causal=False, scale=scale
-            )
+            seen = query[prefix.tokens], key[prefix.prompt], value[prefix.prompt]
+            prompt, log_prompt = _turned(prefix, _attend(*_turned(prefix, seen), causal=prefix.is_corner, scale=scale))
             total = torch.logaddexp(log_ours, log_prompt)
             ours.mul_((log_ours - total).exp_()[..., None]).add_(prompt.mul_((log_prompt - total).exp_()[..., None]))
             log_ours.copy_(total)
-        ctx.save_for_backward(query, key, value, out, log_sum)
+        if sinks is not None:
+            join_sinks(sinks, out, log_sum[..., None])
+        ctx.save_for_backward(query, key, value, out, log_sum, sinks)
         ctx.layout, ctx.scale = layout, scale
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
         layout: FusedLayout = ctx.layout
-        query, key, value, out, log_sum = ctx.saved_tensors
+        query, key, value, out, log_sum, sinks = ctx.saved_tensors
         grad = grads[0].contiguous()
+        on_sinks = None if sinks is None else sink_gradients(sinks, grad, out, log_sum[..., None])
         parts = (tensor.split(layout.lengths) for tensor in (grad, query, key, value, out, log_sum))
         pieces = [_gradients(*part, causal=True, scale=ctx.scale) for part in zip(*parts, strict=True)]
         on_query, on_key, on_value = (torch.cat(rows) for rows in zip(*pieces, strict=True))
-        for tokens, prompt in ((prefix.tokens, prefix.prompt) for prefix in layout.prefixes):
-            of_query, of_key, of_value = _gradients(
-                grad[tokens], query[tokens], key[prompt], value[prompt], out[tokens], log_sum[tokens],
-                causal=False, scale=ctx.scale,
-            )  # fmt: skip
+        for prefix in layout.prefixes:
+            tokens, prompt = prefix.tokens, prefix.prompt
+            part = grad[tokens], query[tokens], key[prompt], value[prompt], out[tokens], log_sum[tokens]
+            of_query, of_key, of_value = _turned(
+                prefix, _gradients(*_turned(prefix, part), causal=prefix.is_corner, scale=ctx.scale)
+            )
             on_query[tokens] += of_query
             on_key[prompt] += of_key
             on_value[prompt] += of_value
-        return on_query, on_key, on_value, None, None
+        return on_query, on_key, on_value, None, None, on_sinks
+
+
+def _turned(prefix: Prefix, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+    """Tensors whose tokens stand backwards at the edge of a window: what its tokens see is causal then."""
+    return [tensor.flip(0) for tensor in tensors] if prefix.is_corner else tensors
 
 
 def _attend(query: Tensor, key: Tensor, value: Tensor, *, causal: bool, scale: float) -> tuple[Tensor, Tensor]:

@@ -261,11 +261,11 @@ def _refuse_unsupported(model: PreTrainedModel) -> None:
     """Refuse by name, from the configuration, what the packed forward would compute wrongly."""
     config = model.config.get_text_config()
     name = type(model).__name__
-    if sliding := sorted(set(getattr(config, "layer_types", None) or []) - {"full_attention"}):
-        raise UnsupportedModelError(f"{name} has layers of type {', '.join(sliding)}; only full_attention is supported")
-    window = getattr(config, "sliding_window", None)
-    if window is not None and getattr(config, "use_sliding_window", True):
-        raise UnsupportedModelError(f"{name} uses sliding-window attention (window {window}): not supported")
+    supported = ("full_attention", "sliding_attention")
+    if others := sorted(set(getattr(config, "layer_types", None) or []) - set(supported)):
+        raise UnsupportedModelError(
+            f"{name} has layers of type {', '.join(others)}; supported are {' and '.join(supported)}"
+        )
     for key in ("attn_logit_softcapping", "final_logit_softcapping"):
         if getattr(config, key, None) is not None:
             raise UnsupportedModelError(f"{name} soft-caps its logits ({key}={getattr(config, key)}): not supported")

