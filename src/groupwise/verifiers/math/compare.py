@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
-from groupwise.verifiers.math.letters import declared, renamed
+from groupwise.verifiers.math.letters import declared, letters_of, renamed
 from groupwise.verifiers.math.normalise import compact
 from groupwise.verifiers.math.numbers import DECIMALS, decimal_comma, equal_numbers, parse_number
 from groupwise.verifiers.math.structure import Node, names, read
@@ -91,9 +91,11 @@ def matches(reference: Node, answer: Node, same_leaf: Leaf) -> bool | None:
         return _lists(reference, answer, same_leaf)
     if reference.kind == answer.kind and answer.kind in ("tuple", "matrix"):
         return reference.label == answer.label and _pairwise(reference, answer, same_leaf)
+    if set(kinds) == {"tuple", "matrix"}:  # a column is a vector, as is a tuple in parentheses
+        point, matrix = (reference, answer) if kinds[0] == "tuple" else (answer, reference)
+        is_column = point.label == "()" and matrix.label == f"{len(point.items)}x1"
+        return is_column and _pairwise(reference, answer, same_leaf)
     if "tuple" in kinds:
-        if "matrix" in kinds:
-            return False
         tuple_, counterpart = (reference, answer) if reference.kind == "tuple" else (answer, reference)
         # the points of an inequality; where the reference is a pair in parentheses it may be a point of the plane
         is_interval = len(tuple_.items) == 2 and (answer is tuple_ or tuple_.label != "()" or r"\infty" in tuple_.text)
@@ -105,7 +107,9 @@ def _equations(reference: Node, answer: Node, same_leaf: Leaf) -> bool | None:
     if answer.kind != "equation":
         if not reference.label and len(reference.items) > 1:
             return same_leaf(reference.text, answer.text) if answer.kind == "expression" else False
-        return _some(matches(link, answer, same_leaf) for link in (*reference.items, *reference.rounded))
+        is_same = _some(matches(link, answer, same_leaf) for link in (*reference.items, *reference.rounded))
+        is_solution = is_same is False and re.search(r"^[^_]*\\[^_]*$", reference.label) and letters_of(answer.text)
+        return same_leaf(reference.text, answer.text) if is_solution else is_same
     if reference.kind != "equation" or names((reference,)) & names((answer,)):
         links = reference.items if reference.kind == "equation" else (reference,)
         equals = [_some(matches(item, link, same_leaf) for item in links) for link in answer.items]

@@ -1,11 +1,15 @@
-r"""Answers as comparable text: spelling differences of LaTeX and Unicode removed, meaning untouched.
+r"""Answers as comparable text: spelling differences of LaTeX, Unicode and print removed, meaning untouched.
 
-Every regular expression here is linear in the length of the text, which `guards.refusal` bounds first.
+What is removed is listed: styles, fonts, sizes, switches. What changes a value is computed: E-notation, and words that
+are factors (`3 \text{ million}`). Every regular expression here is linear in the length of the text, which
+`guards.refusal` bounds first.
 """
 
 import re
 import unicodedata
 from collections.abc import Callable
+from fractions import Fraction
+from math import prod
 
 from groupwise.verifiers.extraction import lists
 
@@ -14,6 +18,18 @@ COMMA_LANGUAGES = frozenset(
      "pt", "ro", "ru", "sk", "sl", "sr", "sv", "tr", "uk"]
 )  # fmt: skip
 """Languages (ISO 639-1) that write decimals with a comma."""
+_SMALL = """
+    zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
+    eighteen nineteen
+"""
+_TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
+SPELLED = {word: number for number, word in enumerate(_SMALL.split())}
+SPELLED |= {word: 10 * number for number, word in enumerate(_TENS.split(), 2)}
+"""Numbers in words; those between the tens are put together of two."""
+_FACTORS = {"ten": 10, "dozen": 12, "hundred": 100, "thousand": 1000, "lakh": 10**5, "million": 10**6, "crore": 10**7,
+            "billion": 10**9, "trillion": 10**12}  # fmt: skip
+_SHARES = {f"{word}th": number for word, number in _FACTORS.items()} | {"half": 2, "halve": 2, "third": 3, "fifth": 5}
+_SHARES |= {"sixth": 6, "seventh": 7, "eighth": 8, "ninth": 9}
 
 _LETTERS = {char: unicodedata.name(char).split()[-1].lower() for char in "αβγδεζηθικμνξπρστυφχψω"}
 _LETTERS |= {"λ": "lambda", "ϕ": "phi", "ϵ": "epsilon"} | {
@@ -23,9 +39,10 @@ _SYMBOLS = {char: f"\\{name}" for char, name in _LETTERS.items()} | {
     "×": r"\times", "·": r"\cdot", "⋅": r"\cdot", "∙": r"\cdot", "÷": r"\div", "∞": r"\infty", "∪": r"\cup",
     "∩": r"\cap", "≤": r"\leq", "⩽": r"\leq", "≥": r"\geq", "⩾": r"\geq", "≠": r"\neq", "±": r"\pm", "∓": r"\mp",
     "∈": r"\in", "≈": r"\approx", "∅": r"\emptyset", "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "ℚ": r"\mathbb{Q}",
-    "ℕ": r"\mathbb{N}", "ℂ": r"\mathbb{C}", "∖": r"\setminus", "…": r"\ldots", "⋯": r"\ldots", "′": "'", "∠": r"\angle",
-    "△": r"\triangle", "∶": ":", "−": "-", "–": "-", "‐": "-", "‑": "-", "°": r"^\circ", "º": r"^\circ",
-    "，": ", ", "；": "; ", "、": ", ", "。": ".", "\u00a0": " ", "\u2009": " ", "\u202f": " ",
+    "ℕ": r"\mathbb{N}", "ℂ": r"\mathbb{C}", "∖": r"\setminus", "…": r"\ldots", "⋯": r"\ldots", "∠": r"\angle",
+    "△": r"\triangle", "∀": r"\forall", "′": "'", "’": "'", "″": "''", "”": "''", "∶": ":", "−": "-", "–": "-",
+    "‐": "-", "‑": "-", "°": r"^\circ", "º": r"^\circ", "，": ", ", "；": "; ", "、": ", ", "。": ".",
+    "\u00a0": " ", "\u2009": " ", "\u202f": " ",
 }  # fmt: skip
 _UNICODE = {ord(char): f" {latex} " if "\\" in latex else latex for char, latex in _SYMBOLS.items()}
 _UNICODE |= {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F) if code not in _UNICODE}
@@ -39,64 +56,124 @@ def _script(mark: str, content: str) -> str:
 
 _COMMANDS = {name: replacement for names, replacement in (
     ("left right middle big bigl bigr bigm Big Bigl Bigr Bigm bigg biggl biggr Bigg Biggl Biggr", ""),
-    ("displaystyle textstyle limits nolimits", ""), ("quad qquad", " "),
-    ("dfrac tfrac cfrac", r"\frac"), ("dbinom tbinom", r"\binom"),
-    ("mathrm mathbf mathit mathsf mathtt textrm textbf textit textsf texttt textup textnormal", r"\text"),
-    ("mbox hbox operatorname", r"\text"), ("degree textdegree", r"^\circ"),
+    ("displaystyle textstyle scriptstyle scriptscriptstyle limits nolimits tiny scriptsize footnotesize small", ""),
+    ("normalsize large Large LARGE huge Huge bf it rm sf tt em sl bfseries itshape boldmath centering", ""),
+    ("nonumber notag strut mathstrut noindent hline mathop mathord", ""), ("quad qquad hfill", " "),
+    ("dfrac tfrac cfrac", r"\frac"), ("dbinom tbinom", r"\binom"), ("degree textdegree textcirc", r"^\circ"),
     ("le leqslant leqq", r"\leq"), ("ge geqslant geqq", r"\geq"), ("lt", "<"), ("gt", ">"), ("ne", r"\neq"),
     ("lbrace", r"\{"), ("rbrace", r"\}"), ("langle", "("), ("rangle", ")"), ("lvert rvert mid vert", "|"),
     ("colon", ":"), ("dots cdots dotsb dotsc dotsm dotso", r"\ldots"), ("varnothing O", r"\emptyset"),
     ("R", r"\mathbb{R}"), ("Z", r"\mathbb{Z}"), ("Q", r"\mathbb{Q}"), ("N", r"\mathbb{N}"),
+    ("asinh arsinh", r"\arcsinh"), ("acosh arcosh", r"\arccosh"), ("atanh artanh", r"\arctanh"),
+    ("asin", r"\arcsin"), ("acos", r"\arccos"), ("atan", r"\arctan"), ("infinity", r"\infty"),
 ) for name in names.split()}  # fmt: skip
 _COMMAND = re.compile(r"\\(?:left|right)\.|\\([a-zA-Z]+)\*?")
+_FUNCTION = r"(?:arc|ar|a)?(?:sin|cos|tan)h?|arc(?:cot|sec|csc)|coth?|csch?|sech|log|ln|exp|gcd|lcm|det"
+_NUMBER = r"[0-9]{1,99}(?:,[0-9]{3}){0,30}(?:\.[0-9]{1,99})?|\.[0-9]{1,99}"
 _Replacement = str | Callable[[re.Match[str]], str]
-_REPLACEMENTS: list[tuple[str, re.Pattern[str], _Replacement]] = [
+
+
+def _scaled(match: re.Match[str]) -> str:
+    """A number times the factors behind it, computed; a factor behind anything else as a product."""
+    words = [word.removesuffix("s") for word in match["words"].lower().split()]
+    factor = prod(Fraction(_FACTORS.get(word) or Fraction(1, _SHARES[word])) for word in words)
+    value = factor * Fraction(match["number"].replace(",", "") if match["number"] else 1)
+    text = str(value) if value.denominator == 1 else f"\\frac{{{value.numerator}}}{{{value.denominator}}}"
+    return (text if match["number"] else rf" \cdot {text}") + (r"\text{" if match["text"] and not match["end"] else " ")
+
+
+_TWO, _THREE = (re.compile(rf"(?<![\\a-zA-Z])[a-zA-Z]{{{number}}}") for number in (2, 3))
+_REPLACEMENTS: list[tuple[str | re.Pattern[str], re.Pattern[str], _Replacement]] = [
     (trigger, re.compile(pattern), replacement)
     for trigger, pattern, replacement in (
-        ("", r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ]{1,99}", lambda match: _script("^", match[0].translate(_RAISED))),
-        ("", r"[₀₁₂₃₄₅₆₇₈₉₊₋ₙ]{1,99}", lambda match: _script("_", match[0].translate(_LOWERED))),
-        ("", r"[¼½¾⅐-⅞]",
-         lambda match: r"\frac{{{}}}{{{}}}".format(*unicodedata.normalize("NFKC", match[0]).split("⁄"))),
         ("√", r"√ ?([0-9.]{1,50}|[a-zA-Z])", r"\\sqrt{\1}"),
         ("√", r"√", r"\\sqrt"),
-        ("\\", r"\\phantom ?(?:\{[^{}]{0,99}\}|[^{])|^ ?\\approx(?![a-zA-Z])", ""),
+        ("<", r"<(su[bp])>([^<>]{1,99})</\1>",
+         lambda match: ("^" if match[1] == "sup" else "_") + f"{{{match[2]}}}"),
+        ("\\", r"\\phantom ?(?:\{[^{}]{0,99}\}|[^{])|^ ?\\approx(?![a-zA-Z])|\\(?:tag|label)\*? ?\{[^{}]{0,99}\}", ""),
         ("quad", r"(?<=[^\s,;:&\\({\[|]) ?(?:\\q?quad(?![a-zA-Z]) ?)+(?=[0-9a-zA-Z\\({\[|.+-])"
          r"(?!\(? ?(?:\\(?:text|mathrm|mbox|b?mod|pmod|q?quad|in|[,;:!\\])|mod\b)|(?:and|or|for|where|if)\b)", ", "),
         ("\\\\", r" ?\\\\ ?(?=[A-Za-z\\][A-Za-z0-9_{}]{0,20} ?=)", ", "),
+        ("prime", r"\^ ?(?:\{ ?)?((?:\\prime ?){1,2})\}?", lambda match: "'" * match[1].count("p")),
+        ("{\\", r"\{ ?\\(?:rm|sf|tt)(?![a-zA-Z])[ ~]*([A-Za-z][^{}\\]{0,99})\}", r"\\text{\1}"),
         ("\\", _COMMAND.pattern, lambda match: _COMMANDS.get(match[1] or "left", match[0])),
-        (",", r"(?<=[0-9])(?:, ?\\!|\{,\}) ?(?=[0-9]{3}(?![0-9]))", ""),
+        ("\\", r"(?<=[0-9])(?:, ?\\! ?|\\,)(?=[0-9]{3}(?![0-9]))", ""),
+        ("{,}", r"(?<=[0-9])\{,\} ?(?=[0-9]{3}(?![0-9]))", ""),
         ("text", r"\\text ?\{\s*\}", " "),
-        ("", r"(?<!\\)\\!\s?|\\?\$|\{\s?\}", ""),
-        ("", r"(?<!\\)\\[ ,;:>]|[~\s]", " "),
-        ("text", r"\\text ?\{ ?([ei]|sin|cos|tan|cot|sec|csc|log|ln|exp|arcsin|arccos|arctan) ?\}",
+        ("\\!", r"(?<!\\)\\!\s?", ""),
+        ("$", r"\\?\$", ""),
+        ("{}", r"\{\}", ""),
+        ("{ }", r"\{ \}", ""),
+        ("\\", r"(?<!\\)\\[ ,;:>]", " "),
+        (re.compile(r"[~\t-\r]"), r"[~\t-\r]", " "),
+        ("text", rf"\\text ?\{{ ?([ei]|{_FUNCTION}|sec|max|min) ?\}}",
          lambda match: match[1] if len(match[1]) == 1 else f"\\{match[1]} "),
-        ("", r"\\text ?\{ ?(?:percent(?:age)?|pct|%) ?\}|\b(?:percent(?:age)?|pct)\b", r"%"),
+        (re.compile(r"[0-9.][eE][0-9+-]"),
+         r"(?<![0-9A-Za-z.\\^_/])([0-9]{1,99}\.?[0-9]{0,99}|\.[0-9]{1,99})[eE]([+-]?[0-9]{1,99})"
+         r"(?![0-9A-Za-z.]| ?[_^!])", r"\1 \\cdot 10^{\2}"),
+        (_THREE, rf"(?i)(?:(?<![0-9.,^_/a-zA-Z])(?P<number>{_NUMBER})|(?<=[0-9}}])) ?(?P<text>\\text ?\{{ ?)?"
+         rf"(?P<words>(?<![a-zA-Z])(?:{'|'.join([*_FACTORS, *_SHARES])})s?(?![a-zA-Z])"
+         rf"(?: (?:{'|'.join([*_FACTORS, *_SHARES])})s?(?![a-zA-Z])){{0,3}}) ?(?(text)(?P<end>\}})?|(?P<none>))",
+         _scaled),
+        (_THREE, r"\\text ?\{ ?(?:percent(?:age)?|pct) ?\}|\b(?:percent(?:age)?|pct)\b", r"%"),
         ("degree", r"\\text ?\{ ?degrees? ?\}|(?<=[0-9]) degrees?\b", r"^\\circ"),
+        ("degree", r"\\text ?\{ ?degrees? ", r"^\\circ \\text{"),
         ("<=", r"<=", r" \\leq "),
         (">=", r">=", r" \\geq "),
         ("!=", r"!=", r" \\neq "),
         ("**", r"\*\*", "^"),
         ("...", r"\.\.\.", r"\\ldots"),
-        ("", r"(?<![\\a-zA-Z])(?:(?:arc)?(?:sin|cos|tan)|cot|sec|csc|log|ln|sqrt|infty|infinity|pi)(?![a-zA-Z])",
-         lambda match: "\\infty" if match[0] == "infinity" else f"\\{match[0]}"),
+        (_TWO, rf"(?<![\\a-zA-Z_])(?:(?:{_FUNCTION}|sqrt|cbrt|infty|infinity|pi)(?![a-zA-Z])"
+         r"|sec(?= ?[({^\\]| [a-z](?![a-z]))|(?:max|min|abs|floor|ceil)(?=\())",
+         lambda match: _COMMANDS.get(match[0], f"\\{match[0]}")),
         ("frac", r"\\frac ?([0-9]|\\[a-z]{2,9}(?= ?[0-9])) ?([0-9])", r"\\frac{\1}{\2}"),
         ("frac", r"\\frac ?([0-9]) ?\{", r"\\frac{\1}{"),
         ("frac", r"(\\frac ?\{[^{}]{1,200}\}) ?([0-9a-z])", r"\1{\2}"),
         ("sqrt", r"\\sqrt ?([0-9a-z])", r"\\sqrt{\1}"),
-        ("sqrt", r"\\sqrt ?\(([^()]{1,200})\)", r"\\sqrt{\1}"),
-        ("circ", r"\^ ?\{ ?\\circ ?\}|\^ ?\\circ", r"^\\circ"),
+        ("circ", r"\^ ?(?:\{ ?\\circ ?\}|(?:\^ ?)?\\circ)", r"^\\circ"),
         ("{,}", r"\{,\}", ","),
+        ("frac", r"(?<![^(,+=-])\{ ?([0-9.]{1,99}) ?\}(?= ?\\frac)", r"\1"),
+        ("^{", r"\^\{ ?([0-9a-zA-Z]) ?\}(?![0-9a-zA-Z])", r"^\1"),
+        ("_{", r"_\{ ?([0-9a-zA-Z]) ?\}(?![0-9a-zA-Z])", r"_\1"),
+        (".", r"(?<=[}a-z])\. ?(?=[)\]])", ""),
         ("%", r"\\%", "%"),
-        (" ", r" +", " "),
+        ("  ", r" +", " "),
     )
 ]  # fmt: skip
 """Triggers (a text that must occur for the pattern to occur), patterns and their replacements, in order."""
+_CHARACTERS: list[tuple[re.Pattern[str], _Replacement]] = [
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
+        (r"\s", " "),
+        (r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ]{1,99}", lambda match: _script("^", match[0].translate(_RAISED))),
+        (r"[₀₁₂₃₄₅₆₇₈₉₊₋ₙ]{1,99}", lambda match: _script("_", match[0].translate(_LOWERED))),
+        (r"[¼½¾⅐-⅞]", lambda match: r"\frac{{{}}}{{{}}}".format(*unicodedata.normalize("NFKC", match[0]).split("⁄"))),
+        (r"[①-⑳]{1,99}", lambda match: ", ".join(unicodedata.normalize("NFKC", char) for char in match[0])),
+    )
+]
+_STYLE = re.compile(
+    r"\\(?:(?:(?P<roman>mathrm|text|textrm|mathsf|mathtt|textsf|texttt|textup|textnormal|mbox|hbox|operatorname)"
+    r"|(?P<bold>textbf|textit|textsl|mathbf|mathit|emph)"
+    r"|boldsymbol|bm|pmb|underline|underbar|uline|ensuremath|num|fbox|framebox)(?![a-zA-Z])\*?"
+    r"|(?:fcolorbox ?\{[^{}]{0,40}\}|colorbox|textcolor|color) ?(?:\[[^\][]{0,20}\])? ?\{[^{}]{0,40}\}) ?(?P<open>\{)?"
+)
+_LETTER, _WORD = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]"), re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{2}|\([A-J]\)")
+_CALL = re.compile(r"\\(?P<name>sqrt|cbrt|abs|floor|ceil|coth|sech|csch) ?\(")
+_CALLED = {
+    "sqrt": r"\sqrt{%s}", "cbrt": r"\sqrt[3]{%s}", "abs": "|%s|", "floor": r"\lfloor %s \rfloor",
+    "ceil": r"\lceil %s \rceil", "coth": r"\frac{1}{\tanh(%s)}", "sech": r"\frac{1}{\cosh(%s)}",
+    "csch": r"\frac{1}{\sinh(%s)}",
+}  # fmt: skip
 _PLAIN = re.compile(r"-?[0-9]+(?:[./][0-9]+)?")
 _WRAPPERS = (("\\[", "\\]"), ("\\(", "\\)"))
+_MARKED = re.compile(r"(\*\*\*|\*\*|\*|```|``|`|__|_)([^*`_]+)\1")
 _TEXT = re.compile(r"\\text ?\{([^{}]*)\}")
 _WORDS = re.compile(r"[^\W\d_]+(?:[ '-][^\W\d_]+){0,99}\.?")
+_SYNONYMS = {"infinite": r"\infty", "infinitely many": r"\infty", "nan": "", "-nan": "", "inf": "", "-inf": ""}
+"""Words in place of a value; of what programs print where there is no number nothing remains."""
 _EATEN = str.maketrans({"\a": r"\a", "\b": r"\b", "\f": r"\f", "\v": r"\v"})
 r"""Commands whose backslash a string literal has eaten, as in some data sets: `\frac` became a form feed and `rac`."""
+_EATEN_SPACE = re.compile(r"\t(?=ext|imes|heta|frac|an[^a-z]|au[^a-z])|\r(?=ight|ho[^a-z])")
 _INNER_SPACE = re.compile(r"(?<![0-9]) | (?![0-9])")
 
 
@@ -104,19 +181,78 @@ def normalise(text: str, language: str = "en") -> str:
     r"""The same answer in one spelling: `\dfrac12.` becomes `\frac{1}{2}`; single spaces remain."""
     if _PLAIN.fullmatch(text):
         return text
-    text = text.translate(_UNICODE)
-    if "\\\\" in text and not re.search(r"matrix|array|cases", text):
-        text = re.sub(r"\\\\(?=[a-zA-Z])", r"\\", text)
-    for trigger, pattern, replacement in _REPLACEMENTS:
-        if trigger in text:
+    text = text.strip()
+    while match := _MARKED.fullmatch(text):
+        text = match[2].strip()
+    if not text.isascii():
+        text = text.translate(_UNICODE)
+        for pattern, replacement in _CHARACTERS:
             text = pattern.sub(replacement, text)
+    if "\\" in text:
+        if "\\\\" in text and not re.search(r"(?<!\\)\\begin", text):
+            text = re.sub(r"\\\\(?=[a-zA-Z])", r"\\", text)
+        text = _unstyled(text)
+    for trigger, pattern, replacement in _REPLACEMENTS:
+        if trigger in text if isinstance(trigger, str) else trigger.search(text):
+            text = pattern.sub(replacement, text)
+    start = 0
+    while match := _CALL.search(text, start):
+        end = closing(text, match.end() - 1)
+        if end >= 0:
+            text = text[: match.start()] + _CALLED[match["name"]] % text[match.end() : end] + text[end + 1 :]
+        start = match.start() + 1
     text = text.strip()
     for left, right in _WRAPPERS:
         text = text.removeprefix(left).removesuffix(right)
     text = re.sub(r"[.,;] ?$", "", text.strip()).strip()
     match = _TEXT.fullmatch(text)
     text = match[1].strip().rstrip(".") if match else text
+    if text[-1:].isalpha() and "\\" not in text:
+        key = text.casefold()
+        text = _SYNONYMS.get(key, text)
+        numbers = [SPELLED.get(word, -1) for word in key.replace("-", " ").split()]
+        if len(numbers) == 1 <= numbers[0] + 1 or (
+            len(numbers) == 2 and numbers[0] > 19 and numbers[0] % 10 == 0 < numbers[1] < 10
+        ):
+            text = str(sum(numbers))
     return decimal_points(text) if language in COMMA_LANGUAGES else text
+
+
+def _unstyled(text: str) -> str:
+    r"""The text without print styles and fonts: words in `\text{}`, everything else bare."""
+    start = 0
+    while match := _STYLE.search(text, start):
+        end = closing(text, match.end() - 1) if match["open"] else match.end()
+        start = match.end()
+        if end < 0:
+            continue
+        before, inner, after = text[: match.start()], text[match.end() : end], text[end + len(match["open"] or "") :]
+        words = _LETTER if match["roman"] else _WORD if match["bold"] else None
+        if match["open"] and words and words.search(inner):
+            start = match.start() + len(r"\text{")
+            inner = inner if "\\" in inner else inner.replace("{", "").replace("}", "")
+            text = rf"{before}\text{{{inner}}}{after}"
+            continue
+        start = match.start()
+        if match["open"] and before.rstrip()[-1:] in ("^", "_"):
+            inner = f"{{{inner}}}"
+        elif re.search(r"\\[a-zA-Z]+$", before) and inner[:1].isalpha():
+            inner = f" {inner}"
+        text = before + inner + after
+    return text
+
+
+def closing(text: str, start: int) -> int:
+    """The index of the bracket that closes the one at `start`; -1 if there is none."""
+    depth = 0
+    for match in _BRACKET.finditer(text, start):
+        depth += 1 if match[0] in "([{" else -1
+        if depth <= 0:
+            return match.start()
+    return -1
+
+
+_BRACKET = re.compile(r"[()\[\]{}]")
 
 
 def decimal_points(text: str) -> str:
@@ -144,7 +280,7 @@ def compact(text: str) -> str:
 
 def read_reference(reference: str, language: str = "en") -> str:
     """A reference answer, normalised; of a worked solution, the contents of its last list of boxes."""
-    text = reference.translate(_EATEN)
+    text = _EATEN_SPACE.sub(lambda match: {"\t": r"\t", "\r": r"\r"}[match[0]], reference.translate(_EATEN))
     boxes = lists(text)
     return normalise(boxes[-1] if boxes else text, language)
 

@@ -6,7 +6,7 @@ r"""Plain numbers, exactly: integers, decimals, thousands separators, fractions,
   sign (`50%` against `50`) or is an integer (`50` against `50%`).
 - rounding: none, except that a decimal with enough places (`verifier.decimals`, six by default) equals a fraction that
   it correctly rounds or truncates, because some fractions have no decimal form: `0.333333` and 1/3, but never
-  `3.0000001` and 3.
+  `3.0000001` and 3; and that a reference that is a rounded decimal itself (`rounded`) is answered by what it rounds.
 
 A comma separates thousands. It separates decimals in languages that write them so (`normalise`), and otherwise only
 where one side has the very same digits with a point (`decimal_comma`).
@@ -76,7 +76,16 @@ def equal(reference: Number, answer: Number, decimals: int = DECIMALS) -> bool:
         return True
     if reference.percent != answer.percent and reference.value == answer.value:
         return reference.percent or reference.value.denominator == 1
-    return _rounds_to(reference, answer, decimals) or _rounds_to(answer, reference, decimals)
+    return _rounds_to(reference, answer, decimals, rounded(reference)) or _rounds_to(answer, reference, decimals)
+
+
+def rounded(reference: Number) -> bool:
+    """True for a decimal that data sets give for a number without finite decimal form: `30.52` for 1587/52.
+
+    At least 1, with two places (`41.4%`: with one) and three digits or more, so that few wrong answers round to it.
+    """
+    places = reference.places or 0
+    return places > (not reference.percent) and abs(reference.value) >= max(1, Fraction(100, 10**places))
 
 
 def decimal_comma(reference: str, answer: str) -> bool:
@@ -101,17 +110,21 @@ def _is_decimal_comma(text: str) -> bool:
     return len(text) <= MAX_CHARS and _COMMA.fullmatch(text) is not None and not _GROUPS.fullmatch(text)
 
 
-def _rounds_to(decimal: Number, fraction: Number, decimals: int) -> bool:
-    if decimal.places is None or fraction.places is not None or decimal.places < decimals or decimal.percent:
+def _rounds_to(decimal: Number, fraction: Number, decimals: int, is_given: bool = False) -> bool:
+    if decimal.places is None or fraction.places is not None or fraction.percent:
+        return False
+    if not is_given and (decimal.places < decimals or decimal.percent):
         return False
     denominator = fraction.value.denominator
     for prime in (2, 5):
         while denominator % prime == 0:
             denominator //= prime
-    if fraction.percent or denominator == 1:  # it has a finite decimal form
+    if denominator == 1:  # it has a finite decimal form
         return False
-    error = abs(fraction.value - decimal.value) * 10**decimal.places
-    return error <= Fraction(1, 2) or (error < 1 and abs(decimal.value) < abs(fraction.value))
+    value = fraction.value * (100 if decimal.percent else 1)
+    error = abs(value - decimal.value) * 10**decimal.places
+    is_cut = decimal.places >= decimals and abs(decimal.value) < abs(value)
+    return error <= Fraction(1, 2) or (error < 1 and is_cut)
 
 
 def _magnitude(match: re.Match[str]) -> Fraction | None:

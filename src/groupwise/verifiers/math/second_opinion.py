@@ -69,6 +69,8 @@ def _compare(left: str, right: str) -> bool | None:
         places = [len(text.partition(".")[2]) for text in (left, right)]
         if max(places) >= _MANY_PLACES and min(places) == 0 and re.search(r"/|\\frac", left + right):
             return None  # for a quotient and a decimal of many places it is a policy whether a rounding counts as equal
+        if places[0] and re.search(r"/|\\frac", right):
+            return None if abs(numbers[0] - numbers[1]) * 10 ** places[0] < 1 else False
         return numbers[0] == numbers[1]
     if all(re.fullmatch(r"[A-Za-z]{3,}", text) for text in (left, right)):
         return left.casefold() == right.casefold()

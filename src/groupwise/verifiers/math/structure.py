@@ -11,10 +11,10 @@ from functools import lru_cache
 from itertools import pairwise, product
 from typing import Literal
 
-from groupwise.verifiers.math.letters import letters_of
-from groupwise.verifiers.math.normalise import outer
+from groupwise.verifiers.math.letters import declared, letters_of
+from groupwise.verifiers.math.normalise import closing, outer
 from groupwise.verifiers.math.numbers import parse_number
-from groupwise.verifiers.math.plain import split_unit
+from groupwise.verifiers.math.units import split_unit
 
 MAX_SIGNS = 3
 r"""Independent signs `\pm` in one element."""
@@ -23,16 +23,21 @@ _AND = re.compile(r"\\text ?\{[ ,]*(?:and|or)[ ,]*\}")
 _OR_GROUP = re.compile(r"[,; ]*(?:\\text ?\{[ ,]*or[ ,]*\}|(?<![A-Za-z\\])or(?![A-Za-z]))[, ]*")
 _UNIT_AND = re.compile(r"(\\text ?\{[^{}]*[^{} ,])[ ,]+(?:and|or)[ ,]*\}")
 _BARE_AND = re.compile(r"(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])|\\(?:lor|vee)(?![a-zA-Z])")
-_GROUPED = re.compile(r"(?<![0-9,.])[0-9]{1,3}(?:,[0-9]{3})+(?!,?[0-9])")
+_GROUPED = re.compile(r"(?<![0-9,.])[1-9][0-9]{0,2}(?:,[0-9]{3})+(?!,?[0-9])")
 _EQUALS = re.compile(r"(?<![\\<>!=:])=(?!=)|\\approx(?![a-zA-Z])|\\in(?![a-zA-Z])")
 _COLON, _CUP = re.compile(":"), re.compile(r"\\cup(?![a-zA-Z])")
 _MATRIX = re.compile(
     r"[(\[]? ?\\begin ?\{(?P<kind>[pb]?matrix|array)\} ?(?:\{[lcr| ]*\})?(?P<body>.*)\\end ?\{(?P=kind)\} ?[)\]]?"
 )
 _ROWS = re.compile(
-    r"(?:\\\{)? ?\\begin ?\{(?P<kind>cases|aligned|align\*?|gathered|array)\} ?(?:\{[lcr| ]*\})?"
-    r"(?P<body>.*)\\end ?\{(?P=kind)\}"
+    r"(?:\\\{)? ?\\begin ?\{(?P<kind>(?P<table>cases|array)|(?:align(?:ed)?(?:at)?|flalign|gather(?:ed)?|equation"
+    r"|eqnarray|multline|split|displaymath|math)\*?)\} ?(?:\[[tbc]\]|\{[lcr| 0-9]*\})* ?(?P<body>.*)"
+    r"\\end ?\{(?P=kind)\}"
 )
+_SIGN = r"[=<>]|\\(?:leq|geq|neq|approx|equiv|in)(?![a-zA-Z])"
+_ALIGNED = re.compile(rf" ?&* ?({_SIGN}) ?&*")
+_CONTINUED = re.compile(rf" ?&?&? ?(?:{_SIGN})| ?&&? ?[+-]")
+_CELLS = re.compile(r" ?&+ ?")
 _ROW = re.compile(r"\\\\(?:\[[^\]]*\])?|\\cr(?![a-zA-Z])")
 _BUILDER = re.compile(r"(?P<name>[A-Za-z](?:_[0-9a-z])?) ?(?:\\in ?\\mathbb ?\{R\} ?)?[|:](?P<condition>.*)")
 _SCRIPT = r"(?:_(?:[0-9A-Za-z]|\{[^{}]*\})|')*"
@@ -53,9 +58,11 @@ _DESCRIPTION = re.compile(r"(?:\\[a-zA-Z]+|[A-Za-z0-9]|[-+*/^_{}()\[\]|:,. '])+"
 _CONSTANT_TERM = re.compile(r"(?:^|[-+]) ?[0-9.]+ ?(?=[-+]|$)")
 _HEDGE = (
     r"not?|least|most|less|more|about|either|or|never|than|except|between|around|isn't|if|unless|approximately|false"
+    r"|half|third|twice|double|triple|squared?(?! is)|cubed?(?! is)|root|negative|minus|plus|opposite|inverse"
+    r"|reciprocal|without|before|after|wrong|incorrect|times|per|percent|hundreds?|thousands?|millions?|billions?|dozens?"
 )
 _LEAD = re.compile(
-    rf"(?:(?!\b(?:{_HEDGE})\b)[^{{}}0-9=]){{1,80}}?(?:\b(?:is|are|equals)\b ?:?|(?<=[a-z]{{3}}) ?:)", re.IGNORECASE
+    rf"(?:(?!\b(?:{_HEDGE})\b)[^{{}}0-9=]){{0,80}}?(?:\b(?:is|are|equals|only)\b ?:?|(?<=[a-z]{{3}}) ?:)", re.IGNORECASE
 )
 """Words that lead to a value and do not take it back."""
 _ANSWER = re.compile(r"\b(?:answer|result|value|solution|total|thus|therefore|hence|so)s?\b", re.IGNORECASE)
@@ -99,6 +106,7 @@ def read(text: str) -> Node:
             break
         text = text[1:-1].strip()
     if parse_number(text) is None:
+        text = _ungrouped(text) if "," in text else text
         for reader in _READERS:
             node = reader(text)
             if node is not None:
@@ -160,7 +168,8 @@ def spans_of(pattern: re.Pattern[str], text: str) -> list[tuple[int, int]]:
 
 
 def _read_list(text: str) -> Node | None:
-    parts = [part for part in split(text) if part]
+    # what an element declares of its function's argument belongs to no list: `f(x) = x \text{ for all } x`
+    parts = [declared(part).core if part[1:2] == "(" else part for part in split(text) if part]
     if len(parts) < 2:
         return read(parts[0]) if parts and parts[0] != text else None
     return Node("list", text, tuple(_flatten(parts)))
@@ -231,9 +240,18 @@ def _read_rows(text: str) -> Node | None:
     match = _ROWS.fullmatch(text)
     if match is None:
         return None
-    rows = [row.replace("&=", "=").replace("=&", "=").strip(" ,;") for row in _ROW.split(match["body"])]
-    rows = [part for row in rows for part in split(row) if part]
-    return Node("list", text, tuple(_flatten(rows))) if rows and not any("&" in row for row in rows) else None
+    lines: list[str] = []
+    for row in _ROW.split(match["body"]):
+        cells = _CELLS.split(_ALIGNED.sub(r" \1 ", row.strip(" ,;.")))
+        if len(cells) > 1 and match["table"]:
+            return None
+        if lines and _CONTINUED.match(row):
+            lines[-1] += f" {cells.pop(0)}"
+        lines.extend(cells)
+    parts = [part for line in lines for part in split(line) if part]
+    if len(parts) == 1:
+        return read(parts[0])
+    return Node("list", text, tuple(_flatten(parts))) if parts else None
 
 
 def _read_joined(text: str) -> Node | None:
@@ -297,12 +315,26 @@ def _read_matrix(text: str) -> Node | None:
 
 def wraps(text: str) -> bool:
     """True when the first bracket closes with the last character."""
-    depth = 0
+    return text[:1] in _OPEN and closing(text, 0) == len(text) - 1
+
+
+def _ungrouped(text: str) -> str:
+    r"""The text without commas that group digits (`1,000x`, `\frac{1,000}{3}`), where none can separate elements."""
+    grouping = {index for match in _GROUPED.finditer(text) for index in range(*match.span()) if text[index] == ","}
+    if not grouping or any(match.start() not in grouping for match in re.finditer(",", outer(text))):
+        return text
+    brackets: list[str] = []
+    chars = []
     for index, char in enumerate(text):
-        depth += (char in _OPEN) - (char in _CLOSE)
-        if depth <= 0:
-            return index == len(text) - 1
-    return False
+        if char in _OPEN:
+            brackets.append(
+                text[index - 1 : index + 1] if char == "{" and text[index - 1 : index] in ("_", "\\") else char
+            )
+        elif char in _CLOSE and brackets:
+            brackets.pop()
+        if index not in grouping or set(brackets) - {"{"}:
+            chars.append(char)
+    return "".join(chars)
 
 
 _READERS = (

@@ -37,7 +37,7 @@ from sympy.matrices import MatrixBase
 from groupwise.verifiers.math.compare import equivalent
 from groupwise.verifiers.math.guards import size, unreadable
 from groupwise.verifiers.math.letters import Declared, declared, letters_of
-from groupwise.verifiers.math.numbers import DECIMALS, parse_number
+from groupwise.verifiers.math.numbers import DECIMALS, parse_number, rounded
 from groupwise.verifiers.math.parsing import (
     UnreadableAnswerError,
     UnreadableReferenceError,
@@ -45,9 +45,10 @@ from groupwise.verifiers.math.parsing import (
     parse,
     parse_alike,
 )
-from groupwise.verifiers.math.plain import is_plain, same_plainly, split_unit
+from groupwise.verifiers.math.plain import has_words, is_plain, same_plainly
 from groupwise.verifiers.math.real_sets import is_real_set, same_set_texts, same_sets
 from groupwise.verifiers.math.structure import Node, leaves, read
+from groupwise.verifiers.math.units import split_unit
 from groupwise.verifiers.math.values import agree, constant_ratio, rounds
 
 logging.getLogger("math_verify").setLevel(logging.ERROR)
@@ -76,6 +77,8 @@ def judge(request: dict[str, Any]) -> dict[str, str]:
         if not is_real_set(reference):
             for leaf in leaves(read(declared(reference).core)):
                 try:
+                    if has_words(split_unit(leaf)[0]) and not is_plain(leaf):
+                        return _reply("unparsable", f"{leaf!r} holds words that are no known unit")
                     if not is_plain(leaf):
                         parse(split_unit(leaf)[0], True, False)
                 except Exception as error:  # whatever the grammar raises
@@ -122,15 +125,18 @@ def _same(reference: str, answer: str, decimals: int) -> bool:
         pairs = ((reference, unit), (answer, other_unit))
         reference, answer = (rf"\frac{{({text}) \pi}}{{180}}" if key else text for text, key in pairs)
     gold, value = parse_alike(reference, answer)
+    if has_words(reference) or has_words(answer):
+        return False
     if _has(value, _UNEVALUATED) and not _has(gold, _UNEVALUATED):
         raise _FaultError("it leaves an integral, sum, product, limit or derivative unevaluated")
     for text, expression in ((answer, gold), (reference, value)):
         number = parse_number(text)
         if number is None or number.places is None or not _is_expression(expression):
             continue
-        if not expression.free_symbols and not expression.is_Rational:
-            if number.places >= decimals:  # a decimal against an expression without letters: only a correct rounding
-                return rounds(expression, number.exact, number.places)
+        if not expression.free_symbols and (not expression.is_Rational or ":" in answer):
+            # a decimal against an expression without letters: only a correct rounding
+            if number.places >= decimals or (text is reference and rounded(number)):
+                return rounds(expression, number.exact, number.places + 2 * number.percent)
             break
     digits = size(reference) + size(answer)
     try:
@@ -147,16 +153,8 @@ def _same_objects(gold: Any, value: Any, digits: float) -> bool:
     if isinstance(gold, Relational) and isinstance(value, Relational) and not _has(gold, (Set, Tuple)):
         return _same_relation(gold, value, digits)
     if isinstance(gold, Eq) and _is_expression(value):
-        # a solution: it equals the one other letter of an equation that is linear in it
-        difference = gold.lhs - gold.rhs
-        unknowns = difference.free_symbols - value.free_symbols
-        if len(unknowns) != 1 or not value.free_symbols:
-            return False
-        unknown = next(iter(unknowns))
-        slope = difference.diff(unknown)
-        if slope.is_zero or slope.has(unknown):
-            return False
-        return agree(-difference.subs(unknown, 0) / slope, value, digits) is True
+        unknowns = (gold.lhs - gold.rhs).free_symbols - value.free_symbols
+        return bool(len(unknowns) == 1 and value.free_symbols) and _solves(gold, *unknowns, value, digits)
     if _is_expression(gold) and isinstance(value, Set | Tuple | Relational):
         return False
     is_same = same_sets(gold, value)
@@ -174,6 +172,9 @@ def _same_relation(gold: Relational, value: Relational, digits: float) -> bool:
         if ratio is not None or constant_ratio(numerators[0], numerators[1], digits) is not None:
             return True
         solution, other_solution = _solved_form(gold), _solved_form(value)
+        if kind is Eq and (solution is None) != (other_solution is None):
+            equation = gold if solution is None else value
+            return _solves(equation, *(solution or other_solution), digits)
         if kind is Ne or solution is None or other_solution is None or solution[0] == other_solution[0]:
             return False
         # equations solved for different letters (`y = e^x`, `x = \ln y`) hold wherever the other does
@@ -184,6 +185,15 @@ def _same_relation(gold: Relational, value: Relational, digits: float) -> bool:
         ]
         return all(agree(left, right, digits) is True for left, right in sides)
     return ratio is not None and bool(ratio.imag == 0 and ratio.real > 0)
+
+
+def _solves(equation: Eq, unknown: Any, value: Any, digits: float) -> bool:
+    """True for the value of a letter in an equation that is linear in it."""
+    difference = equation.lhs - equation.rhs
+    slope = difference.diff(unknown)
+    if slope.is_zero or slope.has(unknown):
+        return False
+    return agree(-difference.subs(unknown, 0) / slope, value, digits) is True
 
 
 def _solved_form(equation: Eq) -> tuple[Any, Any] | None:

@@ -20,7 +20,8 @@ from groupwise.verifiers.math.compare import equivalent
 from groupwise.verifiers.math.guards import MAX_SIZE, refusal, restates, size, too_long, unreadable
 from groupwise.verifiers.math.normalise import compact, normalise, read_reference
 from groupwise.verifiers.math.numbers import DECIMALS, parse_number
-from groupwise.verifiers.math.plain import is_plain, same_plainly, split_unit
+from groupwise.verifiers.math.plain import is_plain, same_plainly
+from groupwise.verifiers.math.units import split_unit
 from groupwise.verifiers.workers import WorkerPool
 
 MAX_CACHED = 100_000
@@ -173,10 +174,10 @@ def decide(problem: Problem, extraction: Extracted, decimals: int = DECIMALS) ->
         return Step("guards on the text", Pair(reference, ""), Finding(Outcome.UNPARSABLE, reason))
     pair = Pair(reference, normalise(extraction.answer, problem.language))
     if not pair.reference:
-        crash = Finding(Outcome.CRASHED, "the reference answer is empty, so nothing can be judged")
+        crash = Finding(Outcome.CRASHED, "the reference answer is empty or no number, so nothing can be judged")
         return Step("the reference", pair, crash)
     if not pair.answer:
-        return Step("extraction", pair, Finding(Outcome.UNPARSABLE, "the answer is empty"))
+        return Step("extraction", pair, Finding(Outcome.UNPARSABLE, "the answer is empty or no number"))
     is_same = equivalent(pair.reference, pair.answer, partial(same_plainly, decimals=decimals), decimals=decimals)
     if is_same is not None:
         number = parse_number(split_unit(pair.answer)[0])

@@ -241,4 +241,4 @@ def test_a_wrong_answer_to_a_set_is_wrong_where_only_the_set_can_be_read(verifie
 
 
 def test_digits_that_are_no_decimal_digits_are_no_failure(verifier: MathVerifier) -> None:
-    assert outcomes(verifier, [("x+1", "②③"), ("23", "②③")]) == [Outcome.UNPARSABLE] * 2
+    assert outcomes(verifier, [("x+1", "❷❸"), ("23", "❷❸")]) == [Outcome.UNPARSABLE] * 2
