@@ -1,6 +1,7 @@
 """`groupwise verify`: one completion, its verdict, and how it came about; or the reference answers of a file."""
 
 import json as json_module
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ import typer
 from rich.text import Text
 
 from groupwise.cli.app import Json, Overrides, app, console, print_json
+from groupwise.config.places import decoded
 from groupwise.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -53,8 +55,8 @@ def verify(
     from groupwise.checks.audit.verify import verify
     from groupwise.types import Problem
 
-    if data and len(data) == 1 and data[0].endswith((".jsonl", ".json", ".parquet")):
-        if not check_data(verifier, Path(data[0]), overrides or []):
+    if data and len(data) == 1 and ("=" not in data[0] or os.path.exists(data[0])):
+        if not check_data(verifier, data[0], overrides or []):
             raise typer.Exit(1)
         return
     problem = Problem("asked", question, reference, language=language, data=read_data(data or []))
@@ -68,7 +70,7 @@ def verify(
         raise typer.Exit(1)
 
 
-def check_data(verifier: str, path: Path, overrides: Sequence[str]) -> bool:
+def check_data(verifier: str, path: str, overrides: Sequence[str]) -> bool:
     """List the reference answers of a file that cannot be read or do not pass; False where there are any."""
     from groupwise.checks.audit.verify import check_references
     from groupwise.verifiers.extraction import clipped
@@ -97,7 +99,7 @@ def read_completion(text: str | None, file: Path | None) -> str:
     if file is None:
         return sys.stdin.read() if text in (None, "-") else str(text)
     try:
-        return file.read_text(encoding="utf-8")
+        return decoded(file.read_bytes()).replace("\r\n", "\n")
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{file} cannot be read: {error}") from None
 
@@ -111,8 +113,7 @@ def read_data(pairs: Sequence[str]) -> dict[str, Any]:
             data[name.strip()] = json_module.loads(value)
         except json_module.JSONDecodeError:
             raise ConfigError(
-                f"--data {pair!r} must look like key=JSON, for example numbers='[3, 5, 2]', or be a file of problems "
-                "(.jsonl, .json, .parquet)"
+                f"--data {pair!r} must look like key=JSON, for example numbers='[3, 5, 2]', or be one file of problems"
             ) from None
     return data
 

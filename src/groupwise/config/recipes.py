@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from groupwise.config.kinds import ARTIFACTS, FOLDER, Kinds, Section
-from groupwise.config.places import RECIPES, expanded
+from groupwise.config.places import RECIPES, decoded, expanded
 from groupwise.config.schema import section_at, value_at
 from groupwise.errors import ConfigError
 
@@ -73,7 +73,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         ConfigError: the file is missing or malformed.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = decoded(path.read_bytes())
         if _ENDLESS_KEY.search(text):
             raise ConfigError(f"{path} is not a readable TOML file: a key has more than {MOST_PARTS} parts")
         return tomllib.loads(text)
@@ -82,7 +82,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         nearest = difflib.get_close_matches(path.stem, names, n=1, cutoff=0.6)
         hint = f"did you mean {nearest[0]}? " if nearest else ""
         raise ConfigError(f"there is no recipe {path}; {hint}Groupwise brings {', '.join(names)}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, IsADirectoryError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not a readable TOML file: {error}") from None
 
 

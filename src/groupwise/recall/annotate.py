@@ -11,6 +11,7 @@ from pydantic import Field
 
 from groupwise.config import toml_literal
 from groupwise.config.kinds import Kinds, KindSection
+from groupwise.config.places import decoded
 from groupwise.config.schema import PlaceRef
 from groupwise.errors import ConfigError, DataError, WaitingError
 from groupwise.randomness import Draw
@@ -78,7 +79,7 @@ class File(Annotator):
         known = read_answers(path)
         if new := [entry for entry in asked if _spelled(entry.pattern) not in known]:
             head = "# Is the content of these addresses mathematics? Write yes or no.\n"
-            written = path.read_text(encoding="utf-8") if path.exists() else head
+            written = decoded(path.read_bytes()) if path.exists() else head
             lines = [written.rstrip("\n"), "", f"# round {round_number}"]
             for entry in new:
                 url = " ".join(_spelled(entry.pages[0].url).split())  # a comment is one line, no control characters
@@ -124,7 +125,7 @@ def read_answers(path: Path) -> dict[str, str]:
 
 
 def _parsed(content: bytes) -> dict[str, Any]:
-    return tomllib.loads("\n".join(content.decode("utf-8").replace("\r\n", "\n").split("\r")))
+    return tomllib.loads("\n".join(decoded(content).replace("\r\n", "\n").split("\r")))
 
 
 def _spelled(text: str) -> str:
