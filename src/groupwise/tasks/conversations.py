@@ -81,8 +81,8 @@ def _message(item: Mapping[str, Any], place: str) -> Message:
         texts = [
             part.get("text") if isinstance(part, dict) and part.get("type") == "text" else part for part in content
         ]
-        if other := next((part for part in texts if not isinstance(part, str)), None):
-            raise DataError(f"{place}: a part of its content is {other!r:.60}; parts with text are allowed")
+        if others := [part for part in texts if not isinstance(part, str)]:
+            raise DataError(f"{place}: a part of its content is {others[0]!r:.60}; parts with text are allowed")
         content = "".join(texts)
     if content is None and (calls or item.get("reasoning_content")):
         content = ""  # a template would write the word None

@@ -175,7 +175,9 @@ def _arrow(path: Path) -> Iterator[Record]:
     def tables() -> Iterator[pa.Table]:
         with opened(path) as file:
             content = file.read()
-        yield (pa.ipc.open_file if content.startswith(b"ARROW1") else pa.ipc.open_stream)(content).read_all()
+        table = (pa.ipc.open_file if content.startswith(b"ARROW1") else pa.ipc.open_stream)(content).read_all()
+        table.validate(full=True)  # a damaged one would be read beyond its end
+        yield table
 
     return _rows(str(path), tables)
 
@@ -212,7 +214,11 @@ def _plain(value: Any, kind: pa.DataType) -> Any:
         return value
     kind = getattr(kind, "storage_type", kind)
     if isinstance(value, float):
-        return value if pa.types.is_float64(kind) or not math.isfinite(value) else Written(str(np.float32(value)))
+        return (
+            value
+            if pa.types.is_float64(kind) or not math.isfinite(value)
+            else Written(format(Decimal(str(np.float32(value))), "f"))
+        )
     if isinstance(value, Decimal):
         return Written(format(value, "f"))
     if isinstance(value, Mapping):
@@ -265,6 +271,14 @@ def field_of(record: Record, name: str) -> Any:
             names = ", ".join(record.fields) or "none"
             raise DataError(f"{record.place} has no field '{name}'; its fields are {names}")
     return value
+
+
+def has_field(record: Record, name: str) -> bool:
+    """Return whether there is such a field, and something in it."""
+    try:
+        return field_of(record, name) is not None
+    except DataError:
+        return False
 
 
 def text_of(record: Record, field: str) -> str:
