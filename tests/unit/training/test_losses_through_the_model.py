@@ -8,90 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from ragged import MAX_TOKENS, judged, make_groups, pairs_of, run, taken
 from torch import Tensor
 
-from groupwise.algorithms.advantages import advantage as advantage_of
-from groupwise.algorithms.advantages import step_advantages
 from groupwise.errors import InvariantError
 from groupwise.models.policy import Critic, Policy
-from groupwise.randomness import Draws, Purpose
-from groupwise.rollout.sample_and_score import Actors, sample_and_score
-from groupwise.rollout.sampling import SamplingConfig
-from groupwise.tasks.base import Template
 from groupwise.training.config import LossConfig
 from groupwise.training.micro_batches import make_micro_batches
-from groupwise.training.update import CriticLoss, UpdateMetrics, Updater, update_policy
-from groupwise.types import AdvantagedGroup, CriticView, FinishReason, Outcome, Problem, ScoredGroup, Verdict
-from groupwise.verifiers.unjudged import Unjudged
+from groupwise.training.update import CriticLoss
+from groupwise.types import AdvantagedGroup, CriticView, FinishReason, ScoredGroup
 
-MAX_TOKENS = 10
-REWARDS = [(1.0, 0.0, 0.0, 1.0), (0.0, 0.0, 1.0, 0.0), (1.0, 1.0, 0.5, 0.0)]
 LOW, HIGH = 0.1, 0.3
-
-
-class Recorder:
-    """Stands in for the optimizer: keeps gradients and weights, and moves the weights at random after each update."""
-
-    def __init__(self, policy: Policy, change: float, critic: Critic | None = None) -> None:
-        self.policy, self.change, self.critic = policy, change, critic
-        self.gradients: list[dict[str, Tensor]] = []
-        self.policies: list[Policy] = []
-
-    def update(self, step: int) -> float:
-        self.policies.append(self.policy.copy())
-        named = dict(self.policy.model.named_parameters())
-        self.gradients.append(
-            {name: torch.zeros_like(p) if p.grad is None else p.grad.clone() for name, p in named.items()}
-        )
-        generator = torch.Generator().manual_seed(len(self.policies))
-        with torch.no_grad():
-            for parameter in named.values():
-                parameter += self.change * torch.randn(parameter.shape, generator=generator)
-        self.policy.model.zero_grad(set_to_none=True)
-        return 1.0
-
-
-@pytest.fixture
-def policy(tiny_policy: Callable[..., Policy]) -> Policy:
-    return dataclasses.replace(tiny_policy(), stop_ids=frozenset(range(1, 41)))
-
-
-def groups_of(policy: Policy, rewards: Sequence[Sequence[float]] = REWARDS) -> list[AdvantagedGroup]:
-    problems = [Problem(f"p{i}", "?" * (3 * i + 1), "") for i in range(len(rewards))]
-    sampling = SamplingConfig(max_tokens=MAX_TOKENS)
-    made = []
-    for problem, earned in zip(problems, rewards, strict=True):
-        actors = Actors.of(policy, Template(), Unjudged())
-        group = sample_and_score(actors, [problem], len(earned), sampling, Draws(0, Purpose.TRAIN))[0].group
-        verdicts = tuple(Verdict(Outcome.WRONG, {"r": r}, "") for r in earned)
-        [advantages] = step_advantages([earned], [[[r] for r in earned]], advantage_of("group_mean"))
-        arrays = [
-            None if a is None else np.full(c.num_read, a) for a, c in zip(advantages, group.completions, strict=True)
-        ]
-        made.append(AdvantagedGroup(ScoredGroup(group, verdicts), tuple(arrays)))
-    return made
-
-
-def run(
-    policy: Policy,
-    groups: Sequence[AdvantagedGroup],
-    change: float = 0.05,
-    /,
-    critic: CriticLoss | None = None,
-    **config: Any,
-) -> tuple[UpdateMetrics, Recorder]:
-    recorder = Recorder(policy, change)
-    updater = Updater(policy, recorder, LossConfig(**config), 1.0, MAX_TOKENS, critic=critic)  # type: ignore[arg-type]
-    metrics = update_policy(updater, groups, step=0)
-    return metrics, recorder
-
-
-def rows_of(groups: Sequence[AdvantagedGroup]) -> list[tuple[tuple[int, ...], Any, Any]]:
-    return [
-        (group.scored.group.prompt.token_ids, completion, float(advantage[0]))
-        for group in groups
-        for completion, advantage in zip(group.scored.group.completions, group.advantages, strict=True)
-    ]
 
 
 def sequence_loss(name: str, new: list[Tensor], old: list[float], advantage: float) -> list[Tensor]:
@@ -119,15 +46,16 @@ def sequence_loss(name: str, new: list[Tensor], old: list[float], advantage: flo
 def test_two_updates_have_the_gradients_of_the_papers_loops(
     policy: Policy, eager_logprobs: Any, name: str, budget: int
 ) -> None:
-    groups = groups_of(policy)
+    groups = make_groups(policy)
     epochs = 1 if name == "reinforce" else 2
     dials = {"clip_low": LOW, "clip_high": HIGH} if name in ("sequence_ratio", "clipped_weight") else {}
-    _, recorder = run(policy, groups, policy={"kind": name, **dials}, epochs=epochs, tokens_per_micro_batch=budget)
+    _, recorder = run(
+        policy, groups, change=0.05, policy={"kind": name, **dials}, epochs=epochs, tokens_per_micro_batch=budget
+    )
     assert len(recorder.gradients) == epochs
-    rows = rows_of(groups)
+    rows = judged(groups)
     for number, (trained, found) in enumerate(zip(recorder.policies, recorder.gradients, strict=True)):
-        pairs = [(prompt, completion.token_ids.tolist()) for prompt, completion, _ in rows]
-        model, logprobs, _ = eager_logprobs(trained, pairs)
+        model, logprobs, _ = eager_logprobs(trained, pairs_of(groups))
         pieces = logprobs.split([completion.num_tokens for _, completion, _ in rows])
         total = torch.zeros((), dtype=torch.float64)
         for (_, completion, advantage), piece in zip(rows, pieces, strict=True):
@@ -140,10 +68,9 @@ def test_two_updates_have_the_gradients_of_the_papers_loops(
 
 
 def test_the_entropy_bonus_has_the_gradient_of_minus_the_entropy(policy: Policy, eager_logprobs: Any) -> None:
-    groups = groups_of(policy)
-    plain, bonus = (run(policy, groups, 0.0, entropy_coef=c)[1].gradients[0] for c in (0.0, 0.3))
-    rows = rows_of(groups)
-    pairs = [(prompt, completion.token_ids.tolist()) for prompt, completion, _ in rows]
+    groups = make_groups(policy)
+    plain, bonus = (run(policy, groups, entropy_coef=c)[1].gradients[0] for c in (0.0, 0.3))
+    rows, pairs = judged(groups), pairs_of(groups)
     model, _, entropy = eager_logprobs(policy, pairs)
     (-0.3 * entropy.sum() / (len(rows) * MAX_TOKENS)).backward()
     for name, parameter in model.named_parameters():
@@ -151,7 +78,7 @@ def test_the_entropy_bonus_has_the_gradient_of_minus_the_entropy(policy: Policy,
 
 
 def test_an_advantage_per_token_that_is_constant_equals_one_per_completion(policy: Policy) -> None:
-    groups = groups_of(policy)
+    groups = make_groups(policy)
     per_token = [
         dataclasses.replace(
             group,
@@ -162,17 +89,17 @@ def test_an_advantage_per_token_that_is_constant_equals_one_per_completion(polic
         )
         for group in groups
     ]
-    ours, theirs = (run(policy, one, 0.0)[1].gradients[0] for one in (per_token, groups))
+    ours, theirs = (run(policy, one)[1].gradients[0] for one in (per_token, groups))
     for name in ours:
         assert torch.equal(ours[name], theirs[name])
 
 
 def test_each_token_takes_its_own_advantage(policy: Policy, eager_logprobs: Any) -> None:
-    [group] = groups_of(policy, [(1.0, 0.0)])
+    [group] = make_groups(policy, [(1.0, 0.0)])
     lengths = [completion.num_tokens for completion in group.scored.group.completions]
     advantages = [np.arange(1, n + 1, dtype=np.float32) * sign for n, sign in zip(lengths, (1, -2), strict=True)]
-    found = run(policy, [dataclasses.replace(group, advantages=tuple(advantages))], 0.0)[1].gradients[0]
-    rows = rows_of([group])
+    found = run(policy, [dataclasses.replace(group, advantages=tuple(advantages))])[1].gradients[0]
+    rows = judged([group])
     model, logprobs, _ = eager_logprobs(policy, [(p, c.token_ids.tolist()) for p, c, _ in rows])
     (-(logprobs * torch.from_numpy(np.concatenate(advantages))).sum() / (2 * MAX_TOKENS)).backward()
     for name, parameter in model.named_parameters():
@@ -181,20 +108,15 @@ def test_each_token_takes_its_own_advantage(policy: Policy, eager_logprobs: Any)
 
 @pytest.mark.parametrize("aggregation", ["constant", "token", "sequence"])
 def test_masked_truncated_completions_leave_loss_and_denominator(policy: Policy, aggregation: str) -> None:
-    groups = groups_of(policy)
-    kept_groups = []
-    for group in groups:
-        inner = group.scored.group
-        kept = [i for i, c in enumerate(inner.completions) if c.finish_reason is not FinishReason.LENGTH]
-        scored = ScoredGroup(
-            dataclasses.replace(inner, completions=tuple(inner.completions[i] for i in kept)),
-            tuple(group.scored.verdicts[i] for i in kept),
-        )
-        kept_groups.append(AdvantagedGroup(scored, tuple(group.advantages[i] for i in kept)))
+    groups = make_groups(policy)
+    kept_groups = [
+        taken(g, [i for i, c in enumerate(g.scored.group.completions) if c.finish_reason is not FinishReason.LENGTH])
+        for g in groups
+    ]
     assert sum(len(g.advantages) for g in kept_groups) < sum(len(g.advantages) for g in groups)
-    masked = run(policy, groups, 0.0, truncated="mask", aggregation=aggregation)[1].gradients[0]
-    without = run(policy, kept_groups, 0.0, aggregation=aggregation)[1].gradients[0]
-    kept = run(policy, groups, 0.0, aggregation=aggregation)[1].gradients[0]
+    masked = run(policy, groups, truncated="mask", aggregation=aggregation)[1].gradients[0]
+    without = run(policy, kept_groups, aggregation=aggregation)[1].gradients[0]
+    kept = run(policy, groups, aggregation=aggregation)[1].gradients[0]
     for name in masked:
         torch.testing.assert_close(masked[name], without[name], atol=1e-6, rtol=1e-5)
     assert max((masked[name] - kept[name]).abs().max() for name in masked) > 1e-3
@@ -222,7 +144,7 @@ def foreign(groups: Sequence[AdvantagedGroup], seed: int = 0) -> list[Advantaged
 
 def test_without_correction_a_foreign_sampler_stops_the_run(policy: Policy) -> None:
     with pytest.raises(InvariantError, match="sampler and trainer disagree"):
-        run(policy, foreign(groups_of(policy)))
+        run(policy, foreign(make_groups(policy)))
 
 
 @pytest.mark.parametrize("level", ["token", "sequence"])
@@ -230,13 +152,12 @@ def test_without_correction_a_foreign_sampler_stops_the_run(policy: Policy) -> N
 def test_correction_weights_every_token_with_trainer_over_sampler(
     policy: Policy, eager_logprobs: Any, level: str, bound: str
 ) -> None:
-    groups = foreign(groups_of(policy))
+    groups = foreign(make_groups(policy))
     correction = {"bound": bound, "level": level, "cap": 1.2}
     metrics, recorder = run(
-        policy, groups, correction=correction, epochs=2, policy={"clip_low": LOW, "clip_high": HIGH}
+        policy, groups, change=0.05, correction=correction, epochs=2, policy={"clip_low": LOW, "clip_high": HIGH}
     )
-    rows = rows_of(groups)
-    pairs = [(prompt, completion.token_ids.tolist()) for prompt, completion, _ in rows]
+    rows, pairs = judged(groups), pairs_of(groups)
     _, before, _ = eager_logprobs(recorder.policies[0], pairs)
     model, after, _ = eager_logprobs(recorder.policies[1], pairs)
     total, at, bounded, weights_seen = torch.zeros((), dtype=torch.float64), 0, 0, []
@@ -267,7 +188,7 @@ def test_correction_weights_every_token_with_trainer_over_sampler(
 def test_the_critic_is_trained_on_its_returns(
     policy: Policy, tiny_policy: Callable[..., Policy], eager_logprobs: Any, shared: bool
 ) -> None:
-    groups = groups_of(policy)
+    groups = make_groups(policy)
     generator = np.random.default_rng(1)
     viewed = [
         dataclasses.replace(
@@ -286,9 +207,9 @@ def test_the_critic_is_trained_on_its_returns(
     critic = Critic(policy, None if shared else backbone)
     with torch.no_grad():
         critic.head.weight.copy_(torch.randn(critic.head.weight.shape, generator=torch.Generator().manual_seed(0)))
-    with_critic, recorder = run(policy, viewed, 0.0, CriticLoss(critic, 0.7, 0.2))
+    with_critic, recorder = run(policy, viewed, critic=CriticLoss(critic, 0.7, 0.2))
     head_gradient = critic.head.weight.grad.clone()
-    alone = run(policy, viewed, 0.0)[1].gradients[0]
+    alone = run(policy, viewed)[1].gradients[0]
     batches = make_micro_batches(viewed, LossConfig(), MAX_TOKENS, policy.device)
     total = torch.zeros(())
     backbone.model.zero_grad(set_to_none=True)
@@ -309,4 +230,4 @@ def test_the_critic_is_trained_on_its_returns(
 
 def test_a_critic_without_its_views_is_an_error(policy: Policy) -> None:
     with pytest.raises(InvariantError, match="never computed"):
-        run(policy, groups_of(policy), 0.0, CriticLoss(Critic(policy, None), 1.0, 0.2))
+        run(policy, make_groups(policy), critic=CriticLoss(Critic(policy, None), 1.0, 0.2))

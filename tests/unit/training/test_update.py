@@ -8,109 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from ragged import MAX_TOKENS, SIGNAL, Recorder, assert_close, gradient, judged, make_groups, pairs_of, run, taken
 from torch import Tensor
 
-from groupwise.algorithms.advantages import advantage as advantage_of
-from groupwise.algorithms.advantages import step_advantages
 from groupwise.errors import InvariantError
 from groupwise.models.policy import Policy
-from groupwise.randomness import Draws, Purpose
 from groupwise.ranks.group import RANKS
-from groupwise.rollout.sample_and_score import Actors, sample_and_score
-from groupwise.rollout.sampling import SamplingConfig
-from groupwise.tasks.base import Template
 from groupwise.training.config import LossConfig
 from groupwise.training.micro_batches import make_micro_batches
 from groupwise.training.optimizer import Optimizer, OptimizerConfig
-from groupwise.training.update import UpdateMetrics, Updater, update_policy
-from groupwise.types import AdvantagedGroup, Completion, FinishReason, Outcome, Problem, ScoredGroup, Verdict
-from groupwise.verifiers.unjudged import Unjudged
-
-MAX_TOKENS = 10
-SIGNAL = [(1.0, 0.0, 0.0, 1.0), (0.0, 0.0, 1.0, 0.0), (1.0, 1.0, 0.5, 0.0)]
-Rewards = Sequence[Sequence[float | None]]
-
-
-class Recorder:
-    """Stands in for the optimizer: keeps each update's gradient and weights, and may change the weights."""
-
-    def __init__(self, policy: Policy, change: float = 0.0) -> None:
-        self.policy, self.change = policy, change
-        self.gradients: list[dict[str, Tensor]] = []
-        self.policies: list[Policy] = []
-
-    def update(self, step: int) -> float:
-        model = self.policy.model
-        self.policies.append(self.policy.copy())
-        self.gradients.append({name: p.grad.clone() for name, p in model.named_parameters()})
-        generator = torch.Generator().manual_seed(len(self.policies))
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter += self.change * torch.randn(parameter.shape, generator=generator).to(parameter.device)
-        model.zero_grad(set_to_none=True)
-        return float(sum(g.square().sum() for g in self.gradients[-1].values()) ** 0.5)
-
-
-@pytest.fixture
-def policy(tiny_policy: Callable[..., Policy]) -> Policy:
-    """With many stop tokens, so that completions end at all lengths."""
-    return dataclasses.replace(tiny_policy(), stop_ids=frozenset(range(1, 41)))
-
-
-def make_groups(
-    policy: Policy, rewards: Rewards = SIGNAL, temperature: float = 1.0, step: int = 0
-) -> list[AdvantagedGroup]:
-    problems = [Problem(f"p{i}", "?" * (3 * i + 1), "") for i in range(len(rewards))]
-    groups = []
-    for problem, earned in zip(problems, rewards, strict=True):
-        sampling = SamplingConfig(max_tokens=MAX_TOKENS, temperature=temperature)
-        actors, draws = Actors.of(policy, Template(), Unjudged()), Draws(0, Purpose.TRAIN, step)
-        group = sample_and_score(actors, [problem], len(earned), sampling, draws)[0].group
-        verdicts = [
-            Verdict(Outcome.CRASHED, {}, "") if r is None else Verdict(Outcome.WRONG, {"r": r}, "") for r in earned
-        ]
-        [advantages] = step_advantages([earned], [[[r] for r in earned]], advantage_of("group_mean"))
-        arrays = [
-            None if a is None else np.full(c.num_read, a) for a, c in zip(advantages, group.completions, strict=True)
-        ]
-        groups.append(AdvantagedGroup(ScoredGroup(group, tuple(verdicts)), tuple(arrays)))
-    return groups
-
-
-def run(
-    policy: Policy,
-    groups: Sequence[AdvantagedGroup],
-    /,
-    *,
-    change: float = 0.0,
-    reference: Policy | None = None,
-    temperature: float = 1.0,
-    **config: Any,
-) -> tuple[UpdateMetrics, Recorder]:
-    recorder = Recorder(policy, change)
-    updater = Updater(policy, recorder, LossConfig(**config), temperature, MAX_TOKENS, reference)  # type: ignore[arg-type]
-    metrics = update_policy(updater, groups, step=0)
-    return metrics, recorder
-
-
-def gradient(policy: Policy, groups: Sequence[AdvantagedGroup], **options: Any) -> dict[str, Tensor]:
-    return run(policy, groups, **options)[1].gradients[0]
-
-
-def assert_close(ours: dict[str, Tensor], theirs: dict[str, Tensor], tolerance: float = 1e-6) -> None:
-    assert ours.keys() == theirs.keys()
-    assert max(g.abs().max() for g in theirs.values()) > 1e-2  # there is something to compare
-    for name in ours:
-        torch.testing.assert_close(ours[name].double(), theirs[name].double(), atol=tolerance, rtol=tolerance)
-
-
-def judged(groups: Sequence[AdvantagedGroup]) -> list[tuple[tuple[int, ...], Completion, float]]:
-    return [
-        (group.scored.group.prompt.token_ids, completion, float(advantage[0]))
-        for group in groups
-        for completion, advantage in zip(group.scored.group.completions, group.advantages, strict=True)
-        if advantage is not None
-    ]
+from groupwise.training.update import Updater, update_policy
+from groupwise.types import AdvantagedGroup, FinishReason
 
 
 def slow_gradient(
@@ -126,8 +34,7 @@ def slow_gradient(
     clip: tuple[float, float] = (0.2, 0.2),
 ) -> tuple[float, dict[str, Tensor]]:
     """Value and gradient of the paper's loss: nested loops over transformers' eager forward of whole sequences."""
-    rows = judged(groups)
-    pairs = [(prompt, completion.token_ids.tolist()) for prompt, completion, _ in rows]
+    rows, pairs = judged(groups), pairs_of(groups)
     model, logprobs, _ = eager_logprobs(policy, pairs, temperature)
     ref = eager_logprobs(reference, pairs, temperature)[1].detach() if reference else logprobs.detach()
     lengths = [len(completion) for _, completion in pairs]
@@ -209,12 +116,7 @@ def test_the_order_of_groups_and_completions_does_not_matter(policy: Policy, bud
     shuffled = []
     for group in random.Random(0).sample(groups, len(groups)):
         order = random.Random(len(shuffled)).sample(range(len(group.advantages)), len(group.advantages))
-        inner = group.scored.group
-        scored = ScoredGroup(
-            dataclasses.replace(inner, completions=tuple(inner.completions[i] for i in order)),
-            tuple(group.scored.verdicts[i] for i in order),
-        )
-        shuffled.append(AdvantagedGroup(scored, tuple(group.advantages[i] for i in order)))
+        shuffled.append(taken(group, order))
     assert [g.scored.group.prompt.problem.id for g in shuffled] != [g.scored.group.prompt.problem.id for g in groups]
     ours = gradient(policy, shuffled, tokens_per_micro_batch=budget)
     assert_close(ours, gradient(policy, groups, tokens_per_micro_batch=budget))
@@ -265,15 +167,7 @@ def test_a_batch_without_any_signal_is_no_update(policy: Policy) -> None:
 
 def test_completions_the_verifier_failed_on_leave_no_trace(policy: Policy) -> None:
     groups = make_groups(policy, [(1.0, None, 0.0, 0.0, None), (None, None), (0.0, 1.0)])
-    without = []
-    for group in (groups[0], groups[2]):
-        kept = [i for i, advantage in enumerate(group.advantages) if advantage is not None]
-        inner = group.scored.group
-        scored = ScoredGroup(
-            dataclasses.replace(inner, completions=tuple(inner.completions[i] for i in kept)),
-            tuple(group.scored.verdicts[i] for i in kept),
-        )
-        without.append(AdvantagedGroup(scored, tuple(group.advantages[i] for i in kept)))
+    without = [taken(groups[0], [0, 2, 3]), groups[2]]
     for aggregation in ("constant", "token", "sequence"):
         assert_close(
             gradient(policy, groups, aggregation=aggregation), gradient(policy, without, aggregation=aggregation)
@@ -352,7 +246,7 @@ def test_the_divergence_from_another_reference(policy: Policy, eager_logprobs: A
     metrics, recorder = run(policy, groups, kl_coef=0.3, reference=reference, tokens_per_micro_batch=budget)
     _, expected = slow_gradient(policy, groups, eager_logprobs, on_policy=True, reference=reference, kl_coef=0.3)
     assert_close(recorder.gradients[0], expected, 1e-5)
-    pairs = [(prompt, completion.token_ids.tolist()) for prompt, completion, _ in judged(groups)]
+    pairs = pairs_of(groups)
     log_ratio = eager_logprobs(reference, pairs)[1] - eager_logprobs(policy, pairs)[1]
     assert metrics.kl == pytest.approx((log_ratio.exp() - log_ratio - 1).mean().item(), rel=1e-4)
     assert metrics.kl > 1e-3
@@ -478,7 +372,7 @@ def test_a_sampler_that_is_corrected_for_may_differ_but_not_by_nan(policy: Polic
 
 def test_updates_raise_the_likelihood_of_what_was_rewarded(policy: Policy, eager_logprobs: Any) -> None:
     groups = make_groups(policy)
-    pairs = [(prompt, completion.token_ids.tolist()) for prompt, completion, _ in judged(groups)]
+    pairs = pairs_of(groups)
     lengths = [len(completion) for _, completion in pairs]
     advantages = torch.tensor([advantage for *_, advantage in judged(groups)]).repeat_interleave(torch.tensor(lengths))
     before = advantages.double() @ eager_logprobs(policy, pairs)[1]
