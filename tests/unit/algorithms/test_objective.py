@@ -213,11 +213,6 @@ def test_the_loss_equals_the_papers_loops(aggregation: str, rows: list[list[floa
     assert total == pytest.approx(SLOW[aggregation](rows), rel=1e-6, abs=1e-6)
 
 
-@pytest.mark.parametrize(("aggregation", "total"), [("constant", 8 / 30), ("token", 1.0), ("sequence", 1.0)])
-def test_sums_over_the_batch(aggregation: str, total: float) -> None:
-    assert sum(weights(aggregation)) == pytest.approx(total)
-
-
 @pytest.mark.parametrize("aggregation", sorted(AGGREGATIONS))
 def test_a_micro_batch_gets_the_weights_of_the_whole_batch(aggregation: str) -> None:
     parts = weights(aggregation, COUNTS[:1]) + weights(aggregation, COUNTS[1:])
@@ -267,19 +262,13 @@ def test_clipped_value_loss_by_hand(value: float, old: float, target: float, los
     assert values.grad.item() == pytest.approx(slope)
 
 
-@given(ROWS, st.floats(0.01, 2))
+@given(ROWS, st.just(0.0) | st.floats(0.01, 2))
 def test_clipped_value_loss_equals_the_equation_as_a_loop(rows: list[tuple[float, ...]], clip: float) -> None:
     expected = []
     for value, old, target in rows:
-        near = old + min(max(value - old, -clip), clip)
+        near = old + min(max(value - old, -clip), clip) if clip else value  # 0: no clip
         expected.append(max((value - target) ** 2, (near - target) ** 2) / 2)
     assert clipped_value_loss(*columns(rows), clip).tolist() == pytest.approx(expected, abs=1e-12)
-
-
-@given(ROWS)
-def test_a_clip_of_zero_is_none(rows: list[tuple[float, ...]]) -> None:
-    expected = [(value - target) ** 2 / 2 for value, _, target in rows]
-    assert clipped_value_loss(*columns(rows), clip=0.0).tolist() == pytest.approx(expected, abs=1e-12)
 
 
 @given(ROWS, st.floats(0.01, 2))

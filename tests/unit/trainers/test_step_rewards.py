@@ -308,19 +308,21 @@ def test_contradictions_are_named(overrides: list[str], said: str) -> None:
 # ----------------------------------------------------------------------------------------------------- a whole run
 
 
+def whole_run(paths: dict[str, str], directory: Path, steps: int, every: int, **rewards: Any) -> GrpoRecipe:
+    table = {
+        "run": {"directory": str(directory), "num_steps": steps, "checkpoint_every": every},
+        "model": {"path": paths["policy"], "device": "cpu", "num_threads": 1},
+        "task": {"kind": "arithmetic", "kinds": ["sum"], "digits": [1, 1], "num_problems": 24, "num_eval_problems": 3},
+        "grpo": {"prompts_per_step": 2, "group_size": 3}, "sampling": {"max_tokens": 12},
+        "advantage": {"kind": "process_gae", "lam": 0.5}, "step_rewards": {"step": "[0-9a-zA-Z]", **rewards},
+        "evaluation": {"num_problems": 1, "num_samples": 1, "test_problems": 0},
+    }  # fmt: skip
+    return parse(GrpoRecipe, table)
+
+
 def test_what_goes_on_learning_is_resumed_as_it_was_left(paths: dict[str, str], tmp_path: Path) -> None:
     def recipe(name: str) -> GrpoRecipe:
-        rewards = {"path": paths["policy"], "reference": paths["policy"], "step": "[0-9a-zA-Z]", **ONLINE}
-        table = {
-            "run": {"directory": str(tmp_path / name), "num_steps": 3, "checkpoint_every": 1},
-            "model": {"path": paths["policy"], "device": "cpu", "num_threads": 1},
-            "task": {"kind": "arithmetic", "kinds": ["sum"], "digits": [1, 1], "num_problems": 24,
-                     "num_eval_problems": 3},
-            "grpo": {"prompts_per_step": 2, "group_size": 3}, "sampling": {"max_tokens": 12},
-            "advantage": {"kind": "process_gae", "lam": 0.5}, "step_rewards": rewards,
-            "evaluation": {"num_problems": 1, "num_samples": 1, "test_problems": 0},
-        }  # fmt: skip
-        return parse(GrpoRecipe, table)
+        return whole_run(paths, tmp_path / name, 3, 1, path=paths["policy"], reference=paths["policy"], **ONLINE)
 
     def killed(report: Any) -> None:
         if report.step == 1:
@@ -341,17 +343,7 @@ def test_what_goes_on_learning_is_resumed_as_it_was_left(paths: dict[str, str], 
 
 
 def test_a_run_records_what_the_model_said_and_is_replayed(paths: dict[str, str], tmp_path: Path) -> None:
-    table = {
-        "run": {"directory": str(tmp_path / "run"), "num_steps": 2, "checkpoint_every": 2},
-        "model": {"path": paths["policy"], "device": "cpu", "num_threads": 1},
-        "task": {"kind": "arithmetic", "kinds": ["sum"], "digits": [1, 1], "num_problems": 24, "num_eval_problems": 3},
-        "grpo": {"prompts_per_step": 2, "group_size": 3},
-        "sampling": {"max_tokens": 12},
-        "advantage": {"kind": "process_gae", "lam": 0.5},
-        "step_rewards": {"path": paths["prm"], "step": "[0-9a-zA-Z]"},
-        "evaluation": {"num_problems": 1, "num_samples": 1, "test_problems": 0},
-    }
-    recipe = parse(GrpoRecipe, table)
+    recipe = whole_run(paths, tmp_path / "run", 2, 2, path=paths["prm"])
     assert plan(recipe).weights["process reward model"] > 0
     train_rl(recipe, grpo_learner)
     records = Records.open(tmp_path / "run")
@@ -364,6 +356,5 @@ def test_a_run_records_what_the_model_said_and_is_replayed(paths: dict[str, str]
     [line] = [line for line in records.metrics() if line["step"] == 1]
     assert line["parts"]["measure/steps/num/mean"] > 1
     again = replay(tmp_path / "run", 1, groups[0].entry.problem, 0)
-    assert again.identical
-    assert again.steps_repeated == 1
+    assert (again.identical, again.steps_repeated) == (True, 1)
     assert json.dumps(groups[0].completions[0].as_json())

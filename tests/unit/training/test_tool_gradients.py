@@ -1,6 +1,5 @@
 """Results of tools in the very update of GRPO: nothing that stands at them as a target has a gradient."""
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -125,14 +124,3 @@ def test_packed_equals_alone_with_results(tiny_policy: Callable[..., Policy]) ->
         torch.testing.assert_close(alone[name], value, atol=2e-6, rtol=1e-4)
         weighted = sum(n * found[name] for n, found in zip(share, each, strict=True)) / sum(share)
         torch.testing.assert_close(weighted, value, atol=2e-6, rtol=1e-4)
-
-
-def test_the_tools_of_a_batch_do_not_change_the_others(tiny_policy: Callable[..., Policy]) -> None:
-    """A completion without results has the gradient that it has beside others without."""
-    policy = tiny_policy()
-    plain = dataclasses.replace(groups(policy, [ROWS[2], ROWS[2]])[0])
-    alone = gradient(policy, [plain], aggregation="constant")
-    both = gradient(policy, [plain, groups(policy, ROWS[:2])[0]], aggregation="constant")
-    other = gradient(policy, [groups(policy, ROWS[:2])[0]], aggregation="constant")
-    for name, value in both.items():
-        torch.testing.assert_close((alone[name] + other[name]) / 2, value, atol=2e-6, rtol=1e-4)
