@@ -21,6 +21,7 @@ MAX_BARS = 10  # bars of absolute values, whose pairing takes a parser exponenti
 
 _LINKS = re.compile(r"=|<|>|\\(?:leq?|geq?|approx|equiv|neq?)(?![a-zA-Z])")
 _OPEN, _CLOSE = frozenset(["{", "[", "(", r"\{"]), frozenset(["}", "]", ")", r"\}"])
+_BRACKET = re.compile(r"[()\[\]{}]")
 _TOKEN = re.compile(r"[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|\\[a-zA-Z]+|\\.|\S", re.DOTALL)
 _TALL = frozenset([r"\exp", r"\sinh", r"\cosh", r"\Gamma"])
 _MARKS, _SIGNS, _BETWEEN_TERMS = frozenset("^!_"), frozenset("+-"), frozenset("+-,;=<>&")
@@ -36,11 +37,14 @@ def refusal(text: str) -> str | None:
     """Return why an answer is not even read: too long, too deep, too many links, invisible characters; or None."""
     if len(text) > MAX_LENGTH:
         return f"the answer has {len(text)} characters, at most {MAX_LENGTH} are read"
-    if any(unicodedata.category(char) in ("Cc", "Cf", "Cs", "Co") and char not in "\n\t\r" for char in text):
+    is_plain = text.isascii() and text.isprintable()
+    if not is_plain and any(
+        unicodedata.category(char) in ("Cc", "Cf", "Cs", "Co") and char not in "\n\t\r" for char in text
+    ):
         return "the answer holds control or invisible characters"
     depth = deepest = 0
-    for char in text:
-        depth += (char in _OPEN) - (char in _CLOSE)
+    for char in _BRACKET.findall(text):
+        depth += 1 if char in _OPEN else -1
         deepest = max(deepest, depth)
     if deepest > MAX_NESTING:
         return f"the answer is nested deeper than {MAX_NESTING}"

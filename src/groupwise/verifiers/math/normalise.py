@@ -110,7 +110,7 @@ _REPLACEMENTS: list[tuple[str | re.Pattern[str], re.Pattern[str], _Replacement]]
          lambda match: match[1] if len(match[1]) == 1 else f"\\{match[1]} "),
         (re.compile(r"[0-9.][eE][0-9+-]"),
          r"(?<![0-9A-Za-z.\\^_/])([0-9]{1,99}\.?[0-9]{0,99}|\.[0-9]{1,99})[eE]([+-]?[0-9]{1,99})"
-         r"(?![0-9A-Za-z.]| ?[_^!])", r"\1 \\cdot 10^{\2}"),
+         r"(?![0-9A-Za-z]|\.[0-9]| ?[_^!])", r"\1 \\cdot 10^{\2}"),
         (_THREE, rf"(?i)(?:(?<![0-9.,^_/a-zA-Z])(?P<number>{_NUMBER})|(?<=[0-9}}])) ?(?P<text>\\text ?\{{ ?)?"
          rf"(?P<words>(?<![a-zA-Z])(?:{'|'.join([*_FACTORS, *_SHARES])})s?(?![a-zA-Z])"
          rf"(?: (?:{'|'.join([*_FACTORS, *_SHARES])})s?(?![a-zA-Z])){{0,3}}) ?(?(text)(?P<end>\}})?|(?P<none>))",
@@ -205,8 +205,8 @@ def normalise(text: str, language: str = "en") -> str:
     for left, right in _WRAPPERS:
         text = text.removeprefix(left).removesuffix(right)
     text = re.sub(r"[.,;] ?$", "", text.strip()).strip()
-    match = _TEXT.fullmatch(text)
-    text = match[1].strip().rstrip(".") if match else text
+    if text.startswith(r"\text") and (start := text.find("{")) > 0 and closing(text, start) == len(text) - 1:
+        text = text[start + 1 : -1].strip().rstrip(".")
     if text[-1:].isalpha() and "\\" not in text:
         key = text.casefold()
         text = _SYNONYMS.get(key, text)

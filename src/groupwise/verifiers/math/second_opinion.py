@@ -26,9 +26,9 @@ _SPELLINGS = {
     r"\dfrac": r"\frac", r"\tfrac": r"\frac", r"\cfrac": r"\frac", "−": "-", r"\times": "*", r"\cdot": "*",
     r"\div": "/", "×": "*", "·": "*", "π": r"\pi", r"\{": "<", r"\}": ">", r"\%": "%", "{,}": ",",
 }  # fmt: skip
-_NUMBER = re.compile(r"[+-]?(?:[1-9][0-9]{0,2}(?:,[0-9]{3})+|[0-9]+)?(?:\.[0-9]+)?")
+_NUMBER = re.compile(r"[+-]?(?:[1-9][0-9]{0,2}(?:,[0-9]{3})+|[0-9]+)?(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,3})?")
 _FRACTION = re.compile(r"([+-]?)(?:([0-9]+)/([0-9]+)|\\frac\{([0-9]+)\}\{([0-9]+)\})")
-_DOUBTFUL = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3,}|_|^\(\(.*\)\)$|[0-9],[0-9]{3}(?![0-9])")
+_DOUBTFUL = re.compile(r"[0-9.][eE][+-]?[0-9]|(?<![\\A-Za-z])[A-Za-z]{3,}|_|^\(\(.*\)\)$|[0-9],[0-9]{3}(?![0-9])")
 """Words in an expression, indices, brackets in brackets, and commas that may group digits."""
 _COMMA = re.compile(r"[0-9]+,[0-9]+")
 _NAMED = re.compile(r"([A-Za-z](?:\([a-z]\))?)=(?=[^=])(.*)")

@@ -48,7 +48,8 @@ class ComparingConfig(ExtractingConfig):
     decimals: int = Field(default=DECIMALS, ge=1)
     r"""Places from which on a decimal equals a number that has no finite decimal form, if it is that number correctly
     rounded or cut: with 6, `0.333333` equals 1/3 and `3.14` does not answer `\pi`. Other numbers must be exact at any
-    setting: `0.1250001` never equals 1/8. A large value demands exact answers throughout."""
+    setting: `0.1250001` never equals 1/8. A large value demands exact answers throughout. A reference that is a rounded
+    decimal itself (`30.52`) is answered by the exact number that it rounds, at any setting."""
 
 
 class ComparingVerifier(Verifier):
