@@ -1,5 +1,6 @@
 """`groupwise runs`: a table of run directories, or one of them on a page of the terminal."""
 
+import math
 import shlex
 from datetime import datetime
 from pathlib import Path
@@ -12,7 +13,6 @@ from rich.text import Text
 from groupwise.cli.app import app, console
 
 if TYPE_CHECKING:
-    from groupwise.runs.directory import RunDirectory
     from groupwise.runs.records import Records
 
 SUMMARY_ROWS = ("pass_at_1", "at_once", "works_out", "checks", "length", "truncated")
@@ -43,8 +43,6 @@ def runs(
 
 def list_runs(folder: Path) -> None:
     """Print the runs in a folder."""
-    from groupwise.runs.directory import RunDirectory
-
     paths = runs_in(folder)
     if not paths:
         console.print(f"There are no runs in {folder}. Begin one with `groupwise demo`.")
@@ -53,7 +51,7 @@ def list_runs(folder: Path) -> None:
     for column in ("run", "algorithm", "task or data", "steps", "state", "best dev pass@1", "last change"):
         table.add_column(column, overflow="fold")
     for path in paths:
-        table.add_row(*row(RunDirectory(path)))
+        table.add_row(*row(path))
     console.print(table)
 
 
@@ -64,25 +62,32 @@ def runs_in(folder: Path) -> list[Path]:
     )
 
 
-def row(run: "RunDirectory") -> list[str]:
-    """Return the cells of a run's line."""
-    from groupwise.config import read_toml
-    from groupwise.errors import ConfigError
+def row(path: Path) -> list[str]:
+    """Return the cells of a run's line; a number that is not finite is shown, and counted beside the best."""
+    from groupwise.errors import GroupwiseError
+    from groupwise.runs.records import Records
 
     try:
-        recipe = read_toml(run.config)
-    except ConfigError:
-        return [str(run.path), "", "", "", "its config.toml cannot be read", "", ""]
-    section = recipe.get("task") or recipe.get("data") or {}
+        run = Records.open(path)
+        recipe, planned = run.config, run.planned_steps
+    except GroupwiseError:
+        return [str(path), "", "", "", "its config.toml cannot be read", "", ""]
+    tables = (recipe.get(name) for name in ("task", "data", "imported"))
+    section = next((table for table in tables if isinstance(table, dict)), {})
     subject = next((section[key] for key in ("kind", "name", "source") if key in section), "")
-    lines = list(run.metrics.lines())
-    num_done = max((line["step"] + 1 for line in lines if line.get("kind", "step") == "step"), default=0)
-    dev = [line["pass_at_1"][0] for line in lines if line.get("kind") == "dev"]
-    last_change = datetime.fromtimestamp(run.ledger.path.stat().st_mtime).strftime("%Y-%m-%d %H:%M")
-    state = "finished" if run.finished.exists() else "unfinished"
-    best = f"{max(dev):.3f}" if dev else "-"
-    steps = f"{num_done}/{recipe['run']['num_steps']}"
-    return [str(run.path), recipe["algorithm"], subject, steps, state, best, last_change]
+    steps = run.metrics()
+    dev = [line.get("pass_at_1") for line in run.metrics("dev")]
+    firsts = [float(each[0]) for each in dev if isinstance(each, list) and each and isinstance(each[0], int | float)]
+    sound = [value for value in firsts if math.isfinite(value)]
+    best = f"{max(sound):.3f}" if sound else "-"
+    if len(sound) < len(dev):
+        best += f", {len(dev) - len(sound)} not finite"
+    state = "finished" if run.finished else "unfinished"
+    if damage := run.damage:
+        state += f", {len(damage)} places damaged"
+    last_change = datetime.fromtimestamp(run.directory.ledger.path.stat().st_mtime).strftime("%Y-%m-%d %H:%M")
+    done = f"{steps[-1]['step'] + 1 if steps else 0}/{planned}"
+    return [str(path), str(recipe.get("algorithm", "")), str(subject), done, state, best, last_change]
 
 
 def text_summary(run: "Records") -> Text:

@@ -17,6 +17,7 @@ from groupwise.explorer.answers import definitions, examples, gained
 from groupwise.explorer.opened import OpenedRun
 from groupwise.explorer.table import NOTHING, Cell, Column, Line, Table, Tile, duration, estimate_cell, head, text_cell
 from groupwise.explorer.wire import short_hash
+from groupwise.runs.ledger import as_json
 from groupwise.runs.records import Evaluation, Records
 
 NUM_EXAMPLES = 3
@@ -72,6 +73,8 @@ def description(run: Records) -> str:
     num_done = run.metrics()[-1]["step"] + 1 if run.metrics() else 0
     state = "finished" if run.finished else "unfinished"
     model = config.get("model", {}).get("path") or "a new model"
+    if isinstance(imported := config.get("imported"), Mapping):
+        return f"a run of {imported.get('system')}: {len(run.metrics())} recorded steps, the last is {num_done - 1}"
     progress = f"{num_done} of {run.planned_steps} steps, {state}"
     return f"{config.get('algorithm', 'training')} on {subject} from {model}: {progress}"
 
@@ -270,7 +273,7 @@ def _numbers(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         if isinstance(value, Mapping):
             flat |= _numbers(value, f"{prefix}{name}.")
         elif is_number(value) or (isinstance(value, list) and len(value) == 3 and all(map(is_number, value))):
-            flat[f"{prefix}{name}"] = value
+            flat[f"{prefix}{name}"] = as_json(value)  # one that is not finite arrives as its name
     return flat
 
 

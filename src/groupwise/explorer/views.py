@@ -13,6 +13,7 @@ from groupwise.explorer.results import Result, found_in
 from groupwise.explorer.run import columns_of, findings_of, is_number, report_of
 from groupwise.explorer.wire import floats, short_hash
 from groupwise.runs.index import GroupEntry
+from groupwise.runs.ledger import as_json
 from groupwise.runs.records import At
 from groupwise.runs.row import GroupRecord, Row
 
@@ -151,6 +152,7 @@ class Views:
         numbers = {group["problem"]: number for number, group in enumerate(groups)}
         names = {"length": "num_tokens", "finish": "finish_reason"}
         columns = {name: listed[names.get(name, name)] for name in _NO_COLUMNS if name != "group"}
+        columns["reward"], columns["advantage"] = as_json(columns["reward"]), as_json(columns["advantage"])
         columns["group"] = [numbers.get(problem, 0) for problem in listed["problem"]]
         return {**empty, "columns": columns, "parts": parts_of(listed["reward_parts"])}
 
@@ -306,8 +308,8 @@ def _summary(row: Row, most: int = MOST_TEXT) -> dict[str, Any]:
         "sample": row.sample, "text": _short(row.text)[:most], "cut": max(0, len(row.text or "") - most),
         "outcome": row.outcome, "finish": row.finish_reason, "answer": _text(row.answer),
         "evidence": _short(row.evidence)[:most],
-        "reward": row.reward, "parts": dict(row.reward_parts), "measures": dict(row.measures),
-        "advantage": row.advantage, "length": row.num_tokens,
+        "reward": as_json(row.reward), "parts": as_json(row.reward_parts), "measures": as_json(row.measures),
+        "advantage": as_json(row.advantage), "length": row.num_tokens,
     }  # fmt: skip
 
 

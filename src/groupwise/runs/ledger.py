@@ -82,9 +82,15 @@ class LineFile:
         if not self.path.exists():
             return
         with self.path.open("rb") as file:
-            for line in file:
+            for number, line in enumerate(file, 1):
                 if line.endswith(b"\n"):
-                    yield from_json(json.loads(line))
+                    try:
+                        entry = from_json(json.loads(line))
+                    except (ValueError, RecursionError) as error:
+                        raise CheckpointError(f"{self.path}, line {number} is not JSON: {error}") from None
+                    if not isinstance(entry, dict):
+                        raise CheckpointError(f"{self.path}, line {number} is no object: {str(entry)[:60]}")
+                    yield entry
 
 
 class Ledger(LineFile):

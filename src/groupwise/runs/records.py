@@ -89,7 +89,10 @@ class Records:
 
     @property
     def planned_steps(self) -> int:
-        return int(self.config["run"]["num_steps"])
+        table = self.config.get("run")
+        if not isinstance(table, Mapping) or not isinstance(table.get("num_steps"), int):
+            raise ConfigError(f"{self.directory.config} has no run.num_steps: it is not the recipe of a run")
+        return int(table["num_steps"])
 
     @property
     def best(self) -> Path | None:

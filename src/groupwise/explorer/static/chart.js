@@ -82,6 +82,7 @@ export function lines(series, options) {
   const drawn = [{ label: options.xName ?? "step", value: (_, value) => (value === null ? "–" : number(value, 6)) }];
   const bands = [];
   const rings = new Map();
+  const odd = new Map(); // of a series: its values that are no finite numbers, by their place
   for (const one of series) {
     const tone = toneOf.bind(null, one.tone);
     if (one.low) {
@@ -92,10 +93,11 @@ export function lines(series, options) {
     data.push(column(one, one.values));
     const at = data.length - 1;
     if (one.marks) rings.set(at, one.marks);
+    odd.set(at, new Map(one.x.flatMap((x, i) => (typeof one.values[i] === "string" ? [[xs.indexOf(x), one.values[i]]] : []))));
     drawn.push({
       label: one.name, stroke: () => (one.faint ? faded(tone(), 0.35) : tone()), width: one.strong ? 2.6 : one.faint ? 1 : 1.6, dash: one.strong || one.faint ? undefined : DASHES[one.tone],
       class: one.faint ? "edge" : null,
-      value: (plot, value, _, i) => (value === null || value === undefined ? "–" : one.low && known(plot.data[at - 2][i]) ? `${show(value)} [${show(plot.data[at - 1][i])}, ${show(plot.data[at - 2][i])}]` : show(value)),
+      value: (plot, value, _, i) => (value === null || value === undefined ? odd.get(at).get(i) ?? "–" : one.low && known(plot.data[at - 2][i]) ? `${show(value)} [${show(plot.data[at - 1][i])}, ${show(plot.data[at - 2][i])}]` : show(value)),
       points: one.marks ? { show: true, size: 8, filter: (_, index) => rings.get(index) } : one.faint ? { show: false } : { size: 5 },
     });
   }
@@ -105,7 +107,7 @@ export function lines(series, options) {
   }
   const range = options.share ? (_, low, high) => [Math.min(0, low ?? 0), (high ?? 1) > 1 ? high * 1.05 : Math.min(1, Math.max((high ?? 1) * 1.1, 0.05))] : undefined;
   /** Where nothing is pointed at, the legend shows the newest values. */
-  const newest = (plot) => { if (xs.length) plot.setLegend({ idxs: data.map((values) => values.findLastIndex(known)) }); };
+  const newest = (plot) => { if (xs.length) plot.setLegend({ idxs: data.map((values, k) => Math.max(values.findLastIndex(known), ...(odd.get(k)?.keys() ?? []))) }); };
   const slider = options.onpick ? { low: xs[0] ?? 0, high: xs.at(-1) ?? 0 } : null;
   return place(options.label, height, (box, width) => {
     const plot = new uPlot({

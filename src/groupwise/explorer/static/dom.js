@@ -35,6 +35,7 @@ export const minus = (text) => text.replace(/^-(?=0(\.0*)?$)/, "").replace("-", 
 
 /** A number for people: four digits, a real minus sign, a dash where there is none. */
 export function number(value, digits = 4) {
+  if (typeof value === "string") return value; // NaN or an infinity, which JSON has no number for
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
   if (!Number.isFinite(value)) return value > 0 ? "∞" : "−∞";
   if (Number.isInteger(value)) return String(value).replace("-", "−");
@@ -45,6 +46,7 @@ export function number(value, digits = 4) {
 
 /** The same with the sign that an advantage needs. */
 export const signed = (value, digits = 2) => {
+  if (typeof value === "string") return value;
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
   if (value === 0) return "0";
   const text = Math.abs(value).toFixed(digits);
@@ -52,7 +54,7 @@ export const signed = (value, digits = 2) => {
 };
 
 export const percent = (share, digits = 1) =>
-  (share === null || share === undefined ? "–" : `${minus((100 * share).toFixed(digits))} %`);
+  (typeof share === "string" ? share : share === null || share === undefined ? "–" : `${minus((100 * share).toFixed(digits))} %`);
 
 const MOST_SHOWN = 20000;
 

@@ -16,7 +16,7 @@ function toLearn(value) {
   whatIf({
     question: value.question, reference: value.reference, settings: value.settings,
     completions: value.completions.slice(0, 64).map((one) => ({
-      text: one.text.slice(0, 400), reward: one.reward, format: 0, length: Math.max(one.length ?? 1, 1), truncated: one.finish === "length",
+      text: one.text.slice(0, 400), reward: typeof one.reward === "number" ? one.reward : null, format: 0, length: Math.max(one.length ?? 1, 1), truncated: one.finish === "length",
     })),
   });
   location.hash = "/learn?from=run";

@@ -28,7 +28,7 @@ const solved = (run, seeds) => [
 const preferred = (run) => [...noisy(run.metrics, "accuracy", "training pairs", "t1"), ...measured(run.held_out, "accuracy", "held-out pairs", "t0")];
 
 /** True where y can be shown in per cent. */
-const isShare = (series) => series.every((one) => [...one.values, ...(one.high ?? [])].every((value) => value === null || (value >= 0 && value <= 1)));
+const isShare = (series) => series.every((one) => [...one.values, ...(one.high ?? [])].every((value) => value === null || typeof value === "string" || (value >= 0 && value <= 1)));
 
 const panel = (title, note, series, options = {}) => (series.length ? h("section", { class: "card metric", "data-panel": title }, h("h2", {}, title), h("p", { class: "hint" }, note),
   lines(series, { label: `${title} over steps`, height: 220, share: isShare(series), ...options })) : null);

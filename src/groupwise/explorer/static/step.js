@@ -73,7 +73,7 @@ function partCards(parts) {
   if (names.length < 2) return null;
   return [h("h2", { vars: { "margin-top": "1.6rem" } }, "Rewards by part"),
     h("div", { class: "grid", id: "parts" }, names.map((name) => {
-      const paid = parts[name].filter((value) => value !== null);
+      const paid = parts[name].filter((value) => typeof value === "number");
       const mean = paid.reduce((sum, value) => sum + value, 0) / paid.length;
       return h("section", { class: "card" }, h("h3", {}, shown(name.slice(0, 80))), histogram(parts[name], shown(name.slice(0, 80))),
         h("p", { class: "hint" }, `mean ${number(mean, 3)} of ${paid.length.toLocaleString("en")} completions`,

@@ -11,6 +11,7 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from groupwise.errors import EngineError, GroupwiseError
+from groupwise.progress import tell
 from groupwise.ranks.group import RANKS
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.vllm.canary import Proof, Reading, judge
@@ -23,6 +24,8 @@ PROBE_EVERY_S = 5.0
 """Seconds between two probes of a dead server."""
 SUSPECT_S = 60.0
 """Longest time for a single token of a server of which a request failed."""
+TELL_S = 8.0
+"""Seconds after which servers that are waited for are named, and between the next times."""
 LOOK_S = 0.5
 """Seconds without an outcome before the states are looked at again."""
 
@@ -77,7 +80,7 @@ class Crew:
         self.weights: Weights | None = None
         self.proofs: dict[str, Proof] = {}
         self.last_words: dict[str, str] = {}
-        self.joined = 0
+        self.joined, self._told = 0, 0.0
         self._cared: set[str] = set()
         self._next_probe: dict[str, float] = {}
 
@@ -104,6 +107,7 @@ class Crew:
                 end = monotonic() + patience_s
             elif monotonic() > end:
                 raise self.nobody(patience_s)
+            self.tell_waiting(0.0 if awaited else patience_s - (end - monotonic()), patience_s)
             outcome = self.errands.next(LOOK_S)
             if outcome is not None and isinstance(outcome.what, Care):
                 self.cared(outcome)
@@ -118,11 +122,20 @@ class Crew:
             self.cared(outcome)
 
     def nobody(self, patience_s: float) -> EngineError:
-        words = "; ".join(f"{server}: {why}" for server, why in self.last_words.items())
         return EngineError(
             f"no server has been healthy for {patience_s:g} s (engine.patience_s); the last that was heard: "
-            f"{words or 'nothing'}"
+            f"{self._heard()}"
         )
+
+    def _heard(self) -> str:
+        return "; ".join(f"{server}: {why}" for server, why in self.last_words.items()) or "nothing"
+
+    def tell_waiting(self, waited_s: float, patience_s: float) -> None:
+        """Name the servers that are waited for, now and then."""
+        if waited_s >= TELL_S and monotonic() - self._told >= TELL_S:
+            self._told = monotonic()
+            servers = ", ".join(self.servers)
+            tell(f"waiting for {servers}, {waited_s:.0f} of {patience_s:g} s (engine.patience_s): {self._heard()}")
 
     def tend(self) -> None:
         for address in self.servers.keys() - self._cared:

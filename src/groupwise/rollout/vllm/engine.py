@@ -62,8 +62,10 @@ class Round:
             self._hear()
             if fleet.having(State.HEALTHY, State.SUSPECT):
                 healthy_at = monotonic()
-            elif monotonic() - healthy_at > self.deadlines.patience_s:
+            elif (waited := monotonic() - healthy_at) > self.deadlines.patience_s:
                 raise self.crew.nobody(self.deadlines.patience_s)
+            else:
+                self.crew.tell_waiting(waited, self.deadlines.patience_s)
         if len(fleet.done) != len(self.tasks):
             raise InvariantError(
                 f"{len(fleet.done)} of {len(self.tasks)} completions are there, and none is waited for"

@@ -21,6 +21,7 @@ from groupwise.errors import ConfigError, EngineError, InvariantError
 from groupwise.models.backbone import Saved
 from groupwise.models.checkpoint import WEIGHTS, save_for_serving, serving_weights
 from groupwise.models.policy import Policy
+from groupwise.progress import say, tell
 from groupwise.ranks.group import RANKS, hosts_started
 from groupwise.rollout.vllm import keeper
 from groupwise.rollout.vllm.config import VllmConfig
@@ -112,13 +113,16 @@ class Launched:
     def wait(self) -> None:
         """Wait until it answers; an EngineError says what it wrote last."""
         server, end = Server(self.address), monotonic() + self._start_s
+        tell(f"starting the server {self.address}; it writes to {self.log}")
         while not server.is_healthy():
+            say(f"waiting for {self.address}", int(monotonic() - end + self._start_s), int(self._start_s))
             if not self.is_running or monotonic() > end:
                 why = "does not answer in time" if self.is_running else "has ended"
                 lines = self.log.read_text(errors="replace").split("\n") if self.log.exists() else []
                 last = next((line.strip()[:300] for line in reversed(lines) if line.strip()), "nothing")
                 raise EngineError(f"a server that was started {why}; {self.log} says last: {last}")
             sleep(0.5)
+        say(f"waiting for {self.address}", 1, 1)
 
     def close(self) -> None:
         if self._keeper is not None and self._keeper.stdin is not None:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from groupwise.errors import EngineError
+from groupwise.progress import tell
 from groupwise.rollout.engine import Sampled
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.vllm.canary import DRAWS, Canary, Reading
@@ -145,12 +146,22 @@ class Facts:
     models: tuple[str, ...] = field(default=())
 
 
+FIRST_S, NEXT_S = 5.0, 10.0
+"""Seconds after which a server that is waited for is named, and between the next times."""
+
+
 def wait_until_healthy(server: Server, seconds: float) -> None:
-    """Wait for a server that may still be starting; raises EngineError."""
-    end = monotonic() + seconds
-    while not server.is_healthy():
-        if monotonic() > end:
-            raise EngineError(f"the server {server.address} does not answer within {seconds:g} s (engine.start_s)")
+    """Wait for a server that may still be loading its model, and say so; raises EngineError."""
+    began, tell_at = monotonic(), FIRST_S
+    while (why := server.trouble(FIRST_S)) is not None:
+        waited = monotonic() - began
+        if waited > seconds:
+            raise EngineError(
+                f"the server {server.address} does not answer within {seconds:g} s (engine.start_s); the last: {why}"
+            )
+        if waited >= tell_at:
+            tell_at = waited + NEXT_S
+            tell(f"waiting for the server {server.address}, {waited:.0f} of {seconds:g} s (engine.start_s): {why}")
         sleep(0.5)
 
 

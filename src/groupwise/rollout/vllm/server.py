@@ -41,12 +41,16 @@ class Server:
     def generate(self, body: dict[str, Any], deadline_s: float) -> Any:
         return self.call("POST", "/inference/v1/generate", body, deadline_s)
 
-    def is_healthy(self) -> bool:
+    def trouble(self, deadline_s: float = PROBE_S) -> str | None:
+        """Return why it gives no sign of life; None where it does."""
         try:
-            self.call("GET", "/health", None, PROBE_S)
-        except Unreachable:
-            return False
-        return True
+            self.call("GET", "/health", None, deadline_s)
+        except Unreachable as error:
+            return str(error)
+        return None
+
+    def is_healthy(self) -> bool:
+        return self.trouble() is None
 
     def version(self) -> str:
         return str(_field(self.call("GET", "/version", None, PROBE_S), "version", self.address))

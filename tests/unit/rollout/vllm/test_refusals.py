@@ -1,20 +1,25 @@
 """Servers and answers that the engine refuses, and servers that die."""
 
+import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
 from lying_server import MANY, Groups, Make, tokens
 
+from groupwise import progress
 from groupwise.errors import CheckpointError, ConfigError, EngineError, InvariantError
 from groupwise.models.policy import Policy
 from groupwise.rollout.engine import Request
 from groupwise.rollout.sampling import SamplingConfig
-from groupwise.rollout.vllm import crew
+from groupwise.rollout.vllm import crew, loading
 from groupwise.rollout.vllm.fleet import State
+from groupwise.rollout.vllm.server import Server
 
 # ------------------------------------------------------------------------------------------------------------ preflight
 
@@ -89,6 +94,53 @@ def test_nobody_at_the_address(make_engine: Make, make_server: Make, trained: Po
     server.kill()
     with pytest.raises(EngineError, match=r"does not answer within 0\.2 s \(engine\.start_s\)"):
         make_engine(server, start_s=0.2).publish(trained, 0)
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [("refuse", "ConnectionRefusedError"), ("hang", "timed out"), ("500", "HTTP 500: loading")],
+)
+def test_a_server_that_is_waited_for_is_named(answer: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the address, the reason and the setting, and again after a while."""
+    monkeypatch.setattr(loading, "FIRST_S", 0.2)
+    monkeypatch.setattr(loading, "NEXT_S", 0.6)
+    lines: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        if answer == "refuse":
+            listener.close()
+        elif answer == "500":
+            threading.Thread(target=answer_500, args=(listener,), daemon=True).start()
+        began = monotonic()
+        with progress.shown(progress.Reporter(lines.append)), pytest.raises(EngineError, match=address) as error:
+            loading.wait_until_healthy(Server(address), 2.5)
+        assert monotonic() - began < 5
+    assert why in str(error.value)
+    assert 2 <= len(lines) <= 5
+    assert all(address in line and why in line and "of 2.5 s (engine.start_s)" in line for line in lines)
+
+
+def answer_500(listener: socket.socket) -> None:
+    with suppress(OSError):
+        while True:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(4096)
+                connection.sendall(b"HTTP/1.1 500 no\r\nContent-Length: 7\r\nConnection: close\r\n\r\nloading")
+
+
+@pytest.mark.parametrize(("page", "says"), [(b"404 no", "HTTP 404"), (b"200 OK", "something else than JSON")])
+def test_another_program_at_the_address_is_named_at_once(page: bytes, says: str) -> None:
+    def serve(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(4096)
+            connection.sendall(b"HTTP/1.1 " + page + b"\r\nContent-Length: 6\r\n\r\n<html>")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=serve, args=(listener,), daemon=True).start()
+        with pytest.raises(EngineError, match=says):
+            loading.wait_until_healthy(Server(f"http://127.0.0.1:{listener.getsockname()[1]}"), 60)
 
 
 def test_a_completion_longer_than_the_servers_context(
