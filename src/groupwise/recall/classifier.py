@@ -48,14 +48,11 @@ def sigmoid(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(np.exp(-np.logaddexp(0, -values)))
 
 
-def loss(model: Linear, text: NDArray[np.int64], label: bool, weight: float = 1.0) -> float:
-    """Return the weighted negative log-likelihood of a text's label, in nats."""
-    logit = model.logit(text)
-    return weight * float(np.logaddexp(0, -logit if label else logit))
-
-
 def slope(model: Linear, text: NDArray[np.int64], label: bool, weight: float = 1.0) -> float:
-    """Return the derivative of `loss` by the logit and by the bias; that by a weight of the text is this / sqrt(M)."""
+    """Return the derivative of the weighted negative log-likelihood of a label by the logit and by the bias.
+
+    That by a weight of the text is this / sqrt(M).
+    """
     return weight * (float(sigmoid(np.array(model.logit(text)))) - label)
 
 

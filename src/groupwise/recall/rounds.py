@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from groupwise.errors import DataError
 from groupwise.randomness import permutation
 from groupwise.recall.annotate import Asked
-from groupwise.recall.classifier import Descent, Linear, train
+from groupwise.recall.classifier import Descent, train
 from groupwise.recall.config import RecallConfig
 from groupwise.recall.extract import MAX_BYTES, extract, plain_text
 from groupwise.recall.page import Page, Unreadable, as_json, domain, known_share, of_round, pattern, write_lines
@@ -44,11 +44,8 @@ class Prepared:
     @cached_property
     def pages(self) -> list[Page]:
         path = self.directory / "pages.jsonl"
-        if not path.exists():
-            self._extract(path)
-        return [Page.read(row.fields) for row in read_jsonl(path)]
-
-    def _extract(self, path: Path) -> None:
+        if path.exists():
+            return [Page.read(row.fields) for row in read_jsonl(path)]
         pages, dropped = dict[str, Page](), list[Unreadable]()
         for name, source in self.config.sources.items():
             for number, raw in enumerate(source.pages(self.config.seed, MAX_BYTES)):
@@ -68,6 +65,7 @@ class Prepared:
                 f"{self.directory / 'dropped.jsonl'} names what they have ({len(dropped):,}), and why it is none"
             )
         write_lines(path, (page.as_dict() for page in pages.values()))
+        return [Page.read(row.fields) for row in read_jsonl(path)]
 
     @cached_property
     def copies(self) -> dict[int, int]:
@@ -205,7 +203,12 @@ class Rounds:
     def _made(self, before: Sequence[Round]) -> dict[str, Any]:
         on, how, number = self.on, self.on.config.rounds, len(before) + 1
         seed = frozenset[int]().union(*(earlier.grown for earlier in before))
-        scores = self._trained(seed).scores([on.features[i] for i in on.unique])
+        positives = [on.features_of(text) for text in on.seed_texts] + [on.features[i] for i in sorted(seed)]
+        order = (on.unique[i] for i in permutation(len(on.unique), "negatives", on.config.seed).tolist())
+        negatives = [on.features[i] for i in order if i not in seed][: on.config.classifier.negatives]
+        labels = [True] * len(positives) + [False] * len(negatives)
+        model = train([*positives, *negatives], labels, Descent(BUCKETS, MIN_COUNT, LR, EPOCHS, on.config.seed))
+        scores = model.scores([on.features[i] for i in on.unique])
         best = keep(scores, [len(on.pages[i].text) for i in on.unique], how.max_characters, how.min_score)
         kept = frozenset(on.unique[place] for place in best.pages)
         rich = rich_domains([on.domains[i] for i in on.unique], best.pages, how.domain_share)
@@ -221,14 +224,6 @@ class Rounds:
             "grown": len(grown),
         }  # fmt: skip
         return {"number": number, "kept": sorted(kept), "grown": sorted(grown), "answers": answers, "facts": facts}
-
-    def _trained(self, seed: frozenset[int]) -> Linear:
-        on = self.on
-        positives = [on.features_of(text) for text in on.seed_texts] + [on.features[i] for i in sorted(seed)]
-        order = (on.unique[i] for i in permutation(len(on.unique), "negatives", on.config.seed).tolist())
-        negatives = [on.features[i] for i in order if i not in seed][: on.config.classifier.negatives]
-        labels = [True] * len(positives) + [False] * len(negatives)
-        return train([*positives, *negatives], labels, Descent(BUCKETS, MIN_COUNT, LR, EPOCHS, on.config.seed))
 
     def _asked(self, rich: Sequence[str], kept: frozenset[int], known: set[str]) -> list[Asked]:
         of_domain = defaultdict[str, list[str]](list)

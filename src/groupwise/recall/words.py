@@ -113,12 +113,3 @@ def duplicates(signatures: Sequence[NDArray[np.uint64]], bands: int, min_agreeme
         for name in keys:
             first.setdefault(name, []).append(index)
     return copies
-
-
-def chance(similarity: float, bands: int, rows: int) -> float:
-    """Return the probability that two texts of this Jaccard similarity are candidates: 1 - (1 - s^rows)^bands.
-
-    >>> round(chance(0.8, 14, 8), 3), round(chance(0.5, 14, 8), 3)
-    (0.924, 0.053)
-    """
-    return float(1 - (1 - similarity**rows) ** bands)

@@ -188,7 +188,13 @@ class StepJudge:
         for group, of_group in zip(scored, asked, strict=True):
             given = dict(zip(of_group, next(found), strict=True)) if of_group else {}
             for index, own in given.items():
-                self._check(group.group, index, own)
+                bad = next((number for number, score in enumerate(own) if not math.isfinite(score)), None)
+                if bad is not None:
+                    raise InvariantError(
+                        f"the process reward model {self.config.path!r} gives step {bad} of completion {index} of "
+                        f"problem {group.group.prompt.problem.id} the score {own[bad]}; only finite scores can be "
+                        "learnt from"
+                    )
             scores.append([given.get(i, []) for i in range(len(group.verdicts))])
         return scores
 
@@ -211,14 +217,6 @@ class StepJudge:
                 f"the process reward model {self.config.path!r} cannot judge problem {group.prompt.problem.id}: "
                 f"{error}; allow fewer in sampling.max_tokens"
             ) from None
-
-    def _check(self, group: Group, index: int, scores: Sequence[float]) -> None:
-        bad = next((number for number, score in enumerate(scores) if not math.isfinite(score)), None)
-        if bad is not None:
-            raise InvariantError(
-                f"the process reward model {self.config.path!r} gives step {bad} of completion {index} of problem "
-                f"{group.prompt.problem.id} the score {scores[bad]}; only finite scores can be learnt from"
-            )
 
     def _judged(
         self,

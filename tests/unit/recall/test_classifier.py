@@ -8,11 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise.randomness import permutation
-from groupwise.recall.classifier import Descent, Linear, loss, sigmoid, slope, train
+from groupwise.recall.classifier import Descent, Linear, sigmoid, slope, train
 
 TEXTS = [np.array(text) for text in ([0, 1, 2, 3], [1, 2], [3, 4], [4, 5, 6], [0, 3], [5, 6])]
 LABELS = [True, True, False, False, True, False]
 HOW = Descent(buckets=8, min_count=1, lr=0.7, epochs=3, seed=5)
+
+
+def loss(model: Linear, text: np.ndarray, label: bool, weight: float = 1.0) -> float:
+    """The weighted negative log-likelihood of a text's label, in nats."""
+    return weight * float(np.logaddexp(0, -model.logit(text) if label else model.logit(text)))
 
 
 def test_numbers_by_hand() -> None:

@@ -1,6 +1,7 @@
 """Extraction: encodings, menus, formulas, and pages that are none."""
 
 import json
+import shutil
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
@@ -236,14 +237,15 @@ def test_where_every_page_is_bad_each_is_named(tmp_path: Path) -> None:
 def test_seed_texts_are_cleaned_as_pages_are_and_a_bad_line_has_its_number(tmp_path: Path) -> None:
     path = tmp_path / "pages.jsonl"
     path.write_bytes(lines(*GOOD))
-    facts, _ = run(tmp_path, path, seed=lines({"text": f"{SENTENCE}\ud800"}))
+    facts, _ = run(tmp_path, path, seed=lines({"text": f"{SENTENCE}\r\n"}))
     assert facts["rounds"][0]["seed"] == 1
-    for bad, why in ((b'{"text": "\xff"}', "not UTF-8"), (b"[" * 200_000, "not JSON"), (b"9" * 5000, "not JSON")):
-        (tmp_path / "out" / "round-1.json").unlink()
-        (tmp_path / "seed.jsonl").write_bytes(lines({"text": SENTENCE}, b"", bad))
-        with pytest.raises(DataError, match=rf"seed.jsonl, line 3 is {why}"):
+    for bad, why in (
+        (b'{"text": "\xff"}', " is not UTF-8"), (b'{"text": "\\ud800"}', ": a text holds half a character"),
+        (b"[" * 200_000, ""), (b"9" * 5000, ""),
+    ):  # fmt: skip
+        shutil.rmtree(tmp_path / "out")
+        with pytest.raises(DataError, match=f"seed.jsonl, line 3{why}"):
             run(tmp_path, path, seed=lines({"text": SENTENCE}, b"", bad))
-        (tmp_path / "out" / "round-1.json").touch()
 
 
 ENDLESS = {
