@@ -21,6 +21,7 @@ from groupwise.config import parse
 from groupwise.runs.records import Records
 from groupwise.runs.row import Row
 from groupwise.types import FinishReason, Outcome
+from groupwise.verifiers.extraction import after_thinking
 from groupwise.verifiers.math.numbers import equal, parse_number
 from groupwise.verifiers.style.form import LOOP_TIMES, broken_tag, loop_period
 from groupwise.verifiers.style.language import scripts_of, units, words, written_words
@@ -117,8 +118,7 @@ def _scripts(row: Row) -> tuple[str, ...] | None:
 def _course(row: Row) -> Behaviour:
     text = row.text
     reasoning, end_tag, _ = text.rpartition("</think>")
-    is_open = not end_tag and "<think>" in row.prefill + text
-    if is_open or row.outcome is Outcome.UNPARSABLE:
+    if after_thinking(row.prefill + text) is None or row.outcome is Outcome.UNPARSABLE:
         return Behaviour.UNFINISHED
     # without tags the end of the reasoning is unknown: all of the text counts
     count = len(_EQUATION.findall(reasoning.rpartition("<think>")[2] if end_tag else text))

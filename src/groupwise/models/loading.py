@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from transformers import AutoTokenizer, PreTrainedModel
+from tokenizers import Tokenizer
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerFast
+from transformers.utils import cached_file
 
 from groupwise.config.schema import SHIPPED
 from groupwise.errors import ConfigError, ModelError, UnsupportedModelError
@@ -56,8 +58,61 @@ def read_pretrained(kind: Any, located: Located, **options: Any) -> tuple[PreTra
             output_loading_info=True,
             **options,
         )
-        tokenizer = AutoTokenizer.from_pretrained(located.tokenizer)
+        tokenizer = read_tokenizer(located.tokenizer)
     return model, tokenizer, sorted([*report["missing_keys"], *(str(key) for key in report["mismatched_keys"])])
+
+
+PROBES = (
+    "What is 60 x 64?\n", "1234567890 3.14159 1e-05 2024-11-26", "a  b   c\td\r\n\n\n  e ", " I'm we'LL DON'T ", "x",
+    "naïve café Å ﬁ ½ ①", "e\u0301 n\u0303", "数学问题：三十七加五等于多少？", "日本語 한국어 العربية ١٢٣ हिन्दी",
+    "🙂👩‍👩‍👧 →≤√∑",
+    "def f(x):\n    return x**2 # ok\n\n\tif (a!=b):{}", "\\frac{1}{2}\\boxed{42} $x_1^2$",
+    "camelCase HTTPServer snake_case",
+)  # fmt: skip
+"""Texts on which tokenizers differ: digits, spaces, newlines, accents, scripts, emoji, code, LaTeX."""
+
+
+def read_tokenizer(location: str) -> Any:
+    """Read a tokenizer whose ids are those of its `tokenizer.json`, where it has one.
+
+    transformers chooses the class by the model's type or by a name, and some classes put rules of their own in the
+    place of the file's; then the file is read as it is, and so checkpoints have it.
+
+    Raises:
+        ModelError: neither gives the ids of the file.
+    """
+    chosen = AutoTokenizer.from_pretrained(location)
+    file = cached_file(location, "tokenizer.json", _raise_exceptions_for_missing_entries=False)
+    if file is None:
+        return chosen
+    meant = Tokenizer.from_file(file)
+    meant.no_truncation()
+    meant.no_padding()
+    plain = chosen
+    if type(chosen) is not PreTrainedTokenizerFast:
+        plain = PreTrainedTokenizerFast.from_pretrained(location)
+        if chosen.get_vocab() == plain.get_vocab() and not _difference(chosen, meant):
+            return chosen
+    if difference := _difference(plain, meant):
+        raise ModelError(
+            f"the tokenizer that transformers makes of {location!r} is not that of its tokenizer.json: {difference}"
+        )
+    return plain
+
+
+def _difference(tokenizer: Any, meant: Tokenizer) -> str:
+    """Say where a tokenizer differs from that of the file; empty where it does not."""
+    added = [token.content for token in meant.get_added_tokens_decoder().values()]
+    has_own = any(key in tokenizer.init_kwargs for key in ("add_bos_token", "add_eos_token"))
+    for text in (*PROBES, "a" + "b".join(added)):
+        for special in (False,) if has_own else (False, True):
+            ids, theirs = (
+                tokenizer(text, add_special_tokens=special)["input_ids"],
+                meant.encode(text, add_special_tokens=special).ids,
+            )
+            if ids != theirs:
+                return f"{text[:40]!r} is {ids[:8]} and not {theirs[:8]}"
+    return ""
 
 
 @contextmanager

@@ -22,14 +22,14 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoTokenizer, GenerationConfig, PreTrainedModel
+from transformers import AutoConfig, GenerationConfig, PreTrainedModel
 
 from groupwise.errors import ConfigError, ModelError, UnsupportedModelError
 from groupwise.models import attention
 from groupwise.models.adapters import plain_name
 from groupwise.models.backbone import Place, Unread, no_progress_bars
 from groupwise.models.config import ModelConfig
-from groupwise.models.loading import cannot_be_loaded, device_of, finish_adapters, read_pretrained
+from groupwise.models.loading import cannot_be_loaded, device_of, finish_adapters, read_pretrained, read_tokenizer
 from groupwise.models.located import Located
 from groupwise.ranks.group import RANKS
 from groupwise.ranks.sharding import first_row, is_sharded, materialise, own_rows
@@ -59,7 +59,7 @@ def read(
     refuse_bfloat16(config.weights_dtype == "bfloat16")
     with cannot_be_loaded(located), no_progress_bars():
         model = _built(kind, located.weights, options)
-        tokenizer = AutoTokenizer.from_pretrained(located.tokenizer)
+        tokenizer = read_tokenizer(located.tokenizer)
         files = None if isinstance(model, str) else _weight_files(located.weights)
     if isinstance(model, str) or files is None:
         if RANKS.is_first:

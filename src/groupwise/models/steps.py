@@ -12,6 +12,7 @@ from groupwise.models.config import ModelConfig
 from groupwise.models.cores import shared_out
 from groupwise.models.packed import Sequences, micro_batch_tokens, micro_batches, pack
 from groupwise.models.policy import Policy, load_policy
+from groupwise.models.prompts import prompt_ids
 from groupwise.models.reward_model import RewardModel, load_reward_model
 from groupwise.tasks.step_rows import StepRow
 
@@ -21,6 +22,9 @@ class ScoresSteps(Protocol):
 
     @property
     def tokenizer(self) -> Any: ...
+
+    @property
+    def stop_ids(self) -> frozenset[int]: ...
 
     @property
     def context_length(self) -> int: ...
@@ -65,7 +69,7 @@ def encode_steps(model: ScoresSteps, row: StepRow, supervision: str = "process")
         DataError: it is too long, or the tokenizer cannot write it.
     """
     tokenizer = model.tokenizer
-    prompt = tokenizer(row.prompt)["input_ids"]
+    prompt = prompt_ids(model, row.prompt, f"the prompt {row.prompt[:60]!r}")
     steps = tokenizer(list(row.steps), add_special_tokens=False)["input_ids"]
     ids = [token for step in steps for token in step]
     if not prompt or not all(steps) or len(prompt) + len(ids) > model.context_length:
@@ -151,6 +155,10 @@ class ImplicitRewardModel:
     @property
     def tokenizer(self) -> Any:
         return self.policy.tokenizer
+
+    @property
+    def stop_ids(self) -> frozenset[int]:
+        return self.policy.stop_ids
 
     @property
     def context_length(self) -> int:

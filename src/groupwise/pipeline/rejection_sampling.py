@@ -19,6 +19,7 @@ from groupwise.errors import VerifierError
 from groupwise.models.config import ModelConfig
 from groupwise.models.packed import Sequences, micro_batches
 from groupwise.models.policy import load_policy
+from groupwise.models.prompts import ended, prompt_ids
 from groupwise.models.reward_model import RewardModel, load_reward_model
 from groupwise.pipeline.base import Made, Stage, Workplace
 from groupwise.pipeline.collect import Asked, Filters, balanced, collect_rows, counts, keep
@@ -239,10 +240,9 @@ def _best(candidates: Sequence[Candidate], judge: ModelJudge, config: ModelConfi
 
 @torch.no_grad()
 def _scores(model: RewardModel, pairs: Sequence[tuple[str, str]], budget: int = 16384) -> list[float]:
-    end = model.tokenizer.eos_token_id
-    prompts = model.tokenizer([prompt for prompt, _ in pairs])["input_ids"]
+    prompts = [prompt_ids(model, prompt, f"the prompt {prompt[:60]!r}") for prompt, _ in pairs]
     completions = model.tokenizer([text for _, text in pairs], add_special_tokens=False)["input_ids"]
-    sequences = [Sequences(p, [[*c, end]]) for p, c in zip(prompts, completions, strict=True)]
+    sequences = [Sequences(p, [ended(model, c)]) for p, c in zip(prompts, completions, strict=True)]
     chunks = micro_batches([len(sequence.prompt) + len(sequence.completions[0]) for sequence in sequences], budget)
     return [score for chunk in chunks for score in model.scores([sequences[i] for i in chunk]).tolist()]
 

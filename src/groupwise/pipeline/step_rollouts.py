@@ -16,10 +16,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from groupwise.models.prompts import encode_prompt
 from groupwise.pipeline.collect import PROBLEMS_PER_PART
 from groupwise.randomness import Draws
 from groupwise.rollout.pieces import phrase
-from groupwise.rollout.sample_and_score import Actors, Prefix, continue_and_score, encode_prompt
+from groupwise.rollout.sample_and_score import Actors, Prefix, continue_and_score
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.tools import Result, Tool, ToolConfig, make_tools, results_in
 from groupwise.rollout.tools.base import BrokenCallError, Span
@@ -80,8 +81,9 @@ class Completer:
         return rolled
 
     def _prefix(self, problem: Problem, text: str, tools: Mapping[str, Tool]) -> Prefix:
-        policy, template = self.actors.policy, self.actors.template
-        written = text.removeprefix(template.prefill)  # no tool looks into a prompt
+        policy = self.actors.policy
+        prompt = encode_prompt(policy, self.actors.template, problem)
+        written = text.removeprefix(prompt.prefill)  # no tool looks into a prompt
         results = list(_results(written, tools))
         edges = [0, *(edge for result in results for edge in result.span), len(written)]
         parts = [policy.tokenizer(written[a:b], add_special_tokens=False)["input_ids"] for a, b in pairwise(edges)]
@@ -89,7 +91,7 @@ class Completer:
         calls = tuple(ToolCall(result.seen.tool, result.seen.call.content, CallOutcome.DONE) for result in results)
         piece = replace(phrase([token for part in parts for token in part], calls), sampled=sampled)
         keys = self.draws.keys(f"{problem.id} {sha256(text.encode()).hexdigest()}", self.rollouts)
-        return Prefix(encode_prompt(policy, template, problem), (piece,), keys)
+        return Prefix(prompt, (piece,), keys)
 
 
 def _results(text: str, tools: Mapping[str, Tool]) -> Iterator[Result]:

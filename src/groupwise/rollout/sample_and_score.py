@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, Self, TypeVar
 
-from groupwise.errors import ConfigError, InvariantError, ModelError
-from groupwise.models.backbone import Backbone
+from groupwise.errors import ConfigError, InvariantError
 from groupwise.models.cores import CoreMeter
 from groupwise.models.policy import Policy
+from groupwise.models.prompts import encode_prompt
 from groupwise.progress import say
 from groupwise.randomness import Draws
 from groupwise.ranks.group import RANKS
@@ -120,38 +120,6 @@ class Clock:
     def seconds(self) -> Seconds:
         others = self._meter.others() if RANKS.size == 1 else 0.0  # the other ranks are no strangers
         return Seconds(**self._spent, processor=time.process_time() - self._began, busy_cores=others)
-
-
-def encode_prompt(policy: Backbone, template: Template, problem: Problem) -> Prompt:
-    """Render a problem as exactly what the model reads; raises ModelError where the tokenizer cannot write it."""
-    tokenizer = policy.tokenizer
-    if template.chat:
-        if not tokenizer.chat_template:
-            raise ModelError(
-                "task.template.chat is on, but the tokenizer has no chat template: set task.template.chat=false"
-            )
-        text = tokenizer.apply_chat_template(template.messages(problem), tokenize=False, add_generation_prompt=True)
-        # the template writes its own special tokens; adding them again is the classic double BOS
-        ids = list(tokenizer(text, add_special_tokens=False)["input_ids"])
-    else:
-        text = template.render(problem)
-        ids = list(tokenizer(text)["input_ids"])
-    if template.prefill:
-        text += template.prefill
-        ids += tokenizer(template.prefill, add_special_tokens=False)["input_ids"]
-    if not ids:
-        raise ModelError(f"the prompt of {problem.id} has no tokens: {text!r}")
-    if tokenizer.unk_token_id is not None and tokenizer.unk_token_id in ids:
-        unknown = sorted(
-            {c for c in text if tokenizer.unk_token_id in tokenizer(c, add_special_tokens=False)["input_ids"]}
-        )
-        raise ModelError(
-            f"the tokenizer cannot write {' '.join(map(repr, unknown))} in the prompt of {problem.id}: {text!r}"
-        )
-    bos = tokenizer.bos_token_id
-    if bos is not None and ids[:2] == [bos, bos]:
-        raise ModelError(f"the prompt of {problem.id} begins with two BOS tokens: the chat template already writes one")
-    return Prompt(problem, text, tuple(ids), template.prefill)
 
 
 FALSE_ALARM = 25.0

@@ -7,11 +7,13 @@ takes that verifier as a callable and proves that every reference answer it trie
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
 from itertools import count, islice
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
+from groupwise.config import Section
 from groupwise.config.kinds import Kinds, KindSection
 from groupwise.errors import ConfigError, VerifierError
 from groupwise.randomness import key
@@ -21,7 +23,23 @@ from groupwise.verifiers import VERIFIERS, VerifierConfig, verifier_config
 Verify = Callable[[Problem, str], Verdict]
 
 
-class Template(KindSection):
+class ChatArguments(Section):
+    """What a chat template is given beside the messages."""
+
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    """Arguments of the tokenizer's chat template, for example `{enable_thinking = false}`; one that it does not read is
+    an error. `tools` are JSON schemas; `chat_template` names one of several templates."""
+    now: datetime | None = None
+    """Day and time that a chat template which reads the clock is given. Left out, a run records that of its beginning
+    and keeps it in every prompt, also when it is resumed, evaluated or replayed."""
+
+    @property
+    def reads_messages(self) -> bool:
+        """True where there may be messages, which a chat template renders."""
+        return True
+
+
+class Template(KindSection, ChatArguments):
     """Makes a prompt of a problem, and an ideal answer to it.
 
     Your own template is a subclass with another `render`, `messages` or `gold_answer`:
@@ -60,6 +78,19 @@ class Template(KindSection):
         if "42" not in answer:
             raise ValueError("the gold answer must contain {reference}")
         return gold
+
+    @property
+    def reads_messages(self) -> bool:
+        return self.chat
+
+    @model_validator(mode="after")
+    def _chat_has_what_it_needs(self) -> Self:
+        for name in ("arguments", "now"):
+            if getattr(self, name) and not self.chat:
+                raise ValueError(
+                    f"{name} is of the chat template, which chat = false leaves out; allowed is chat = true"
+                )
+        return self
 
     def render(self, problem: Problem) -> str:
         return self.prompt.replace("{question}", problem.question)

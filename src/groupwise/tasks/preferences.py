@@ -21,7 +21,7 @@ from groupwise.errors import ConfigError, DataError
 from groupwise.randomness import Draw, key
 from groupwise.runs.jsonl import Record
 from groupwise.tasks import TaskOptions, make_task
-from groupwise.tasks.base import Template
+from groupwise.tasks.base import ChatArguments, Template
 from groupwise.tasks.conversations import Message, Said, said
 from groupwise.tasks.data_files import read_file
 from groupwise.tasks.texts import AnyPreference, Preference
@@ -115,7 +115,7 @@ class Pairs(NamedTuple):
     held_out: list[Pair]
 
 
-class PairsFile(Section):
+class PairsFile(ChatArguments):
     """Pairs from a file."""
 
     source: Literal["file"] = "file"

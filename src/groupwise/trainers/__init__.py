@@ -15,7 +15,7 @@ from groupwise.ranks.group import RANKS
 from groupwise.runs.directory import RunDirectory, hold_run
 from groupwise.runs.inputs import check_names, compare, located, references
 from groupwise.runs.run import Run
-from groupwise.trainers.base import OnReport, Recipe, Trainer
+from groupwise.trainers.base import OnReport, Recipe, Trainer, dated
 
 TRAINERS = Choices(
     "trainer",
@@ -65,6 +65,7 @@ def train(
     """
     with RANKS.joined(recipe.ranks):
         RANKS.by_first(lambda: _compare_inputs(recipe, restart, accept))
+        recipe = dated(recipe, restart)
         tell: OnReport = on_report if RANKS.is_first else lambda report: None
         return Run(trainer_of(recipe).run(recipe, restart, tell).directory)
 

@@ -1,22 +1,28 @@
 """Shared by all trainers: their description, fields of their recipes, and the frozen model that a run starts from."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from groupwise.config import Section
-from groupwise.config.schema import Makes
+from groupwise.config import Section, read_toml
+from groupwise.config.schema import Makes, walk
 from groupwise.errors import ConfigError
 from groupwise.models.config import LoraConfig, ModelConfig
-from groupwise.models.located import is_adapter_directory
+from groupwise.models.loading import read_tokenizer
+from groupwise.models.located import is_adapter_directory, locate
 from groupwise.models.packed import micro_batch_tokens, micro_batches
 from groupwise.models.policy import Policy, start_policy
+from groupwise.models.prompts import reads_clock
 from groupwise.models.sharded import sharded
 from groupwise.ranks.group import RANKS
+from groupwise.runs.directory import RunDirectory, flattened
+from groupwise.tasks.base import ChatArguments
 from groupwise.training.config import Recipe
 from groupwise.training.gradient import accumulate
 from groupwise.training.optimizer import OptimizerConfig
@@ -35,6 +41,42 @@ class ModelRecipe(Recipe):
     """The model to start from; also the reference of a KL term or a preference loss."""
     lora: LoraConfig | None = None
     """Adapters to train beside the model's weights (LoRA); without the section all weights are trained."""
+
+
+def dated(recipe: Recipe, restart: bool = False) -> Recipe:
+    """Return the recipe with one instant for chat templates that read the clock: the run's, if it has begun.
+
+    All ranks have to ask for it.
+    """
+    sections = [visited.value for visited in walk(recipe)]
+    chats = [section for section in sections if isinstance(section, ChatArguments) and section.reads_messages]
+    config = RunDirectory(Path(recipe.run.directory)).config
+
+    def instant() -> datetime | None:
+        if config.exists() and not restart:
+            recorded = [value for key, value in flattened(read_toml(config)).items() if key.endswith(".now")]
+            return datetime.fromisoformat(recorded[0]) if recorded else None
+        model = getattr(recipe, "model", None)
+        if model is None or not reads_clock(read_tokenizer(locate(model.path).tokenizer)):
+            return None
+        return datetime.now().replace(microsecond=0)
+
+    if not chats or all(chat.now for chat in chats):
+        return recipe
+    now = RANKS.by_first(instant)
+    return recipe if now is None else _at(recipe, now)
+
+
+def _at(section: Any, now: datetime) -> Any:
+    if isinstance(section, Mapping):
+        return {name: _at(value, now) for name, value in section.items()}
+    if not isinstance(section, Section):
+        return section
+    held = {name: getattr(section, name) for name in type(section).model_fields}
+    changes = {name: _at(value, now) for name, value in held.items() if isinstance(value, Section | Mapping)}
+    if isinstance(section, ChatArguments) and section.reads_messages and section.now is None:
+        changes["now"] = now
+    return section.model_copy(update=changes)
 
 
 class FineTuningConfig(OptimizerConfig):

@@ -107,7 +107,7 @@ def train_dpo(
     pairs = load_pairs(recipe.data)
     start = Start(recipe, recipe.run, restart)
     policy = sharded(start_policy(start.model_to_load(recipe.model), recipe.lora, recipe.run.seed, in_rows=True))
-    train, held_out = (encode(policy, part) for part in pairs)
+    train, held_out = (encode(policy, part, recipe.data) for part in pairs)
     if recipe.dpo.loss not in REFERENCE_FREE:
         train, held_out = _with_reference(recipe, policy, train, held_out)
     optimizer = Optimizer(policy.trainable(), recipe.optimizer, recipe.run.num_steps)

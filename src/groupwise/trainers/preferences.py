@@ -10,12 +10,15 @@ from torch import Tensor
 
 from groupwise.algorithms.preferences import calibration_error, preferred, reliability
 from groupwise.algorithms.statistics import Estimate, mean_share
+from groupwise.config import Section
 from groupwise.errors import DataError
 from groupwise.models.backbone import Backbone
 from groupwise.models.cores import shared_out
 from groupwise.models.packed import Sequences, micro_batch_tokens, micro_batches
+from groupwise.models.prompts import ended, prompt_ids, rendered
 from groupwise.models.steps import has_unknown
 from groupwise.randomness import shuffled_epochs
+from groupwise.tasks.base import ChatArguments
 from groupwise.tasks.preferences import Pair, PairsData
 from groupwise.trainers.base import NUM_HELD_OUT, FineTuningRecipe, HeldOutConfig
 from groupwise.training.session import Session
@@ -71,19 +74,21 @@ class HeldOut(NamedTuple):
     """Mean over all completions; only differences are learnt, so a mean near 0 is centring's doing."""
 
 
-def encode(model: Backbone, pairs: Sequence[Pair]) -> list[EncodedPair]:
-    """Write pairs as token ids, the end token added; raises DataError where a pair cannot be written."""
-    return [_encode(model, pair) for pair in pairs]
+def encode(model: Backbone, pairs: Sequence[Pair], data: Section | None = None) -> list[EncodedPair]:
+    """Write pairs as token ids, the end token added; raises DataError or ModelError where a pair cannot be written.
+
+    `data` is the section of the pairs, which may say what a chat template is given.
+    """
+    chat = data if isinstance(data, ChatArguments) else ChatArguments()
+    return [_encode(model, pair, chat) for pair in pairs]
 
 
-def _encode(model: Backbone, pair: Pair) -> EncodedPair:
+def _encode(model: Backbone, pair: Pair, chat: ChatArguments) -> EncodedPair:
     tokenizer, is_chat = model.tokenizer, isinstance(pair.prompt, list)
-    prompt, *completions = _rendered(tokenizer, pair) if is_chat else (pair.prompt, pair.chosen, pair.rejected)
-    # a chat template writes its own special tokens
-    ids = tokenizer(prompt, add_special_tokens=not is_chat)["input_ids"]
+    prompt, *completions = _rendered(tokenizer, pair, chat) if is_chat else (pair.prompt, pair.chosen, pair.rejected)
+    ids = prompt_ids(model, prompt, f"the prompt {prompt[:60]!r}", is_chat=is_chat)
     chosen, rejected = tokenizer(completions, add_special_tokens=False)["input_ids"]
-    end = tokenizer.eos_token_id
-    encoded = EncodedPair(ids, [*chosen, end], [*rejected, end], pair.margin)
+    encoded = EncodedPair(ids, ended(model, chosen), ended(model, rejected), pair.margin)
     longest = len(ids) + max(len(encoded.chosen), len(encoded.rejected))
     if not ids or longest > model.context_length:
         raise DataError(
@@ -95,13 +100,15 @@ def _encode(model: Backbone, pair: Pair) -> EncodedPair:
     return encoded
 
 
-def _rendered(tokenizer: Any, pair: Pair) -> list[str]:
-    if not tokenizer.chat_template:
-        raise DataError("the pairs are conversations, but the tokenizer has no chat template: give them as plain text")
-    prompt: str = tokenizer.apply_chat_template(pair.prompt, tokenize=False, add_generation_prompt=True)
+def _rendered(tokenizer: Any, pair: Pair, chat: ChatArguments) -> list[str]:
+    place = f"the pair that begins {str(pair.prompt[0]['content'])[:60]!r}"  # type: ignore[index]
+    prompt, opened, _ = rendered(tokenizer, list(pair.prompt), chat, generation=True, place=place)
+    sides = [[*pair.prompt, *messages] for messages in (pair.chosen, pair.rejected)]
+    wholes = [rendered(tokenizer, side, chat, place=place).text for side in sides]
+    if opened and not all(whole.startswith(prompt) for whole in wholes):  # answers without the thinking it opens
+        prompt = prompt.removesuffix(opened)
     texts = [prompt]
-    for messages in (pair.chosen, pair.rejected):
-        whole: str = tokenizer.apply_chat_template([*pair.prompt, *messages], tokenize=False)
+    for whole in wholes:
         if not whole.startswith(prompt):
             raise DataError(
                 f"the chat template writes a conversation that does not begin with its prompt {prompt[-60:]!r}: give "

@@ -60,7 +60,7 @@ def train_reward_model(
     pairs = load_pairs(recipe.data)
     start = Start(recipe, recipe.run, restart)
     model = sharded(start_reward_model(start.model_to_load(recipe.model), recipe.lora, recipe.run.seed, in_rows=True))
-    train, held_out = (encode(model, part) for part in pairs)
+    train, held_out = (encode(model, part, recipe.data) for part in pairs)
     optimizer = Optimizer(model.trainable(), recipe.optimizer, recipe.run.num_steps)
     session = start.begin(model, optimizer)
 

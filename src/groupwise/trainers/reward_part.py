@@ -14,8 +14,8 @@ from groupwise.errors import ConfigError, ModelError
 from groupwise.models.config import ModelConfig
 from groupwise.models.cores import shared_out
 from groupwise.models.packed import Sequences, micro_batch_tokens, micro_batches
+from groupwise.models.prompts import arguments_read, encode_prompt, ended
 from groupwise.models.reward_model import RewardModel, load_reward_model
-from groupwise.rollout.sample_and_score import encode_prompt
 from groupwise.tasks.base import Template
 from groupwise.types import FinishReason, Group, Outcome, Problem, ScoredGroup
 from groupwise.verifiers.base import RESERVED, VerifierConfig
@@ -157,14 +157,18 @@ def _visible(group: Group, index: int, see: Literal["completion", "answer"]) -> 
 def _sequences(
     group: Group, texts: Sequence[str], model: RewardModel, config: RewardModelPartConfig, template: Template
 ) -> Sequences:
-    visible_template = template if config.see == "completion" else template.model_copy(update={"prefill": ""})
-    prompt = encode_prompt(model, visible_template, group.prompt.problem).token_ids
+    # its own chat template may read less, and open no thinking
+    own = template.model_copy(update={"arguments": arguments_read(model.tokenizer, template)})
+    prompt = encode_prompt(model, own, group.prompt.problem, prefill=config.see == "completion")
+    if config.see == "completion" and prompt.prefill != group.prompt.prefill:
+        prompt = encode_prompt(model, own, group.prompt.problem, prefill=False)
+        texts = [group.prompt.prefill + text for text in texts]
     encoded = [model.tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
-    completions = [[*ids, model.tokenizer.eos_token_id] for ids in encoded]
-    longest = len(prompt) + max(map(len, completions))
+    completions = [ended(model, ids) for ids in encoded]
+    longest = len(prompt.token_ids) + max(map(len, completions))
     if longest > model.context_length:
         raise ModelError(
             f"the reward model {config.path!r} reads {model.context_length} tokens, but a completion of problem "
             f"{group.prompt.problem.id} has {longest} with its prompt: allow fewer in sampling.max_tokens"
         )
-    return Sequences(prompt, completions)
+    return Sequences(prompt.token_ids, completions)

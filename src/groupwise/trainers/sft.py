@@ -17,6 +17,7 @@ from groupwise.errors import DataError
 from groupwise.models.new_model import NewModel, character_tokenizer, new_policy
 from groupwise.models.packed import Sequences, pack
 from groupwise.models.policy import Policy, start_policy
+from groupwise.models.prompts import ended, prompt_ids
 from groupwise.models.sharded import sharded
 from groupwise.randomness import shuffled_epochs
 from groupwise.rollout.tools import Tool, ToolSections, make_tools, put_in_spans
@@ -152,13 +153,12 @@ def encode(
 
     Results of the tools are tokenised by themselves, as they are when a tool puts them in, and are not trained.
     """
-    prompts = policy.tokenizer([prompt for prompt, _ in pairs])["input_ids"]
-    end = policy.tokenizer.eos_token_id
+    prompts = [prompt_ids(policy, prompt, f"the prompt {prompt[:60]!r}") for prompt, _ in pairs]
     if tools:
         examples = [_with_results(policy, own, text, tools) for own, (_, text) in zip(prompts, pairs, strict=True)]
     else:
         completions = policy.tokenizer([completion for _, completion in pairs], add_special_tokens=False)["input_ids"]
-        examples = [Example(prompt, [*own, end]) for prompt, own in zip(prompts, completions, strict=True)]
+        examples = [Example(prompt, ended(policy, own)) for prompt, own in zip(prompts, completions, strict=True)]
     if loss_on == "all":
         examples = [Example((e.prompt + e.completion)[:1], (e.prompt + e.completion)[1:]) for e in examples]
     for example, (prompt, _) in zip(examples, pairs, strict=True):
@@ -197,7 +197,8 @@ def _with_results(policy: Policy, prompt: list[int], text: str, tools: Mapping[s
         piece = policy.tokenizer(text[begin:stop], add_special_tokens=False)["input_ids"] if begin < stop else []
         ids += piece
         trained += [number % 2 == 0] * len(piece)
-    return Example(prompt, [*ids, policy.tokenizer.eos_token_id], [*trained, True])
+    ids = ended(policy, ids)
+    return Example(prompt, ids, [*trained, True][: len(ids)])
 
 
 def alphabet_of(data: TextData | PairsData | DocumentsData) -> str:

@@ -17,8 +17,8 @@ from groupwise.models.config import ModelConfig
 from groupwise.models.new_model import byte_tokenizer, character_tokenizer, new_policy
 from groupwise.models.packed import Sequences
 from groupwise.models.policy import Policy, load_policy, make_policy
+from groupwise.models.prompts import encode_prompt
 from groupwise.pipeline import load_pipeline
-from groupwise.rollout.sample_and_score import encode_prompt
 from groupwise.tasks.base import Template
 from groupwise.trainers import load_recipe
 from groupwise.trainers.distill import (

@@ -16,8 +16,8 @@ from groupwise.models.checkpoint import save_checkpoint
 from groupwise.models.config import ModelConfig
 from groupwise.models.packed import Sequences
 from groupwise.models.policy import Policy, load_policy
+from groupwise.models.prompts import encode_prompt
 from groupwise.models.reward_model import RewardModel, start_reward_model
-from groupwise.rollout.sample_and_score import encode_prompt
 from groupwise.tasks.base import Template
 from groupwise.trainers.grpo import GrpoRecipe, grpo_learner
 from groupwise.trainers.ppo import PpoRecipe, ppo_learner

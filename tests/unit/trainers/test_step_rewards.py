@@ -19,8 +19,8 @@ from groupwise.errors import ConfigError, InvariantError, ModelError, VerifierEr
 from groupwise.models.checkpoint import save_checkpoint
 from groupwise.models.config import ModelConfig
 from groupwise.models.policy import Policy, load_policy
+from groupwise.models.prompts import encode_prompt
 from groupwise.models.reward_model import start_reward_model
-from groupwise.rollout.sample_and_score import encode_prompt
 from groupwise.rollout.steps import step_ends as token_ends
 from groupwise.runs.records import Records
 from groupwise.tasks.base import Template

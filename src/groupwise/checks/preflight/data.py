@@ -12,7 +12,7 @@ import numpy as np
 from groupwise.checks import Advice, Finding, Severity
 from groupwise.checks.preflight.bench import Bench, Check, Checked, finding
 from groupwise.errors import GroupwiseError
-from groupwise.rollout.sample_and_score import encode_prompt
+from groupwise.models.prompts import control_in, encode_prompt, rendered
 from groupwise.types import Problem, Prompt, Split
 from groupwise.verifiers.math import MathVerifier
 
@@ -150,6 +150,18 @@ SHOWN_TOKENS = 40  # tokens at either end of the prompt that is shown
 def prompts(bench: Bench) -> Checked:
     """Write the prompts of every split; the tokenizer refuses what it cannot write, and two BOS tokens."""
     policy, template = bench.policy, bench.task.template
+    spelt = {
+        problem.id: token
+        for split in SPLITS_SEEN for problem in bench.problems(split)
+        if (token := control_in(policy.tokenizer, problem.question))
+    }  # fmt: skip
+    if spelt:
+        return Checked({}, (finding(
+            Severity.CRITICAL,
+            f"{len(spelt)} questions hold the text of a control token, such as {next(iter(spelt.values()))!r}",
+            "The model would read it as the token itself, for example as the end of all text: the run refuses it.",
+            Advice("task", "leave such texts out of the questions, or write them apart"), list(spelt),
+        ),))  # fmt: skip
     written = [
         encode_prompt(policy, template, problem) for split in SPLITS_SEEN for problem in bench.some(NUM_PROMPTS, split)
     ]
@@ -166,6 +178,8 @@ def prompts(bench: Bench) -> Checked:
         "stop tokens": [policy.tokenizer.convert_ids_to_tokens(i) for i in sorted(policy.stop_ids)],
         "prompt": "¦".join(tokens),
     }
+    if written[0].prefill:
+        figures["begun answer"] = written[0].prefill
     return Checked(figures, (*_tokens(bench, written), *_ends(bench)))
 
 
@@ -209,8 +223,7 @@ def _ends(bench: Bench) -> Iterator[Finding]:
     if not template.chat:
         return
     messages = [*template.messages(bench.problems("train")[0]), {"role": "assistant", "content": "forty-two"}]
-    text: str = policy.tokenizer.apply_chat_template(messages, tokenize=False)
-    rest = text.rpartition("forty-two")[2]
+    rest = rendered(policy.tokenizer, messages, template).text.rpartition("forty-two")[2]
     after = list(policy.tokenizer(rest, add_special_tokens=False)["input_ids"]) if rest else []
     stops = [policy.tokenizer.convert_ids_to_tokens(i) for i in sorted(policy.stop_ids)]
     if not after:

@@ -24,6 +24,7 @@ from groupwise.evaluation.test_time.methods import Floats, Measured, Sizes, majo
 from groupwise.evaluation.test_time.pool import Pool, Sample, Sampler
 from groupwise.evaluation.test_time.scores import Scored, Scorer, Told
 from groupwise.evaluation.test_time.settings import BudgetConfig
+from groupwise.models.prompts import encode_prompt
 from groupwise.randomness import Draws
 from groupwise.rollout.engine import Request
 from groupwise.rollout.pieces import (
@@ -38,7 +39,7 @@ from groupwise.rollout.pieces import (
     phrase,
     reasoning_end,
 )
-from groupwise.rollout.sample_and_score import Actors, continuations, encode_prompt, sample_and_score, score_groups
+from groupwise.rollout.sample_and_score import Actors, continuations, sample_and_score, score_groups
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.runs.row import rows_of
 from groupwise.types import Group, Outcome, Problem, Prompt, ScoredGroup

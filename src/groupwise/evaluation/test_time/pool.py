@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 
 from groupwise.errors import ConfigError, DataError
+from groupwise.models.prompts import encode_prompt
 from groupwise.randomness import Draws
-from groupwise.rollout.sample_and_score import Actors, encode_prompt, sample_and_score
+from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.runs.atomic import write_file
 from groupwise.runs.rollouts import read_rows, write_rollouts

@@ -23,10 +23,11 @@ from groupwise.evaluation.test_time.pool import Pool, Sample, Sampler
 from groupwise.evaluation.test_time.scores import Scored, ScoredPool, Scorer, Told
 from groupwise.evaluation.test_time.settings import BudgetConfig
 from groupwise.models.policy import Policy
+from groupwise.models.prompts import encode_prompt
 from groupwise.randomness import Draws, key, uniforms
 from groupwise.rollout.engine import Pause, Request, Sampled
 from groupwise.rollout.pieces import completion_in, go_on, length, visible
-from groupwise.rollout.sample_and_score import Actors, continuations, encode_prompt, score_groups
+from groupwise.rollout.sample_and_score import Actors, continuations, score_groups
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.tool_watch import ToolWatch
 from groupwise.runs.row import rows_of

@@ -27,6 +27,9 @@ def is_tagged(text: str, prefill: str) -> bool:
     Each tag occurs once, in order; each pair holds a letter or a digit; nothing but the prompt's prefill comes before
     `<think>`, and nothing is outside `<answer>` where there is one.
     """
+    if (end := prefill.rfind(THINKING[1]) + len(THINKING[1])) >= len(THINKING[1]):
+        # the prompt has closed the thinking, which is none of the completion's
+        text, prefill = f"<think>0</think>{text[end:]}", ""
     tags = _TAG.findall(text)
     if tags not in (THINKING, ANSWERING):
         return False

@@ -1,0 +1,303 @@
+"""From messages and texts to the ids that a model reads: the one place that knows chat templates and control tokens."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import lru_cache
+from itertools import takewhile
+from typing import Any, NamedTuple, Protocol
+
+from jinja2 import Environment, nodes
+from jinja2.meta import find_undeclared_variables
+from transformers.utils import chat_template_utils
+
+from groupwise.errors import ModelError
+from groupwise.models.backbone import Backbone
+from groupwise.tasks.base import ChatArguments, Template
+from groupwise.types import Problem, Prompt
+
+BEGAN = datetime.now().replace(microsecond=0)
+"""The instant that templates read where no run has recorded one: one for the whole process."""
+CLOCK = "strftime_now"
+_THINKING = re.compile(r"</?[\w:|]*think\w*\|?>|\[/?THINK\]")
+_ANSWER, _NEXT = "forty-two", "and then?"
+"""Texts of turns that are rendered to see what a template writes around them."""
+
+
+class Rendered(NamedTuple):
+    """A conversation as text."""
+
+    text: str
+    prefill: str = ""
+    """The end of `text` that the template writes behind the header of the turn to come, for example `<think>`."""
+    marked: tuple[tuple[int, int], ...] = ()
+    """Spans that the template itself marks as generated."""
+
+
+def rendered(
+    tokenizer: Any,
+    messages: Sequence[Mapping[str, Any]],
+    chat: ChatArguments,
+    *,
+    generation: bool = False,
+    tools: Sequence[Mapping[str, Any]] | None = None,
+    prefill: str = "",
+    place: str = "the conversation",
+) -> Rendered:
+    """Render messages through the chat template; with `generation` up to the turn that the model writes next.
+
+    `prefill` is what the caller will put behind it.
+
+    Raises:
+        ModelError: there is no template, it does not read an argument, refuses the messages, or writes no header of the
+            turn to come; or a message holds a control token.
+    """
+    for message in messages:
+        refuse_controls(tokenizer, message, place)
+    text, marked = _rendered(tokenizer, messages, chat, generation, tools, place)
+    if not generation:
+        return Rendered(text, "", marked)
+    plain, _ = _rendered(tokenizer, messages, chat, False, tools, place)
+    at = _common(text, plain)
+    header = _header(tokenizer, messages, chat, tools, text[:at])
+    if text == plain and header is not None and header.strip() and not prefill.startswith(header.strip()):
+        raise ModelError(
+            f"the chat template ignores add_generation_prompt: {place} ends without {header!r}, which it writes before "
+            f"an answer; allowed is a template that writes it, or task.template.prefill = {header!r}"
+        )
+    written = text[at:]
+    end = len(written) if header is None else _common(written, header)
+    if tag := _THINKING.search(written):
+        end = min(end, tag.start())
+    return Rendered(text, written[end:] if written[end:].strip() else "", marked)
+
+
+def _common(first: str, second: str) -> int:
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False)))
+
+
+def _header(
+    tokenizer: Any,
+    messages: Sequence[Mapping[str, Any]],
+    chat: ChatArguments,
+    tools: Sequence[Mapping[str, Any]] | None,
+    before: str,
+) -> str | None:
+    """What the template writes between this text and an answer; None where it cannot be seen."""
+    answered = [*messages, {"role": "assistant", "content": _ANSWER}]
+    # of an answer in the past templates leave thinking out, of the last one some write it, empty
+    for conversation in ([*answered, {"role": "user", "content": _NEXT}], answered):
+        try:
+            text, _ = _rendered(tokenizer, conversation, chat, False, tools, "")
+        except ModelError:
+            continue
+        end = text.find(_ANSWER, len(before))
+        if text.startswith(before) and end >= 0:
+            return text[len(before) : end]
+    return None
+
+
+def _rendered(
+    tokenizer: Any,
+    messages: Sequence[Mapping[str, Any]],
+    chat: ChatArguments,
+    generation: bool,
+    tools: Sequence[Mapping[str, Any]] | None,
+    place: str,
+) -> tuple[str, tuple[tuple[int, int], ...]]:
+    arguments = dict(chat.arguments)
+    name = arguments.pop("chat_template", None)
+    tools = arguments.pop("tools", None) if tools is None else tools
+    template, named = _template(tokenizer, name, bool(tools))
+    used = arguments.keys() | ({"tools"} if tools else set())
+    if unread := sorted(used - named.reads):
+        others = ", ".join(sorted(named.reads)) or "none"
+        raise ModelError(f"the chat template does not read the argument {', '.join(unread)}; it reads {others}")
+    # a function among the arguments would reach the template as a text; the renderer takes it from the same cache
+    chat_template_utils._compile_jinja_template(template).globals[CLOCK] = (chat.now or BEGAN).strftime
+    kept = [{key: value for key, value in message.items() if value is not None} for message in messages]
+    try:
+        [text], spans = chat_template_utils.render_jinja_template(
+            [kept], tools=tools, documents=arguments.pop("documents", None), chat_template=template,
+            return_assistant_tokens_mask=named.marks, add_generation_prompt=generation,
+            **{**tokenizer.special_tokens_map, **arguments},
+        )  # fmt: skip
+    except Exception as error:  # of jinja2, or of what the template does with the messages
+        roles = ", ".join(str(message.get("role")) for message in messages)
+        said = " ".join(str(error).split()) or type(error).__name__
+        raise ModelError(f"the chat template refuses {place} ({roles}): {said}") from None
+    return text, tuple(map(tuple, spans[0])) if spans else ()
+
+
+class _Named(NamedTuple):
+    reads: frozenset[str]  # Arguments that may be given
+    clock: bool
+    marks: bool
+
+
+@lru_cache(maxsize=32)
+def _compiled(template: str) -> _Named:
+    try:
+        environment: Environment = chat_template_utils._compile_jinja_template(template).environment
+        tree = environment.parse(template)
+    except Exception as error:
+        raise ModelError(f"the chat template cannot be read: {' '.join(str(error).split())}") from None
+    if any(node.name == "random" for node in tree.find_all(nodes.Filter)):
+        raise ModelError("the chat template draws at random, so no prompt would repeat; allowed is one that does not")
+    given = find_undeclared_variables(tree) - {"messages", "add_generation_prompt"}  # functions are declared
+    # a variable that the template sets counts as given only where it asks for it before
+    asked = {node.node.name for node in tree.find_all((nodes.Test, nodes.Filter)) if isinstance(node.node, nodes.Name)}
+    for assignment in tree.find_all(nodes.Assign):
+        own = {name.name for name in assignment.target.find_all(nodes.Name)} | {getattr(assignment.target, "name", "")}
+        given -= (
+            own
+            - asked
+            - {
+                name.name
+                for name in [assignment.node, *assignment.node.find_all(nodes.Name)]
+                if isinstance(name, nodes.Name)
+            }
+        )
+    reads = frozenset(name for name in given if not name.endswith("_token"))
+    clock = any(node.name == CLOCK for node in tree.find_all(nodes.Name))
+    return _Named(reads, clock, bool(re.search(r"\{%-?\s*generation\s*-?%\}", template)))
+
+
+def _template(tokenizer: Any, name: str | None, has_tools: bool) -> tuple[str, _Named]:
+    templates = tokenizer.chat_template
+    if not templates:
+        raise ModelError(
+            "task.template.chat is on, but the tokenizer has no chat template: set task.template.chat=false"
+        )
+    if isinstance(templates, Mapping):
+        wanted = name or ("tool_use" if has_tools and "tool_use" in templates else "default")
+        if wanted not in templates:
+            raise ModelError(
+                f"the tokenizer has no chat template {wanted!r}; arguments.chat_template may be one of "
+                f"{', '.join(sorted(templates))}"
+            )
+        templates = templates[wanted]
+    elif name:
+        raise ModelError(f"arguments.chat_template = {name!r}, but the tokenizer has one chat template: leave it out")
+    templates = str(templates).removeprefix("\ufeff")  # of an editor that wrote chat_template.jinja
+    return templates, _compiled(templates)
+
+
+def reads_clock(tokenizer: Any) -> bool:
+    """Tell whether a chat template of this tokenizer writes the day or the time."""
+    templates = tokenizer.chat_template or {}
+    each = templates.values() if isinstance(templates, Mapping) else [templates]
+    return any(_compiled(template).clock for template in each)
+
+
+def arguments_read(tokenizer: Any, chat: ChatArguments) -> dict[str, Any]:
+    """Return those of the arguments that this tokenizer's template reads, too; for a second model beside a policy."""
+    reads = _template(tokenizer, None, False)[1].reads if tokenizer.chat_template else frozenset[str]()
+    return {name: value for name, value in chat.arguments.items() if name in reads}
+
+
+@lru_cache(maxsize=16)
+def _controls(tokenizer: Any) -> re.Pattern[str]:
+    """Pattern of the tokens that no text of a question may spell; the unknown token is refused where it is written."""
+    special = {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
+    names = sorted({*special, *tokenizer.all_special_tokens} - {tokenizer.unk_token, ""}, key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, names)) or r"(?!)")
+
+
+def control_in(tokenizer: Any, content: object) -> str | None:
+    """Return the first control token that a text, or the texts of a message, spell; None without one."""
+    if isinstance(content, str):
+        match = _controls(tokenizer).search(content)
+        return match[0] if match else None
+    inner: Iterable[object] = content.values() if isinstance(content, Mapping) else ()
+    inner = content if isinstance(content, list | tuple) else inner
+    return next((name for item in inner if (name := control_in(tokenizer, item))), None)
+
+
+def refuse_controls(tokenizer: Any, content: object, place: str) -> None:
+    """Refuse data that spells a control token: the model would read it as one. Raises ModelError."""
+    if name := control_in(tokenizer, content):
+        raise ModelError(
+            f"{place} holds the text {name!r}, which the tokenizer reads as a control token: leave it out of the data, "
+            "or write it apart"
+        )
+
+
+class Reads(Protocol):
+    """A model and its tokenizer."""
+
+    @property
+    def tokenizer(self) -> Any: ...
+
+    @property
+    def stop_ids(self) -> frozenset[int]: ...
+
+
+def prompt_ids(model: Reads, text: str, place: str, *, is_chat: bool = False) -> list[int]:
+    """Return the ids of a prompt, without an end token that the tokenizer adds behind every text.
+
+    Raises:
+        ModelError: it ends in a stop token, holds one though there is no chat template, or begins with two BOS.
+    """
+    tokenizer, stops = model.tokenizer, model.stop_ids
+    # a template writes its own special tokens; adding them again is the classic double BOS
+    ids: list[int] = list(tokenizer(text, add_special_tokens=not is_chat)["input_ids"])
+    if ids and ids[-1] in stops and not is_chat:
+        bare = tokenizer(text, add_special_tokens=False)["input_ids"]
+        begin = next(k for k in range(len(ids)) if ids[k : k + len(bare)] == bare)
+        ids = ids[: begin + len(bare)]
+    inside = ids if not (is_chat or tokenizer.chat_template) else ids[-1:]
+    bos = tokenizer.bos_token_id
+    if found := [token for i, token in enumerate(inside) if token in stops and not (i == 0 and token == bos)]:
+        raise ModelError(
+            f"{place} {'ends in' if ids[-1] in found else 'holds'} the stop token "
+            f"{tokenizer.convert_ids_to_tokens(found[-1])!r}, behind which nothing was ever to be said: leave it out"
+        )
+    if bos is not None and ids[:2] == [bos, bos]:
+        raise ModelError(
+            f"{place} begins with two BOS tokens: "
+            + ("the chat template already writes one" if is_chat else "the tokenizer already writes one")
+        )
+    return ids
+
+
+def ended(model: Reads, ids: Sequence[int]) -> list[int]:
+    """Return the ids of a completion with the end token, which its text may have spelt already."""
+    end = model.tokenizer.eos_token_id
+    return [*ids] if ids and ids[-1] == end else [*ids, end]
+
+
+def encode_prompt(policy: Backbone, template: Template, problem: Problem, *, prefill: bool = True) -> Prompt:
+    """Render a problem as exactly what the model reads; without `prefill` up to where its answer begins.
+
+    Raises:
+        ModelError: the chat template refuses, the tokenizer cannot write the prompt, or it holds what no model was
+            trained on: control tokens from the data, a stop token at its end, two BOS tokens.
+    """
+    tokenizer, place = policy.tokenizer, f"the prompt of {problem.id}"
+    refuse_controls(tokenizer, problem.question, place)
+    if template.chat:
+        text, opened, _ = rendered(
+            tokenizer, template.messages(problem), template, generation=True, prefill=template.prefill, place=place
+        )
+        if (said := template.prefill.strip()) and opened.rstrip().endswith(said):
+            raise ModelError(f"the chat template already writes task.template.prefill = {said!r}: leave it out")
+        if not prefill:
+            text = text[: len(text) - len(opened)]
+    else:
+        text, opened = template.render(problem), ""
+    ids = prompt_ids(policy, text, place, is_chat=template.chat)
+    begun = opened + template.prefill if prefill else ""
+    if prefill and template.prefill:
+        text += template.prefill
+        ids += tokenizer(template.prefill, add_special_tokens=False)["input_ids"]
+    if not ids:
+        raise ModelError(f"the prompt of {problem.id} has no tokens: {text!r}")
+    if tokenizer.unk_token_id is not None and tokenizer.unk_token_id in ids:
+        unknown = sorted(
+            {c for c in text if tokenizer.unk_token_id in tokenizer(c, add_special_tokens=False)["input_ids"]}
+        )
+        raise ModelError(
+            f"the tokenizer cannot write {' '.join(map(repr, unknown))} in the prompt of {problem.id}: {text!r}"
+        )
+    return Prompt(problem, text, tuple(ids), begun)
