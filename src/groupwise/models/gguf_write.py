@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from safetensors import safe_open
-from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig
+from transformers import AutoConfig, PreTrainedConfig
 
 from groupwise.errors import ConfigError, ModelError
 from groupwise.models.gguf import (
@@ -29,6 +29,7 @@ from groupwise.models.gguf import (
     USER_DEFINED,
     rotated_heads,
 )
+from groupwise.models.loading import read_tokenizer
 
 Precision = Literal["f32", "f16", "q8_0"]
 FILE_TYPES = {"f32": 0, "f16": 1, "q8_0": 7}
@@ -72,7 +73,7 @@ def write_gguf(directory: Path, target: Path, precision: Precision) -> None:
         writer.add_quantization_version(2)
         for name, value in _keys(config, directory).items():
             _add(writer, f"{architecture}.{name}", value)
-        tokenizer = AutoTokenizer.from_pretrained(directory)
+        tokenizer = read_tokenizer(str(directory))
         for name, value in _tokenizer(tokenizer, directory, config.vocab_size).items():
             _add(writer, f"tokenizer.{name}", value)
         mapping = gguf.get_tensor_name_map(gguf.MODEL_ARCH[architecture.upper()], config.num_hidden_layers)

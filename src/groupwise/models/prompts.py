@@ -20,6 +20,7 @@ BEGAN = datetime.now().replace(microsecond=0)
 """The instant that templates read where no run has recorded one: one for the whole process."""
 CLOCK = "strftime_now"
 _THINKING = re.compile(r"</?[\w:|]*think\w*\|?>|\[/?THINK\]")
+_ASKS = ("defined", "undefined", "none", "default", "d")
 _ANSWER, _NEXT = "forty-two", "and then?"
 """Texts of turns that are rendered to see what a template writes around them."""
 
@@ -146,18 +147,14 @@ def _compiled(template: str) -> _Named:
         raise ModelError("the chat template draws at random, so no prompt would repeat; allowed is one that does not")
     given = find_undeclared_variables(tree) - {"messages", "add_generation_prompt"}  # functions are declared
     # a variable that the template sets counts as given only where it asks for it before
-    asked = {node.node.name for node in tree.find_all((nodes.Test, nodes.Filter)) if isinstance(node.node, nodes.Name)}
+    tests = [node for node in tree.find_all((nodes.Test, nodes.Filter)) if node.name in _ASKS]
+    asked = {node.node.name for node in tests if isinstance(node.node, nodes.Name)}
     for assignment in tree.find_all(nodes.Assign):
-        own = {name.name for name in assignment.target.find_all(nodes.Name)} | {getattr(assignment.target, "name", "")}
-        given -= (
-            own
-            - asked
-            - {
-                name.name
-                for name in [assignment.node, *assignment.node.find_all(nodes.Name)]
-                if isinstance(name, nodes.Name)
-            }
+        target, value = (
+            {name.name for name in nodes.List([part]).find_all(nodes.Name)}
+            for part in (assignment.target, assignment.node)
         )
+        given -= target - value - asked
     reads = frozenset(name for name in given if not name.endswith("_token"))
     clock = any(node.name == CLOCK for node in tree.find_all(nodes.Name))
     return _Named(reads, clock, bool(re.search(r"\{%-?\s*generation\s*-?%\}", template)))
@@ -277,8 +274,9 @@ def encode_prompt(policy: Backbone, template: Template, problem: Problem, *, pre
     tokenizer, place = policy.tokenizer, f"the prompt of {problem.id}"
     refuse_controls(tokenizer, problem.question, place)
     if template.chat:
+        messages, tools = template.messages(problem), problem.data.get("tools") if problem.messages else None
         text, opened, _ = rendered(
-            tokenizer, template.messages(problem), template, generation=True, prefill=template.prefill, place=place
+            tokenizer, messages, template, generation=True, tools=tools, prefill=template.prefill, place=place
         )
         if (said := template.prefill.strip()) and opened.rstrip().endswith(said):
             raise ModelError(f"the chat template already writes task.template.prefill = {said!r}: leave it out")

@@ -153,7 +153,7 @@ def prompts(bench: Bench) -> Checked:
     spelt = {
         problem.id: token
         for split in SPLITS_SEEN for problem in bench.problems(split)
-        if (token := control_in(policy.tokenizer, problem.question))
+        if (token := control_in(policy.tokenizer, problem.messages or problem.question))
     }  # fmt: skip
     if spelt:
         return Checked({}, (finding(
