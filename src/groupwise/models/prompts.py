@@ -164,7 +164,7 @@ def _template(tokenizer: Any, name: str | None, has_tools: bool) -> tuple[str, _
     templates = tokenizer.chat_template
     if not templates:
         raise ModelError(
-            "task.template.chat is on, but the tokenizer has no chat template: set task.template.chat=false"
+            "the tokenizer has no chat template, which messages need: give plain text, and task.template.chat = false"
         )
     if isinstance(templates, Mapping):
         wanted = name or ("tool_use" if has_tools and "tool_use" in templates else "default")
@@ -243,9 +243,13 @@ def prompt_ids(model: Reads, text: str, place: str, *, is_chat: bool = False) ->
         bare = tokenizer(text, add_special_tokens=False)["input_ids"]
         begin = next(k for k in range(len(ids)) if ids[k : k + len(bare)] == bare)
         ids = ids[: begin + len(bare)]
-    inside = ids if not (is_chat or tokenizer.chat_template) else ids[-1:]
-    bos = tokenizer.bos_token_id
-    if found := [token for i, token in enumerate(inside) if token in stops and not (i == 0 and token == bos)]:
+    bos, special = tokenizer.bos_token_id, set(tokenizer.all_special_ids)
+    is_whole = not (is_chat or tokenizer.chat_template)
+    if found := [
+        token
+        for i, token in enumerate(ids)
+        if token in stops and (i + 1 == len(ids) or (is_whole and token in special)) and (i or token != bos)
+    ]:
         raise ModelError(
             f"{place} {'ends in' if ids[-1] in found else 'holds'} the stop token "
             f"{tokenizer.convert_ids_to_tokens(found[-1])!r}, behind which nothing was ever to be said: leave it out"

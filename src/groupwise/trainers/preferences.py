@@ -105,7 +105,7 @@ def _rendered(tokenizer: Any, pair: Pair, chat: ChatArguments) -> list[str]:
     prompt, opened, _ = rendered(tokenizer, list(pair.prompt), chat, generation=True, place=place)
     sides = [[*pair.prompt, *messages] for messages in (pair.chosen, pair.rejected)]
     wholes = [rendered(tokenizer, side, chat, place=place).text for side in sides]
-    if opened and not all(whole.startswith(prompt) for whole in wholes):  # answers without the thinking it opens
+    if "think" in opened and not all(whole.startswith(prompt) for whole in wholes):  # that it opens itself
         prompt = prompt.removesuffix(opened)
     texts = [prompt]
     for whole in wholes:

@@ -155,12 +155,14 @@ def test_an_end_that_the_student_does_not_know_is_refused(make_model: Callable[.
 
 def test_both_read_the_same_prompts(make_model: Callable[..., Any], student: Policy) -> None:
     tokenizer = byte_tokenizer()
-    tokenizer.chat_template = "{% for m in messages %}[{{ m.content }}]{% endfor %}"
+    tokenizer.chat_template = (
+        "{% for m in messages %}[{{ m.content }}]{% endfor %}{% if add_generation_prompt %}[{% endif %}"
+    )
     talker = make_policy(make_model(), tokenizer)
     problem = Problem("a", "1+1", "2")
     with pytest.raises(ModelError, match="no chat template"):
         encode_prompt(student, Template(chat=True), problem)
-    assert encode_prompt(as_teacher_of(talker, student), Template(chat=True), problem).text == "[1+1\n]"
+    assert encode_prompt(as_teacher_of(talker, student), Template(chat=True), problem).text == "[1+1\n]["
 
 
 def test_top_k_leaves_a_rest(student: Policy, teacher: Policy) -> None:

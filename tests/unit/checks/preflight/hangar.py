@@ -104,7 +104,10 @@ def model(**changes: Any) -> Callable[[Path], dict[str, Any]]:
     return prepare
 
 
-CHAT = "{% for m in messages %}<BOS>{{ m.content }}<END>{% endfor %}"
+CHAT = (
+    "{% for m in messages %}<BOS>{{ m.content }}{{ '<END>' if m.role == 'assistant' else '\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}<BOS>{% endif %}"
+)
 
 
 def chat(template: str) -> Callable[[Path], dict[str, Any]]:
