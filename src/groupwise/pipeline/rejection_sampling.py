@@ -31,7 +31,7 @@ from groupwise.runs.row import Row
 from groupwise.tasks import TaskOptions, make_task
 from groupwise.tasks.base import split_problems
 from groupwise.tasks.texts import Writer
-from groupwise.trainers.sft import PairsData, read_file
+from groupwise.trainers.sft import PairsData, read_pairs
 from groupwise.types import Outcome, Problem
 from groupwise.verifiers import Request, make_verifier
 from groupwise.verifiers.extraction import after_thinking
@@ -211,7 +211,7 @@ def _candidates(data: GeneralData, problems: Sequence[Problem], seed: int) -> li
         return [
             Candidate(prompt, completion, f"{Path(path).name}:{number}", "")
             for path in data.file.paths
-            for number, (prompt, completion) in enumerate(read_file(data.file, path))
+            for number, (prompt, completion) in enumerate(read_pairs(data.file, [path]))
         ]
     assert data.writer is not None
     template, candidates = data.task.template, []

@@ -11,7 +11,8 @@ Hugging Face hub do: with the prompt's messages in a separate field, or at the b
 import json
 import math
 from collections.abc import Sequence
-from typing import Annotated, Literal, NamedTuple, Self
+from itertools import takewhile
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
@@ -22,8 +23,8 @@ from groupwise.randomness import Draw, key
 from groupwise.runs.jsonl import Record
 from groupwise.tasks import TaskOptions, make_task
 from groupwise.tasks.base import ChatArguments, Template
-from groupwise.tasks.conversations import Message, Said, said
-from groupwise.tasks.data_files import read_file
+from groupwise.tasks.conversations import Message, Said, said, tools_of
+from groupwise.tasks.data_files import field_of, read_file
 from groupwise.tasks.texts import AnyPreference, Preference
 from groupwise.types import Problem
 from groupwise.verifiers.extraction import after_thinking
@@ -106,6 +107,7 @@ class Pair(NamedTuple):
     chosen: Said
     rejected: Said
     margin: float = 0.0
+    tools: list[dict[str, Any]] | None = None
 
 
 class Pairs(NamedTuple):
@@ -121,9 +123,9 @@ class PairsFile(ChatArguments):
     source: Literal["file"] = "file"
     """Says that the pairs come from a file."""
     path: DataRef
-    """`.jsonl` (one object a line) or `.json` (a list of objects)."""
+    """A data file of any form that a task reads."""
     prompt_field: str = "prompt"
-    """Field with the prompt; not needed if the conversations begin with it."""
+    """Field with the prompt, text or messages; not needed where both completions begin with it."""
     chosen_field: str = "chosen"
     """Field with the preferred completion."""
     rejected_field: str = "rejected"
@@ -182,23 +184,45 @@ def load_pairs(config: PairsFile | TaskPairs | GeneratedPairs) -> Pairs:
 
 
 def _pair(record: Record, config: PairsFile) -> Pair:
+    if config.chosen_field not in record.fields and {"completion", "label"} <= record.fields.keys():
+        raise DataError(
+            f"{record.place} is feedback on one completion (completion, label), from which no trainer learns here; "
+            f"pairs with '{config.chosen_field}' and '{config.rejected_field}' are needed"
+        )
     chosen, rejected = (said(record, name) for name in (config.chosen_field, config.rejected_field))
+    if chosen == rejected:
+        raise DataError(f"{record.place}: the chosen and the rejected completion are the same")
     if isinstance(chosen, str) and isinstance(rejected, str):
-        pair = Pair(said(record, config.prompt_field), chosen, rejected)
+        pair = _texts(record, config, chosen, rejected)
     elif isinstance(chosen, list) and isinstance(rejected, list):
         pair = _conversations(record, config, chosen, rejected)
     else:
         raise DataError(f"{record.place}: one completion is text, the other a list of messages")
-    if not isinstance(pair.prompt, type(pair.chosen)):
-        raise DataError(f"{record.place}: the prompt is a list of messages, the completions are text")
-    if pair.chosen == pair.rejected:
-        raise DataError(f"{record.place}: the chosen and the rejected completion are the same")
     if config.margin_field is None:
         return pair
-    margin = record.fields.get(config.margin_field)
+    try:
+        margin = field_of(record, config.margin_field)
+    except DataError:
+        margin = None
     if isinstance(margin, bool) or not isinstance(margin, int | float) or not math.isfinite(margin):
         raise DataError(f"{record.place}: field '{config.margin_field}' is {margin!r}; a finite number is needed")
     return pair._replace(margin=float(margin))
+
+
+def _texts(record: Record, config: PairsFile, chosen: str, rejected: str) -> Pair:
+    """A pair of texts; without a prompt in a field of its own it is what both begin with, up to the last space."""
+    if config.prompt_field in record.fields or "." in config.prompt_field:
+        if isinstance(prompt := said(record, config.prompt_field), list):
+            raise DataError(f"{record.place}: the prompt is a list of messages, the completions are text")
+        return Pair(prompt, chosen, rejected)
+    prompt = "".join(a for a, _ in takewhile(lambda both: both[0] == both[1], zip(chosen, rejected, strict=False)))
+    prompt = prompt.removesuffix(" ")
+    if not prompt or prompt in (chosen, rejected):
+        raise DataError(
+            f"{record.place} has no field '{config.prompt_field}', and the completions do not begin with a prompt that "
+            "both go on from"
+        )
+    return Pair(prompt, chosen[len(prompt) :], rejected[len(prompt) :])
 
 
 def _conversations(record: Record, config: PairsFile, chosen: list[Message], rejected: list[Message]) -> Pair:
@@ -216,7 +240,7 @@ def _conversations(record: Record, config: PairsFile, chosen: list[Message], rej
             f"{record.place}: after {len(prompt)} shared messages {roles[0]} and {roles[1]} speak; at least one shared "
             "message and two different answers of the assistant are needed"
         )
-    return Pair(prompt, tails[0], tails[1])
+    return Pair(prompt, tails[0], tails[1], tools=tools_of(record))
 
 
 def _right_and_wrong(template: Template, problem: Problem) -> Pair:

@@ -28,7 +28,7 @@ from groupwise.trainers.base import FineTuningRecipe, MicroBatchConfig, Trainer,
 from groupwise.trainers.preferences import pairs_of_step
 from groupwise.trainers.report import hash_tokens
 from groupwise.trainers.rl_run import problem_order
-from groupwise.trainers.sft import PairsData, encode, read_pairs
+from groupwise.trainers.sft import PairsData, encode, read_rows
 from groupwise.training.forward import sequences_of
 from groupwise.training.optimizer import Optimizer
 from groupwise.training.session import Session, Start
@@ -225,12 +225,14 @@ def batches(recipe: DistillRecipe) -> DrawBatch:
     data, seed = recipe.data, recipe.run.seed
     if isinstance(data, TeacherData | StudentData):
         return _sampled(data, seed)
-    pairs, size = read_pairs(data), data.sequences_per_step
+    rows, size = read_rows(data), data.sequences_per_step
 
     def draw_batch(step: int, student: Policy, teacher: Policy) -> Batch:
-        chosen = pairs_of_step(len(pairs), size, seed, step)
-        examples = encode(student, [pairs[i] for i in chosen], "completion")
-        return Batch([Sequences(example.prompt, [example.completion]) for example in examples], None, {})
+        chosen = pairs_of_step(len(rows), size, seed, step)
+        examples = encode(student, [rows[i] for i in chosen], "completion", chat=data)
+        return Batch(
+            [Sequences(example.prompt, [example.completion], [example.mask]) for example in examples], None, {}
+        )
 
     return draw_batch
 

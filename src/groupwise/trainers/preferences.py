@@ -15,12 +15,13 @@ from groupwise.errors import DataError
 from groupwise.models.backbone import Backbone
 from groupwise.models.cores import shared_out
 from groupwise.models.packed import Sequences, micro_batch_tokens, micro_batches
-from groupwise.models.prompts import ended, prompt_ids, rendered
+from groupwise.models.prompts import ended, prompt_ids
 from groupwise.models.steps import has_unknown
 from groupwise.randomness import shuffled_epochs
 from groupwise.tasks.base import ChatArguments
 from groupwise.tasks.preferences import Pair, PairsData
 from groupwise.trainers.base import NUM_HELD_OUT, FineTuningRecipe, HeldOutConfig
+from groupwise.trainers.turns import Dialogue, turns
 from groupwise.training.session import Session
 
 
@@ -74,49 +75,34 @@ class HeldOut(NamedTuple):
     """Mean over all completions; only differences are learnt, so a mean near 0 is centring's doing."""
 
 
-def encode(model: Backbone, pairs: Sequence[Pair], data: Section | None = None) -> list[EncodedPair]:
-    """Write pairs as token ids, the end token added; raises DataError or ModelError where a pair cannot be written.
-
-    `data` is the section of the pairs, which may say what a chat template is given.
-    """
-    chat = data if isinstance(data, ChatArguments) else ChatArguments()
-    return [_encode(model, pair, chat) for pair in pairs]
+def encode(model: Backbone, pairs: Sequence[Pair], chat: Section | None = None) -> list[EncodedPair]:
+    """Write pairs as token ids, the end token added; raises DataError or ModelError where a pair cannot be written."""
+    return [_encode(model, pair, chat if isinstance(chat, ChatArguments) else ChatArguments()) for pair in pairs]
 
 
 def _encode(model: Backbone, pair: Pair, chat: ChatArguments) -> EncodedPair:
-    tokenizer, is_chat = model.tokenizer, isinstance(pair.prompt, list)
-    prompt, *completions = _rendered(tokenizer, pair, chat) if is_chat else (pair.prompt, pair.chosen, pair.rejected)
-    ids = prompt_ids(model, prompt, f"the prompt {prompt[:60]!r}", is_chat=is_chat)
-    chosen, rejected = tokenizer(completions, add_special_tokens=False)["input_ids"]
+    tokenizer = model.tokenizer
+    if isinstance(pair.prompt, list):
+        place = f"the pair that begins {pair.prompt[0]['content'][:60]!r}"
+        sides = [
+            turns(model, Dialogue(pair.prompt, side, pair.tools, place), chat)
+            for side in (pair.chosen, pair.rejected)
+            if isinstance(side, list)
+        ]
+        shared = min(side.prompt for side in sides)
+        return EncodedPair(sides[0].ids[:shared], *(side.ids[shared:] for side in sides), pair.margin)
+    ids = prompt_ids(model, pair.prompt, f"the prompt {pair.prompt[:60]!r}")
+    chosen, rejected = tokenizer([pair.chosen, pair.rejected], add_special_tokens=False)["input_ids"]
     encoded = EncodedPair(ids, ended(model, chosen), ended(model, rejected), pair.margin)
     longest = len(ids) + max(len(encoded.chosen), len(encoded.rejected))
     if not ids or longest > model.context_length:
         raise DataError(
-            f"the pair that begins {prompt[:60]!r} has {longest} tokens, {len(ids)} of them prompt; allowed: a prompt "
-            f"of at least 1 token, {model.context_length} in all"
+            f"the pair that begins {pair.prompt[:60]!r} has {longest} tokens, {len(ids)} of them prompt; allowed: a "
+            f"prompt of at least 1 token, {model.context_length} in all"
         )
-    if has_unknown(tokenizer, "".join(map(str, (prompt, *completions))), [*ids, *chosen, *rejected]):
-        raise DataError(f"the tokenizer cannot write all characters of the pair that begins {prompt[:60]!r}")
+    if has_unknown(tokenizer, "".join(map(str, pair[:3])), [*ids, *chosen, *rejected]):
+        raise DataError(f"the tokenizer cannot write all characters of the pair that begins {pair.prompt[:60]!r}")
     return encoded
-
-
-def _rendered(tokenizer: Any, pair: Pair, chat: ChatArguments) -> list[str]:
-    place = f"the pair that begins {str(pair.prompt[0]['content'])[:60]!r}"  # type: ignore[index]
-    prompt, opened, _ = rendered(tokenizer, list(pair.prompt), chat, generation=True, place=place)
-    sides = [[*pair.prompt, *messages] for messages in (pair.chosen, pair.rejected)]
-    wholes = [rendered(tokenizer, side, chat, place=place).text for side in sides]
-    if "think" in opened and not all(whole.startswith(prompt) for whole in wholes):  # that it opens itself
-        prompt = prompt.removesuffix(opened)
-    texts = [prompt]
-    for whole in wholes:
-        if not whole.startswith(prompt):
-            raise DataError(
-                f"the chat template writes a conversation that does not begin with its prompt {prompt[-60:]!r}: give "
-                "the pairs as plain text"
-            )
-        text, end, rest = whole[len(prompt) :].rpartition(tokenizer.eos_token)
-        texts.append(text if end and not rest.strip() else whole[len(prompt) :])  # without the end token
-    return texts
 
 
 def pairs_of_step(num_pairs: int, size: int, seed: int, step: int) -> list[int]:

@@ -11,7 +11,6 @@ from typing import Annotated, Literal, NamedTuple, Self
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from groupwise.config import Section
 from groupwise.config.schema import DataRef
 from groupwise.errors import DataError
 from groupwise.models.new_model import NewModel, character_tokenizer, new_policy
@@ -21,20 +20,33 @@ from groupwise.models.prompts import ended, prompt_ids
 from groupwise.models.sharded import sharded
 from groupwise.randomness import shuffled_epochs
 from groupwise.rollout.tools import Tool, ToolSections, make_tools, put_in_spans
-from groupwise.runs.jsonl import read_jsonl
+from groupwise.runs.jsonl import Record
+from groupwise.tasks.base import ChatArguments
+from groupwise.tasks.conversations import said, tools_of
+from groupwise.tasks.data_files import has_field, read_file
 from groupwise.trainers.base import FineTuningRecipe, MicroBatchConfig, Trainer, accumulate_rows
 from groupwise.trainers.documents import DocumentsData, Example, TextData, document_batches
+from groupwise.trainers.turns import Dialogue, Turns, turns
 from groupwise.training.optimizer import Optimizer
 from groupwise.training.session import Session, Start
 
 
-class PairsData(Section):
-    """Prompt/completion pairs from a file."""
+class PairsData(ChatArguments):
+    """Examples from files: texts (`prompt` and `completion`, or `text`), or conversations."""
 
     source: Literal["jsonl"] = "jsonl"
-    """One JSON object a line."""
+    """Data files of any form that a task reads."""
     path: DataRef | Annotated[tuple[DataRef, ...], Field(min_length=1)]
-    """The file, or several, whose rows are mixed; each row has `prompt` and `completion`."""
+    """The file, or several, whose rows are mixed. A row has a prompt and a completion (texts, or messages), messages of
+    which every turn of the assistant is learnt, or `text` (with `sft.loss_on = "all"`)."""
+    prompt_field: str = "prompt"
+    """Field of the prompt; `a.b` is the field `b` in the field `a`."""
+    completion_field: str = "completion"
+    """Field of the completion."""
+    messages_field: str = "messages"
+    """Field of a conversation, where a row has no prompt and completion; `conversations` is known, too."""
+    chat: bool = False
+    """Read texts as turns, the prompt as the user's and the completion as the assistant's. Messages always are."""
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -143,31 +155,56 @@ def sft_gradient(policy: Policy, examples: Sequence[Example], tokens_per_micro_b
     return total, denominator
 
 
+Row = tuple[str, str] | Dialogue
+"""Prompt and completion as text (a text without a prompt has an empty one), or a conversation."""
+
+
 def encode(
     policy: Policy,
-    pairs: Sequence[tuple[str, str]],
+    rows: Sequence[Row],
     loss_on: Literal["completion", "all"],
     tools: Mapping[str, Tool] = MappingProxyType({}),
+    chat: ChatArguments | None = None,
 ) -> list[Example]:
-    """Write text pairs as token ids, the end token added; with `all` the prompt is the first token alone.
+    """Write rows as token ids, the end token added to texts; with `all` the prompt is the first token alone.
 
     Results of the tools are tokenised by themselves, as they are when a tool puts them in, and are not trained.
     """
-    prompts = [prompt_ids(policy, prompt, f"the prompt {prompt[:60]!r}") for prompt, _ in pairs]
-    if tools:
-        examples = [_with_results(policy, own, text, tools) for own, (_, text) in zip(prompts, pairs, strict=True)]
-    else:
-        completions = policy.tokenizer([completion for _, completion in pairs], add_special_tokens=False)["input_ids"]
-        examples = [Example(prompt, ended(policy, own)) for prompt, own in zip(prompts, completions, strict=True)]
-    if loss_on == "all":
-        examples = [Example((e.prompt + e.completion)[:1], (e.prompt + e.completion)[1:]) for e in examples]
-    for example, (prompt, _) in zip(examples, pairs, strict=True):
-        if not example.prompt or example.num_tokens > policy.context_length:
+    pairs = [row for row in rows if not isinstance(row, Dialogue)]
+    texts = iter(_encode_texts(policy, pairs, tools) if pairs else ())
+    examples = [
+        _learnt(turns(policy, row, chat or ChatArguments())) if isinstance(row, Dialogue) else next(texts)
+        for row in rows
+    ]
+    for example, row in zip(examples, rows, strict=True):
+        prompt = row.place if isinstance(row, Dialogue) else row[0] or row[1]
+        if loss_on == "completion" and row[0] == "":
+            raise DataError(
+                f"the text that begins {prompt[:60]!r} has no prompt: sft.loss_on = 'all' is allowed with it"
+            )
+        no_prompt = not example.prompt and loss_on == "completion"
+        if no_prompt or example.num_tokens < 2 or example.num_tokens > policy.context_length:
             raise DataError(
                 f"the example that begins {prompt[:60]!r} has {example.num_tokens} tokens, {len(example.prompt)} of "
                 f"them prompt; allowed: a prompt of at least 1 token, {policy.context_length} in all"
             )
+    if loss_on == "all":
+        return [Example((e.prompt + e.completion)[:1], (e.prompt + e.completion)[1:]) for e in examples]
     return examples
+
+
+def _learnt(written: Turns) -> Example:
+    first = max(1, written.trained.index(True))
+    return Example(written.ids[:first], written.ids[first:], written.trained[first:])
+
+
+def _encode_texts(policy: Policy, pairs: Sequence[tuple[str, str]], tools: Mapping[str, Tool]) -> list[Example]:
+    bos = [token for token in policy.tokenizer("")["input_ids"] if token == policy.tokenizer.bos_token_id][:1]
+    prompts = [prompt_ids(policy, text, f"the prompt {text[:60]!r}") if text else bos for text, _ in pairs]
+    if tools:
+        return [_with_results(policy, own, text, tools) for own, (_, text) in zip(prompts, pairs, strict=True)]
+    completions = policy.tokenizer([completion for _, completion in pairs], add_special_tokens=False)["input_ids"]
+    return [Example(prompt, ended(policy, own)) for prompt, own in zip(prompts, completions, strict=True)]
 
 
 def _batches(recipe: SftRecipe) -> Callable[[Policy], Callable[[int], list[Example]]]:
@@ -175,14 +212,19 @@ def _batches(recipe: SftRecipe) -> Callable[[Policy], Callable[[int], list[Examp
     if isinstance(data, DocumentsData):
         return partial(document_batches, data=data, size=size, run=recipe.run)
     seed, tools = recipe.run.seed, make_tools(recipe.sft.tools)
-    pairs = read_pairs(data) if isinstance(data, PairsData) else []
+    rows = read_rows(data) if isinstance(data, PairsData) else []
+    chat = data if isinstance(data, PairsData) else None
+    if tools and any(isinstance(row, Dialogue) for row in rows):
+        raise DataError(
+            "sft.tools cuts results out of texts; conversations have them as turns of their own, so leave it out"
+        )
 
-    def texts(step: int) -> list[tuple[str, str]]:
+    def drawn(step: int) -> Sequence[Row]:
         if isinstance(data, TextData):
             return [data.text.text(seed, step * size + index) for index in range(size)]
-        return [pairs[i] for i in shuffled_epochs(len(pairs), size, step, seed, "sft order")]
+        return [rows[i] for i in shuffled_epochs(len(rows), size, step, seed, "sft order")]
 
-    return lambda policy: lambda step: encode(policy, texts(step), recipe.sft.loss_on, tools)
+    return lambda policy: lambda step: encode(policy, drawn(step), recipe.sft.loss_on, tools, chat)
 
 
 def _with_results(policy: Policy, prompt: list[int], text: str, tools: Mapping[str, Tool]) -> Example:
@@ -209,24 +251,55 @@ def alphabet_of(data: TextData | PairsData | DocumentsData) -> str:
     return "".join(sorted({character for pair in read_pairs(data) for text in pair for character in text}))
 
 
-def read_pairs(data: PairsData) -> list[tuple[str, str]]:
-    """Read files of pairs; a DataError names the file, the line and what is wrong with it."""
-    return [pair for path in data.paths for pair in read_file(data, path)]
+def read_rows(data: PairsData) -> list[Row]:
+    """Read files of examples; a DataError names the file, the line and what is wrong with it."""
+    return [row for path in data.paths for row in read_examples(data, path)]
 
 
-def read_file(data: PairsData, path: str) -> list[tuple[str, str]]:
-    """One of them."""
-    pairs = []
-    for record in read_jsonl(path):
-        if not {"prompt", "completion"} <= record.fields.keys():
-            raise DataError(f"{record.place} has no field 'prompt' or 'completion'")
-        pair = record.fields["prompt"], record.fields["completion"]
-        if not all(isinstance(text, str) and text for text in pair):
-            raise DataError(f"{record.place}: prompt and completion must be non-empty strings")
-        pairs.append(pair)
-    if not pairs:
-        raise DataError(f"{path} holds no examples")
+def read_pairs(data: PairsData, paths: Sequence[str] = ()) -> list[tuple[str, str]]:
+    """Read files of examples that must be texts with a prompt."""
+    pairs = list[tuple[str, str]]()
+    for path in paths or data.paths:
+        for row in read_examples(data, path):
+            if isinstance(row, Dialogue) or not row[0]:
+                raise DataError(
+                    f"{path} holds a conversation or a text alone; prompt and completion as text are needed"
+                )
+            pairs.append(row)
     return pairs
+
+
+def read_examples(data: PairsData, path: str) -> list[Row]:
+    """Read one of the files."""
+    rows = [_row(data, record) for record in read_file(path)]
+    if not rows:
+        raise DataError(f"{path} holds no examples")
+    return rows
+
+
+def _row(data: PairsData, record: Record) -> Row:
+    names = data.prompt_field, data.completion_field
+    if is_pair := all(has_field(record, name) for name in names):
+        prompt, completion = (said(record, name) for name in names)
+    else:
+        name = "conversations" if not has_field(record, data.messages_field) else data.messages_field
+        if not has_field(record, name):
+            if isinstance(text := record.fields.get("text"), str) and text and not data.chat:
+                return "", text
+            raise DataError(
+                f"{record.place} has no field {' or '.join(map(repr, names))}, nor {data.messages_field!r} or 'text'; "
+                f"its fields are {', '.join(record.fields) or 'none'}"
+            )
+        prompt, completion = [], said(record, name)
+    if isinstance(prompt, str) and isinstance(completion, str) and not data.chat:
+        return prompt, completion
+    if isinstance(prompt, str):
+        prompt = [{"role": "user", "content": prompt}]
+    if isinstance(completion, str):
+        completion = [{"role": "assistant", "content": completion}]
+    if is_pair and completion[0]["role"] != "assistant":
+        raise DataError(f"{record.place}: {completion[0]['role']} begins the completion; the assistant is allowed")
+    return Dialogue(prompt, completion, tools_of(record), record.place)
 
 
 TRAINER = Trainer(SftRecipe, train_sft)

@@ -89,13 +89,13 @@ def test_text_is_encoded_with_the_end_token(tiny_policy: Callable[..., Policy]) 
     assert list(found.sequences.completions) == [found.chosen, found.rejected]
 
 
-def test_a_conversation_is_what_the_chat_template_writes_up_to_the_end_token(chat_policy: Policy) -> None:
+def test_a_conversation_is_what_the_chat_template_writes(chat_policy: Policy) -> None:
     [found] = encode(chat_policy, [CHAT])
     prompt, chosen, rejected = (chat_policy.tokenizer.decode(ids) for ids in found[:3])
     assert prompt == "<think>user:Hi<|end|>\n<think>assistant:"
-    assert (chosen, rejected) == ("Yes<|end|>", "No!<|end|>")
+    assert (chosen, rejected) == ("Yes<|end|>\n", "No!<|end|>\n")
     whole = chat_policy.tokenizer.apply_chat_template([*CHAT.prompt, *CHAT.chosen], tokenize=False)
-    assert whole == prompt + chosen + "\n"
+    assert whole == prompt + chosen
 
 
 def test_what_cannot_be_encoded_is_named(chat_policy: Policy, tiny_policy: Callable[..., Policy]) -> None:
@@ -104,7 +104,9 @@ def test_what_cannot_be_encoded_is_named(chat_policy: Policy, tiny_policy: Calla
     with pytest.raises(DataError, match=r"begins '2\+2=' has 305 tokens, 4 of them prompt; .* 256 in all"):
         encode(tiny_policy(), [Pair("2+2=", "4" * 300, "4")])
     chat_policy.tokenizer.chat_template = TEMPLATE.replace("assistant:{%", "speak:{%")
-    with pytest.raises(DataError, match=r"does not begin with its prompt '.*speak:'"):
+    with pytest.raises(
+        DataError, match=r"the chat template writes 'speak:' while a turn is the last, and 'assistant:Yes"
+    ):
         encode(chat_policy, [CHAT])
 
 
