@@ -13,7 +13,7 @@ from torch import Tensor
 
 from groupwise.algorithms.preferences import PREFERENCE_LOSSES, PairLogprobs, calibration_error, reliability
 from groupwise.config import parse
-from groupwise.errors import ConfigError, DataError, ModelError
+from groupwise.errors import ConfigError, DataError
 from groupwise.models.checkpoint import save_checkpoint
 from groupwise.models.config import ModelConfig
 from groupwise.models.new_model import byte_tokenizer, character_tokenizer
@@ -99,7 +99,7 @@ def test_a_conversation_is_what_the_chat_template_writes(chat_policy: Policy) ->
 
 
 def test_what_cannot_be_encoded_is_named(chat_policy: Policy, tiny_policy: Callable[..., Policy]) -> None:
-    with pytest.raises(ModelError, match="has no chat template"):
+    with pytest.raises(DataError, match="has no chat template"):
         encode(tiny_policy(), [CHAT])
     with pytest.raises(DataError, match=r"begins '2\+2=' has 305 tokens, 4 of them prompt; .* 256 in all"):
         encode(tiny_policy(), [Pair("2+2=", "4" * 300, "4")])
