@@ -1,5 +1,6 @@
 """Conversations as token ids, and the tokens that are learnt: those that the assistant wrote."""
 
+import re
 from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any, NamedTuple
@@ -11,6 +12,8 @@ from groupwise.models.steps import has_unknown
 from groupwise.tasks.base import ChatArguments
 from groupwise.tasks.conversations import Message
 
+_THINKING = re.compile(r"\s*([<\[]/?\S*think\S*?[>\]]\s*)+", re.IGNORECASE)
+"""Tags of thinking alone."""
 Spans = Sequence[tuple[int, int]]
 
 
@@ -115,7 +118,7 @@ def _asked(model: Backbone, dialogue: Dialogue, messages: Sequence[Message], cha
     text, opened, _ = rendered(
         model.tokenizer, messages, chat, generation=True, tools=dialogue.tools, place=dialogue.place
     )
-    if "think" in opened.lower() and not answered.startswith(text):
+    if _THINKING.fullmatch(opened) and not answered.startswith(text):
         text = text.removesuffix(opened)
     _check_past(text, answered, dialogue.place)
     return text
