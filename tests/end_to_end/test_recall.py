@@ -13,10 +13,12 @@ from typer.testing import CliRunner
 from groupwise.cli.main import app
 
 PATIENCE_S = 600.0
+NAMING_PLACES = ("lock", "inputs.json")
 
 
 def contents(directory: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in directory.iterdir() if path.name != "lock"}
+    files = (path for path in directory.rglob("*") if path.is_file() and path.name not in NAMING_PLACES)
+    return {str(path.relative_to(directory)): path.read_bytes() for path in files}
 
 
 @pytest.fixture(scope="module")
