@@ -31,6 +31,9 @@ def check(data: bytes) -> None:
     if INTEGER.fullmatch(reference) and INTEGER.fullmatch(answer):
         assert step.finding is not None, "integers need no worker"
         assert (step.finding.outcome is Outcome.CORRECT) == (int(reference) == int(answer)), "integers are exact"
+        styled = decide(Problem("", "", reference), Extracted(rf"**\bm{{\color{{red}}{{{answer}}}}}**", "", False))
+        assert styled.finding is not None, "style needs no worker"
+        assert styled.finding.outcome is step.finding.outcome, "style changes no value"
     assert time.process_time() - start < MAX_S, "all of it is quick"
 
 

@@ -90,6 +90,7 @@ _REPLACEMENTS: list[tuple[str | re.Pattern[str], re.Pattern[str], _Replacement]]
         ("√", r"√", r"\\sqrt"),
         ("<", r"<(su[bp])>([^<>]{1,99})</\1>",
          lambda match: ("^" if match[1] == "sup" else "_") + f"{{{match[2]}}}"),
+        ("</", r"</?(?:b|i|em|strong)>", ""),
         ("\\", r"\\phantom ?(?:\{[^{}]{0,99}\}|[^{])|^ ?\\approx(?![a-zA-Z])|\\(?:tag|label)\*? ?\{[^{}]{0,99}\}", ""),
         ("quad", r"(?<=[^\s,;:&\\({\[|]) ?(?:\\q?quad(?![a-zA-Z]) ?)+(?=[0-9a-zA-Z\\({\[|.+-])"
          r"(?!\(? ?(?:\\(?:text|mathrm|mbox|b?mod|pmod|q?quad|in|[,;:!\\])|mod\b)|(?:and|or|for|where|if)\b)", ", "),
@@ -106,7 +107,7 @@ _REPLACEMENTS: list[tuple[str | re.Pattern[str], re.Pattern[str], _Replacement]]
         ("{ }", r"\{ \}", ""),
         ("\\", r"(?<!\\)\\[ ,;:>]", " "),
         (re.compile(r"[~\t-\r]"), r"[~\t-\r]", " "),
-        ("text", rf"\\text ?\{{ ?([ei]|{_FUNCTION}|sec|max|min) ?\}}",
+        ("text", rf"\\text ?\{{ ?([ei]|{_FUNCTION}|(?:sec|max|min)(?= ?\}} ?[({{\\^])) ?\}}",
          lambda match: match[1] if len(match[1]) == 1 else f"\\{match[1]} "),
         (re.compile(r"[0-9.][eE][0-9+-]"),
          r"(?<![0-9A-Za-z.\\^_/])([0-9]{1,99}\.?[0-9]{0,99}|\.[0-9]{1,99})[eE]([+-]?[0-9]{1,99})"
@@ -166,7 +167,7 @@ _CALLED = {
 }  # fmt: skip
 _PLAIN = re.compile(r"-?[0-9]+(?:[./][0-9]+)?")
 _WRAPPERS = (("\\[", "\\]"), ("\\(", "\\)"))
-_MARKED = re.compile(r"(\*\*\*|\*\*|\*|```|``|`|__|_)([^*`_]+)\1")
+_MARKED = re.compile(r"(\*\*\*|\*\*|\*|```|``|`|__|_)([^*`_]+)\1(.*)", re.DOTALL)
 _TEXT = re.compile(r"\\text ?\{([^{}]*)\}")
 _WORDS = re.compile(r"[^\W\d_]+(?:[ '-][^\W\d_]+){0,99}\.?")
 _SYNONYMS = {"infinite": r"\infty", "infinitely many": r"\infty", "nan": "", "-nan": "", "inf": "", "-inf": ""}
@@ -183,7 +184,7 @@ def normalise(text: str, language: str = "en") -> str:
         return text
     text = text.strip()
     while match := _MARKED.fullmatch(text):
-        text = match[2].strip()
+        text = (match[2] + match[3]).strip()
     if not text.isascii():
         text = text.translate(_UNICODE)
         for pattern, replacement in _CHARACTERS:

@@ -31,7 +31,7 @@ _MATRIX = re.compile(
 )
 _ROWS = re.compile(
     r"(?:\\\{)? ?\\begin ?\{(?P<kind>(?P<table>cases|array)|(?:align(?:ed)?(?:at)?|flalign|gather(?:ed)?|equation"
-    r"|eqnarray|multline|split|displaymath|math)\*?)\} ?(?:\[[tbc]\]|\{[lcr| 0-9]*\})* ?(?P<body>.*)"
+    r"|eqnarray|multline|split|displaymath|math|center)\*?)\} ?(?:\[[tbc]\]|\{[lcr| 0-9]*\})* ?(?P<body>.*)"
     r"\\end ?\{(?P=kind)\}"
 )
 _SIGN = r"[=<>]|\\(?:leq|geq|neq|approx|equiv|in)(?![a-zA-Z])"

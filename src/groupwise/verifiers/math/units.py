@@ -78,7 +78,7 @@ _ALIKE = [{"circ", "celsius"}, {"circ", "fahrenheit"}, {"'", "ft"}, {"'", "min"}
 """Units of which one may be short for the other."""
 _BASE = re.compile(
     r"(?P<digits>-?[0-9A-F]{1,200}(?:\.[0-9A-F]{1,200})?) ?_ ?"
-    r"(?:\{ ?(?:\\text ?\{)? ?(?:base )?(?P<long>[0-9]{1,2}|[a-z]{3,8}) ?\}{1,2}|(?P<short>[0-9]))"
+    r"(?:\{ ?(?:\\text ?\{)? ?(?:base )?\(?(?P<long>[0-9]{1,2}|[a-z]{3,8})\)? ?\}{1,2}|(?P<short>[0-9]))"
 )
 _ORDINAL = re.compile(
     r"(?P<number>[0-9]{1,9}) ?\^? ?\{{0,2} ?(?:\\text ?\{ ?)?(?P<mark>st|nd|rd|th)(?: (?:place|day|term))? ?\}{0,3}",

@@ -25,6 +25,7 @@ KINDS: dict[str, tuple[Pairs, Pairs]] = {
         ("3 thousand", "3000 dollars"), ("3", "3 times"), ("3 hundred thousand", "300000"), ("1.5", "3 halves"),
         (r"\frac{1}{2}\text{ million}", "500000"), ("10^6", "1 million"), ("3,000,000", "3 million"),
         (r"\$3\text{ million}", r"\$3,000,000"), ("3000", r"3\text{ thousand}"),
+        ("1.5 million", "1,500,000"), (r"\text{5 hundred}", "500"), (r"15 \text{ thousand dollars}", "15000"),
     ], [
         (r"7.8\text{ billion people}", "7.8"), ("3 dozen", "3"), ("4", "4 dozen"), ("7", "7 tenths"),
         ("2", "2 thirds"), ("9", "3 squared"), ("3", "3 squared"), ("5", "5 less"), ("5", "5 fewer"),
@@ -37,6 +38,7 @@ KINDS: dict[str, tuple[Pairs, Pairs]] = {
         ("7", r"7\text{ BC}"), ("3 million", "3"), ("3", "3 million"), ("3", r"3\text{ thousand}"),
         (r"\$3\text{ million}", r"\$3"), ("3", "3 hundred"), ("2.5 million dollars", "2.5"), ("3", "3 hundredths"),
         ("3", r"3\text{ cubed}"), ("3", "3 below zero"),
+        ("2", r"2 \text{ millionths}"), ("3", "3 over 4"),
     ]),
     "units": ([
         (r"25^\circ\text{C}", "25"), (r"25^\circ C", r"25^\circ\text{C}"), (r"25^\circ C", r"25^\circ"),
@@ -51,6 +53,7 @@ KINDS: dict[str, tuple[Pairs, Pairs]] = {
         ("10 years old", "10"), (r"4\text{ units}", "4"), (r"4\text{ square units}", "4"), (r"7\text{ ways}", "7"),
         (r"7\text{ blue marbles}", "7"), (r"3\pi\text{ cm}", r"3\pi"), (r"3\pi", r"3\pi\text{ inches}"),
         ("3", r"3\text{ m/s}"), ("45 mi/h", "45 mph"), (r"3\,\text{L}", "3 liters"),
+        (r"37\ \mathrm{^\circ C}", r"37^\circ C"), (r"20\text{ minutes}", r"20\text{ min}"), ("30", r"30\text{ sec}"),
     ], [
         ("25 degrees Celsius", "25 degrees Fahrenheit"), (r"300\text{ K}", r"300^\circ C"),
         (r"5\text{ m}", r"5\text{ cm}"), (r"5\text{ m}", r"500\text{ cm}"), (r"10\text{ m/s}", r"10\text{ m/s}^2"),
@@ -60,6 +63,7 @@ KINDS: dict[str, tuple[Pairs, Pairs]] = {
         (r"100\text{ cm}^2", r"100\text{ cm}^3"), (r"5\text{ kg}", r"5000\text{ g}"),
         (r"7\text{ red balls}", r"7\text{ blue balls}"), ("3 km", "3 m"), (r"2\text{ GB}", r"2\text{ MB}"),
         (r"20^\circ\mathrm{C}", r"20^\circ\mathrm{F}"), (r"20^\circ F", r"20^\circ C"), ("6''", "6'"),
+        ("6 ft 2 in", "6"), (r"10\text{ N}\cdot\text{m}", r"10 \text{ J}"),
     ]),
     "E-notation": ([
         ("6.02e23", r"6.02\times10^{23}"), ("1E-3", "0.001"), ("0.001", "1e-3"), ("2.5e2", "250"), ("2.5E+2", "250"),
@@ -92,11 +96,13 @@ KINDS: dict[str, tuple[Pairs, Pairs]] = {
         ("73", r"\large 73"), ("73", r"\bf 73"), ("x+1", r"\boldsymbol{x+1}"),
         (r"\frac{1}{2}", r"\boldsymbol{\frac{1}{2}}"), ("73", r"\ensuremath{73}"), ("73", r"\num{73}"),
         ("73", r"\fbox{73}"),
+        ("42", "**Answer:** 42"), ("42", "<b>42</b>"), ("42", r"\textcolor[rgb]{1,0,0}{42}"),
     ], [
         ("37", r"\boldsymbol{73}"), ("37", "**73**"), ("73", r"\textbf{37}"), ("(1,2)", r"\boldsymbol{(2,1)}"),
         ("C", r"\boldsymbol{D}"), ("73", r"7\textbf{4}"), (r"0.\overline{3}", "0.3"), ("5", r"\overline{5}"),
         ("3", r"\cancel{3}"), ("3", r"\sout{3}"), ("12", "**12"), ("x+1", r"\color{red}{x-1}"),
         (r"4\text{ m}", r"\textbf{4 cm}"),
+        ("42", "**Answer:** 24"), ("321", "3**2**1"),
     ]),
     "thousands": ([
         (r"12,345\pi", r"12345\pi"), ("2,000+3x", "3x+2000"), ("1,234,567x", "1234567x"), (r"\sqrt{1,024}", "32"),
@@ -161,6 +167,7 @@ KINDS: dict[str, tuple[Pairs, Pairs]] = {
         ("5", r"\text{The final answer is } 5"), ("5", "Answer: 5"), ("25", r"\text{Area of the square is } 25"),
         ("52_8", r"52_{\text{eight}}"), ("12:30 PM", r"12:30 \text{ p.m.}"), (r"3\text{ kg}\cdot\text{m/s}", "3"),
         ("23/4", r"{5}\frac{3}{4}"),
+        ("110_2", "110_{(2)}"),
     ], [
         ("12_5", r"12_{\text{six}}"), (r"2\frac{1}{3}", r"{2}\frac{2}{3}"), ("3", "nan"), ("3", "inf"),
         ("3", "infinitely many"), (r"\begin{pmatrix}1&2\end{pmatrix}", "(2,1)"), ("30.52", r"\frac{1588}{52}"),
@@ -169,6 +176,7 @@ KINDS: dict[str, tuple[Pairs, Pairs]] = {
         ("9", r"\text{The square of the answer is } 9"), ("3", r"\text{half of it is } 3"),
         ("-3", r"\text{The opposite is } -3"), ("5", r"5\text{ is the answer}"), ("5", r"\text{Not } 5"),
         ("5", r"5 \text{ (approximately)}"),
+        ("110_2", "110_{(3)}"),
     ]),
     "control": ([
         ("7", "7 books"), ("7 books", "7"), ("3 million", "3 million"), ("4e", "4e"), (r"20^\circ\text{C}", "20"),
