@@ -166,7 +166,8 @@ def open_run(
     if recorded != wanted:
         taken = recorded_inputs(path)[0]
         before, now = flattened(with_paths(resolved(recorded), taken)), flattened(with_paths(wanted, inputs))
-        now |= {key: before.get(key) for key in (*PLACES, LENGTH)}
+        places = [item.name for item in (*taken, *inputs) if item.makes == "place"]
+        now |= {key: before.get(key) for key in (*PLACES, *places, LENGTH)}
         changed = [
             f"{key} was {before.get(key)!r} and is {now.get(key)!r}"
             for key in sorted(before.keys() | now.keys())

@@ -7,8 +7,9 @@ import pytest
 
 from groupwise.errors import CheckpointError, ConfigError
 from groupwise.runs import directory as module
-from groupwise.runs.atomic import MANIFEST, new_directory
+from groupwise.runs.atomic import MANIFEST, new_directory, write_file
 from groupwise.runs.directory import RunDirectory, begin_run, find_run, open_run
+from groupwise.runs.inputs import Input
 
 RECIPE = 'algorithm = "grpo"\n\n[run]\nseed = 0\nnum_steps = 5\n\n[loss]\naggregation = "constant"\n'
 
@@ -152,3 +153,12 @@ def test_a_run_is_found_by_its_recipe(run: RunDirectory, tmp_path: Path) -> None
     assert find_run(run.path) == run
     with pytest.raises(ConfigError, match="not a run directory"):
         find_run(tmp_path)
+
+
+def test_a_place_may_be_said_in_other_words(run: RunDirectory) -> None:
+    add_checkpoint(run, 1)
+    write_file(run.config, RECIPE.replace("seed = 0", 'folder = "data"').encode())
+    wanted = RECIPE.replace("seed = 0", 'folder = "../data"')
+    with pytest.raises(CheckpointError, match=r"run\.folder was 'data' and is '\.\./data'"):
+        open_run(run.path, wanted)
+    open_run(run.path, wanted, [Input.named("run.folder", "../data", "place")])
