@@ -267,7 +267,7 @@ class Backbone:
 @contextmanager
 def _short_windows(model: PreTrainedModel, size: int = 3) -> Iterator[None]:
     """Make all attention windows this short meanwhile: sequences shorter than a window would not notice it."""
-    holders = [model.config.get_text_config(), *model.modules()]
+    holders: list[Any] = [model.config.get_text_config(), *model.modules()]
     windows = [(h, h.sliding_window) for h in holders if isinstance(getattr(h, "sliding_window", None), int)]
     try:
         for holder, _ in windows:

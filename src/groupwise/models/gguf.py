@@ -20,11 +20,11 @@ import torch
 from safetensors.torch import save_file
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from torch import Tensor
-from tqdm import tqdm
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedTokenizerFast
 
 from groupwise.errors import ConfigError, ModelError
 from groupwise.models.config import PACKAGE
+from groupwise.progress import counted
 from groupwise.runs.atomic import new_directory
 from groupwise.runs.lock import Hold
 
@@ -269,16 +269,15 @@ class GGUF:
             plan[-1].append((name, tensor))
             size += 4 * int(tensor.n_elements)
         index: dict[str, str] = {}
-        bar = tqdm(total=len(self.tensors), desc=f"reading {self.file.name}", unit=" tensors", disable=None)
+        done = 0
         for number, shard in enumerate(plan, 1):
             file = f"model-{number:05}-of-{len(plan):05}.safetensors" if len(plan) > 1 else "model.safetensors"
             content = {}
-            for name, tensor in shard:
+            for name, tensor in counted(f"reading {self.file.name}", shard, len(self.tensors), done):
                 content[name] = self.weight(name, tensor, model.config)
-                bar.update()
+            done += len(shard)
             save_file(content, directory / file, metadata={"format": "pt"})
             index |= dict.fromkeys(content, file)
-        bar.close()
         if len(plan) > 1:
             record = {"metadata": {}, "weight_map": index}
             (directory / "model.safetensors.index.json").write_text(json.dumps(record, indent=1))
@@ -315,10 +314,9 @@ class GGUF:
                 f"has a tokenizer of the kind {kind!r}; allowed are gpt2 and llama; or put tokenizer.json beside it"
             )
         known = tokenizer.get_vocab()
-        for kinds, special in ((CONTROL, True), (USER_DEFINED, False)):
-            named = [token for token, its in zip(tokens, types, strict=True) if its == kinds and token in known]
-            added = [AddedToken(token, normalized=False, special=special) for token in named]
-            (tokenizer.add_special_tokens if special else tokenizer.add_tokens)(added)
+        for wanted, add in ((CONTROL, tokenizer.add_special_tokens), (USER_DEFINED, tokenizer.add_tokens)):
+            named = [token for token, its in zip(tokens, types, strict=True) if its == wanted and token in known]
+            add([AddedToken(token, normalized=False, special=wanted == CONTROL) for token in named])
         special = {
             f"{name}_token": tokens[key[f"{its}_token_id"]] for name, its in SPECIAL.items() if f"{its}_token_id" in key
         }
@@ -374,7 +372,8 @@ class GGUF:
             vocabulary, [(left, right) for *_, left, right in sorted(pairs)], byte_fallback=has_bytes,
             fuse_unk=has_bytes, unk_token=None if unknown is None else tokens[unknown],
         ))  # fmt: skip
-        before, after = [normalizers.Replace(" ", SPACE)], [decoders.Replace(SPACE, " "), decoders.ByteFallback()]
+        before: list[Any] = [normalizers.Replace(" ", SPACE)]
+        after: list[Any] = [decoders.Replace(SPACE, " "), decoders.ByteFallback()]
         if key.get("add_space_prefix", True):
             before, after = [normalizers.Prepend(SPACE), *before], [*after, decoders.Fuse(), decoders.Strip(" ", 1, 0)]
         tokenizer.normalizer = normalizers.Sequence(before)
@@ -383,17 +382,17 @@ class GGUF:
 
     def stop_ids(self, tokenizer: Any) -> list[int]:
         """Return the tokens that end a completion: the file's ends, and the one behind the template's last turn."""
-        stops = {self.keys.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot", "eom")} - {None}
+        stops = {self.keys.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot", "eom")}
         if tokenizer.chat_template:
             turns = [{"role": "user", "content": "u"}, {"role": "assistant", "content": "xyz"}]
             after = tokenizer.apply_chat_template(turns, tokenize=False).rpartition("xyz")[2].lstrip()
             ids = tokenizer.encode(after, add_special_tokens=False)
             if ids and tokenizer.decode(ids[:1]) in tokenizer.get_added_vocab():
                 stops.add(ids[0])
-        return sorted(map(int, stops))
+        return sorted(int(stop) for stop in stops if stop is not None)
 
 
 def rotated_heads(name: str, config: PreTrainedConfig) -> int:
     """Return the number of heads of a query or key projection, whose rows llama.cpp keeps in pairs; else 0."""
-    counts = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
+    counts: dict[str, int] = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
     return counts.get(name.split(".")[-2], 0)

@@ -94,8 +94,8 @@ class PackedLayout:
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scoring: Scoring) -> Tensor:
         window = scoring.window if scoring.window and scoring.window < len(query) else None
         if window not in self.made:
-            parts = (self.runs, self.prefixes) if window is None else _in_window(self.runs, self.prefixes, window)
-            self.made[window] = _layout(*parts, self.device)
+            runs, prefixes = (self.runs, self.prefixes) if window is None else _in_window(self, window)
+            self.made[window] = _layout(runs, prefixes, self.device)
         return self.made[window].attend(query, key, value, scoring)
 
 
@@ -205,14 +205,14 @@ def _prefixes(prompt: _Run, end: int) -> Iterator[Prefix]:
         yield Prefix(slice(at, min(at + size, end)), slice(prompt.start, start))
 
 
-def _in_window(runs: Sequence[_Run], prefixes: Sequence[Prefix], window: int) -> tuple[list[_Run], list[Prefix]]:
+def _in_window(row: PackedLayout, window: int) -> tuple[Sequence[_Run], Sequence[Prefix]]:
     """Sequences in pieces as long as a window: each is causal, and sees of the piece before it what the window holds.
 
     Before the first piece of a completion stands its prompt.
     """
-    pieces, parts = [], []
-    for start, length in runs:
-        before = next((p.prompt for p in prefixes if p.tokens.start <= start < p.tokens.stop), None)
+    pieces, parts = list[_Run](), list[Prefix]()
+    for start, length in row.runs:
+        before = next((p.prompt for p in row.prefixes if p.tokens.start <= start < p.tokens.stop), None)
         for at in range(start, start + length, window):
             piece = slice(at, min(at + window, start + length))
             pieces.append(_Run(at, piece.stop - at))

@@ -297,7 +297,8 @@ def test_attention_equals_a_plain_loop(either_layout: None, kv_heads: int, windo
 def test_a_window_costs_no_more_scores_than_it_holds() -> None:
     runs = [packed._Run(0, 1000), packed._Run(1000, 300), packed._Run(1300, 300)]
     prefixes = [attention.Prefix(slice(1000, 1600), slice(0, 1000))]
-    pieces, parts = packed._in_window(runs, prefixes, 50)
+    row = packed.PackedLayout(tuple(runs), tuple(prefixes), torch.device("cpu"))
+    pieces, parts = packed._in_window(row, 50)
     seen = sum(length * (length + 1) // 2 for _, length in pieces)
     for part in parts:
         queries, keys = (piece.stop - piece.start for piece in (part.tokens, part.prompt))
