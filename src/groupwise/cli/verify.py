@@ -1,6 +1,5 @@
 """`groupwise verify`: one completion, its verdict, and how it came about; or the reference answers of a file."""
 
-import json as json_module
 import os
 import sys
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from rich.text import Text
 from groupwise.cli.app import Json, Overrides, app, console, print_json
 from groupwise.config.places import decoded
 from groupwise.errors import ConfigError, DataError
+from groupwise.runs.jsonl import read_json
 
 if TYPE_CHECKING:
     from groupwise.checks.audit.verify import Explained
@@ -96,12 +96,13 @@ def read_completion(text: str | None, file: Path | None) -> str:
     """
     if text not in (None, "-") and file is not None:
         raise ConfigError("give the completion as text or with --file, not both")
-    if file is None:
-        return sys.stdin.read() if text in (None, "-") else str(text)
+    if file is None and text not in (None, "-"):
+        return str(text)
     try:
-        return decoded(file.read_bytes()).replace("\r\n", "\n")
+        content = decoded(sys.stdin.buffer.read() if file is None else file.read_bytes())
+        return content.replace("\r\n", "\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{file} cannot be read: {error}") from None
+        raise DataError(f"{file or 'standard input'} cannot be read: {error}") from None
 
 
 def read_data(pairs: Sequence[str]) -> dict[str, Any]:
@@ -110,10 +111,10 @@ def read_data(pairs: Sequence[str]) -> dict[str, Any]:
     for pair in pairs:
         name, _, value = pair.partition("=")
         try:
-            data[name.strip()] = json_module.loads(value)
-        except json_module.JSONDecodeError:
+            data[name.strip()] = read_json(value, f"--data {name.strip()}")
+        except DataError as error:
             raise ConfigError(
-                f"--data {pair!r} must look like key=JSON, for example numbers='[3, 5, 2]', or be one file of problems"
+                f"{error}; the form is key=JSON, for example numbers='[3, 5, 2]', or one file of problems"
             ) from None
     return data
 

@@ -10,6 +10,7 @@ import contextlib
 import inspect
 import math
 import os
+import signal
 import sys
 import traceback
 from collections import defaultdict
@@ -88,6 +89,7 @@ def judge(request: dict[str, Any]) -> dict[str, Any]:
     finally:
         if os.getpid() != worker:  # the function forked, and this is the child: its answer is not wanted
             os._exit(0)
+        signal.alarm(0)
         with contextlib.suppress(OSError):  # the next call begins where this one did
             os.chdir(folder)
 

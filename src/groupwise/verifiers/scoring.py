@@ -74,7 +74,7 @@ def spot_check(scored: Sequence[ScoredGroup], verifier: Verifier, max_tokens: in
         if _agree(verdict, repeat):
             continue
         if verifier.in_groups:
-            order = permutation(len(result.verdicts), "spot check order", *parts)
+            order = permutation(len(result.verdicts), "spot check order", *parts).tolist()
             together = _again(result.group, order, verifier, max_tokens)
             if all(_agree(result.verdicts[i], again) for i, again in zip(order, together, strict=True)):
                 continue

@@ -80,7 +80,12 @@ def test_verify_reads_as_it_is_told() -> None:
     ("arguments", "error", "message"),
     [
         (["verify", "maths", "x"], ConfigError, "there is no verifier 'maths'"),
-        (["verify", "countdown", "x", "--data", "target=a"], ConfigError, "must look like key=JSON"),
+        (
+            ["verify", "countdown", "x", "--data", "target=a"],
+            ConfigError,
+            "--data target is not JSON.*the form is key=JSON",
+        ),
+        (["verify", "countdown", "x", "--data", f"target={'1' * 5000}"], ConfigError, "a number has 5000 digits"),
         (["verify", "countdown", "x", "--file", "y"], ConfigError, "not both"),
         (["verify", "countdown", "--file", "none.txt"], DataError, "none.txt cannot be read"),
         (["verify", "math", "x", "--set", "verifier.timeout=1"], ConfigError, "did you mean 'timeout_s'"),
