@@ -59,7 +59,7 @@ _DESCRIBED = """
 """
 _ADJECTIVES = frozenset(_DESCRIBED.split())
 """Part of the key where they stand before a unit or a counted thing."""
-_FILLERS = frozenset(["of", "the", "each", "every", "altogether", "total"])
+_FILLERS = frozenset(["of", "the", "any", "each", "every", "altogether", "total"])
 _BEHIND = frozenset(["old", "long", "tall", "high", "wide", "deep", "thick", "away"])
 """Words that may follow a unit and change nothing."""
 _POWERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3, "squared": 2, "cubed": 3}
