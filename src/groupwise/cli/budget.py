@@ -7,7 +7,6 @@ import typer
 from rich.table import Table
 
 from groupwise.cli.app import Checkpoint, Json, Overrides, app, console, options_from, print_json
-from groupwise.progress import say
 
 if TYPE_CHECKING:
     from groupwise.algorithms.statistics import Estimate
@@ -47,7 +46,7 @@ def budget(
     quiet_transformers()
     keys = {name: settings.pop(name) for name in BudgetConfig.model_fields if name in settings}
     config = parse(BudgetConfig, keys, source="budget")
-    result = measure_budget(checkpoint, config=config, progress=say, changes=overrides or [], **settings)
+    result = measure_budget(checkpoint, config=config, changes=overrides or [], **settings)
     page = write_export([result.directory], report or result.directory / "report.html")
     if json:
         print_json(result.as_dict())

@@ -39,7 +39,11 @@ def explore(
             raise ConfigError(f"{path} is not a run directory; `groupwise runs` lists the runs")
     if export is not None:
         from groupwise.explorer.export import write_export
+        from groupwise.explorer.results import found_in
 
+        found = found_in(paths)
+        if not found.results and not any((run / "config.toml").exists() for run in found.runs):
+            raise ConfigError(f"{', '.join(map(str, paths)) or FOLDER} holds no run and no result to export")
         target = write_export(paths, export)
         console.print(f"{target}: {target.stat().st_size / 1e6:.1f} MB, opens without a server", soft_wrap=True)
         return

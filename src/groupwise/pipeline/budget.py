@@ -67,7 +67,7 @@ class BudgetStage(Stage[BudgetStageConfig]):
         subject = Subject(policy, task, verifier, settings.sampling, settings.split, problems)
         prm, orm = (model.at(path) if path else None for path in (settings.prm, settings.orm))
         rewards = RewardModels(prm, orm, settings.reference, settings.beta)
-        result = measure(subject, rewards, config, work.directory.path / FIGURES, work.progress)
+        result = measure(subject, rewards, config, work.directory.path / FIGURES)
         first, *facts = result.records()
         models = {"checkpoint": self.config.path, "prm": self.config.prm, "orm": self.config.orm}
         labels = {name: label(reference) or None for name, reference in models.items()}

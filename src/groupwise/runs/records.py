@@ -120,6 +120,9 @@ class Records:
             if kind == "step" and step <= newest:
                 fault = "stands twice, and the later counts" if step in lines else f"comes after step {newest}"
                 self._note(Damage(name, f"its step {step} {fault}", number))
+            if odd := [name for name in _TABLES if not isinstance(line.get(name, {}), Mapping)]:
+                self._note(Damage(name, f"its {odd[0]} is no table", number))
+                line = {key: value for key, value in line.items() if key not in odd}
             lines[step], newest = line, max(step, newest)
         return [line for _, line in sorted(lines.items())]
 
@@ -305,6 +308,9 @@ _OF_THE_PROMPT = (
     "step", "question", "reference", "language", "open_ended", "prompt", "prefill", "prompt_token_ids",
     "prompt_token_ends",
 )  # fmt: skip
+
+
+_TABLES = ("parts", "distributions", "theirs")  # keys of a line that hold numbers by name
 
 
 def _has_step(line: Line) -> bool:

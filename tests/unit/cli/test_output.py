@@ -21,7 +21,7 @@ MAIN = sys.modules["groupwise.cli.main"]
 @pytest.mark.parametrize("is_buffered", [True, False])
 def test_what_a_terminal_cannot_print_is_replaced(encoding: str, is_buffered: bool, tmp_path: Path) -> None:
     with open(tmp_path / "out", "wb", buffering=-1 if is_buffered else 0) as file:
-        own = io.TextIOWrapper(file, encoding)  # type: ignore[type-var]
+        own = io.TextIOWrapper(file, encoding)
         stream, _ = _safe(own)
         print("π → \ud800", file=stream)
         stream.flush()

@@ -10,7 +10,7 @@ from groupwise.errors import ConfigError, DataError
 from groupwise.evaluation.checkpoints import context_of
 from groupwise.evaluation.test_time.chains import measure_chains, measure_cuts
 from groupwise.evaluation.test_time.methods import CONTROLS, Pools, Sizes, measure_greedy, measure_pools
-from groupwise.evaluation.test_time.pool import Progress, Sampler, check_budgets, enough
+from groupwise.evaluation.test_time.pool import Sampler, check_budgets, enough
 from groupwise.evaluation.test_time.result import BudgetResult, Optimal, Point, at_equal_tokens, difficulties
 from groupwise.evaluation.test_time.scores import Role, Scorer
 from groupwise.evaluation.test_time.search import measure_search
@@ -61,7 +61,6 @@ def measure_budget(
     max_tokens: int | None = None,
     directory: str | Path = "runs/budget",
     changes: Changes = (),
-    progress: Progress = lambda name, done, total: None,
 ) -> BudgetResult:
     """Measure test-time compute, and write the result into a directory; the same call resumes after a kill.
 
@@ -79,7 +78,6 @@ def measure_budget(
         max_tokens: most tokens of a completion; None: as many as in the run, else the default.
         directory: folder of samples, scores and figures; those of other settings stay as they are.
         changes: changes of the sections task, verifier and sampling, as for `load_recipe`.
-        progress: called now and then.
 
     Raises:
         ConfigError: a name or a value is unknown, a pool is smaller than a budget, or a method needs what is missing.
@@ -97,7 +95,7 @@ def measure_budget(
     _, selection = context.problems(split, problems)
     policy = ModelConfig(path=str(checkpoint))
     subject = Subject(policy, context.task, context.verifier, context.sampling, split or "test", selection)
-    return measure(subject, rewards, config, Path(directory), progress)
+    return measure(subject, rewards, config, Path(directory))
 
 
 def measure(
@@ -105,7 +103,6 @@ def measure(
     rewards: RewardModels,
     config: BudgetConfig,
     directory: Path,
-    progress: Progress = lambda name, done, total: None,
 ) -> BudgetResult:
     """Measure a subject; otherwise as `measure_budget`."""
     methods, budgets = _checked(config, rewards, subject.sampling.temperature)
@@ -131,7 +128,7 @@ def measure(
         }
         actors = Actors.of(policy, subject.task.template, verifier)
         draws = Draws(config.seed, Purpose(subject.split))
-        sampler = Sampler(actors, subject.sampling, draws, directory, identity, progress)
+        sampler = Sampler(actors, subject.sampling, draws, directory, identity)
         models = {
             "checkpoint": subject.policy.path, "prm": rewards.prm and rewards.prm.path,
             "orm": rewards.orm and rewards.orm.path, "task": subject.task.name,
@@ -209,7 +206,7 @@ class _Measurement:
     def _pools(self, problems: Sequence[Problem], num_samples: int, sampler: Sampler) -> Pools:
         pools = sampler.pools(problems, num_samples)
         sampled, folder = sampler.identity_of(num_samples), sampler.directory
-        scored = {role: scorer.pools(pools, folder, sampled, sampler.progress) for role, scorer in self.scorers.items()}
+        scored = {role: scorer.pools(pools, folder, sampled) for role, scorer in self.scorers.items()}
         rewards = {role: scorer.num_parameters for role, scorer in self.scorers.items()}
         return Pools(pools, scored, Sizes(sampler.actors.policy.num_parameters, rewards), self.config.seed)
 

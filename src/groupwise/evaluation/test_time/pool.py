@@ -9,13 +9,13 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 
 from groupwise.errors import ConfigError, DataError
 from groupwise.models.prompts import encode_prompt
+from groupwise.progress import say
 from groupwise.randomness import Draws
 from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.rollout.sampling import SamplingConfig
@@ -27,35 +27,28 @@ from groupwise.types import FinishReason, Outcome, Problem
 T = TypeVar("T")
 PROBLEMS_PER_PART = 16
 
-Progress = Callable[[str, int, int], None]
-
 
 @dataclass(frozen=True, slots=True)
 class Store:
     """A folder of parts."""
 
     folder: Path
-    progress: Callable[[int, int], None] = lambda done, total: None
+    title: str
 
     @classmethod
-    def of(
-        cls,
-        directory: Path,
-        name: str,
-        identity: Mapping[str, Any],
-        progress: Callable[[int, int], None] = lambda done, total: None,
-    ) -> Self:
+    def of(cls, directory: Path, name: str, identity: Mapping[str, Any], title: str = "problems") -> Self:
         text = json.dumps(identity, indent=1, sort_keys=True, ensure_ascii=False)
         folder = directory / f"{name}-{sha256(text.encode()).hexdigest()[:12]}"
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / "identity.json").exists():
             write_file(folder / "identity.json", text.encode())
-        return cls(folder, progress)
+        return cls(folder, title)
 
     def parts(self, items: Sequence[T]) -> Iterator[tuple[int, Sequence[T]]]:
         for start in range(0, len(items), PROBLEMS_PER_PART):
-            self.progress(start, len(items))
+            say(self.title, start, len(items))
             yield start // PROBLEMS_PER_PART, items[start : start + PROBLEMS_PER_PART]
+        say(self.title, 1, 1)
 
     def file(self, number: int, suffix: str, make: Callable[[Path], None]) -> tuple[Path, float]:
         file, clock = self.folder / f"part-{number:06d}{suffix}", self.folder / f"seconds-{number:06d}.json"
@@ -145,7 +138,6 @@ class Sampler:
     draws: Draws
     directory: Path
     identity: Mapping[str, Any]
-    progress: Progress = lambda name, done, total: None
 
     def pools(self, problems: Sequence[Problem], num_samples: int, name: str = "pool") -> list[Pool]:
         store = self.store(name, num_samples)
@@ -175,7 +167,7 @@ class Sampler:
 
     def store(self, name: str, num_samples: int, more: Mapping[str, Any] | None = None, title: str = "") -> Store:
         identity = {**self.identity_of(num_samples), **(more or {})}
-        return Store.of(self.directory, name, identity, partial(self.progress, title or name))
+        return Store.of(self.directory, name, identity, title or name)
 
     def identity_of(self, num_samples: int) -> dict[str, Any]:
         # the number of completions in flight and CUDA graphs do not change what is drawn

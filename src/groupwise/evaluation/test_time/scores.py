@@ -3,13 +3,12 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from groupwise.algorithms.step_metrics import aggregated
 from groupwise.errors import DataError, ModelError
-from groupwise.evaluation.test_time.pool import Pool, Progress, Sample, Store
+from groupwise.evaluation.test_time.pool import Pool, Sample, Store
 from groupwise.models.config import ModelConfig
 from groupwise.models.reward_model import RewardModel
 from groupwise.models.steps import EncodedSteps, ScoresSteps, encode_steps, load_scorer, score_rows
@@ -99,9 +98,7 @@ class Scorer:
             raise DataError(f"the {NAMES[self.role]} {self.path!r} cannot read {told.name}: {error}") from None
         return row._replace(ends=row.ends[-1:]) if self.role == "orm" else row
 
-    def pools(
-        self, pools: Sequence[Pool], directory: Path, sampled: Mapping[str, Any], progress: Progress
-    ) -> list[ScoredPool]:
+    def pools(self, pools: Sequence[Pool], directory: Path, sampled: Mapping[str, Any]) -> list[ScoredPool]:
         def score(part: Sequence[Pool]) -> list[list[Scored]]:
             told = [
                 Told.of(pool, sample, self.step, f"sample {index} of {pool.problem.id}")
@@ -112,7 +109,7 @@ class Scorer:
             return [[next(scores) for _ in pool.samples] for pool in part]
 
         identity, title = {**sampled, **self.identity}, f"{self.role} scores"
-        store = Store.of(directory, self.role, identity, partial(progress, title))
+        store = Store.of(directory, self.role, identity, title)
         return [
             ScoredPool(tuple(Scored(tuple(steps), tokens) for steps, tokens in value), seconds / max(1, len(value)))
             for _, value, seconds in store.values(pools, score)

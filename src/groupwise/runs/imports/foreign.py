@@ -149,10 +149,10 @@ class Scalars:
                 scalars[step] = ours
             if rest:
                 theirs[step] = rest
-        said = (f"{what} ({places[0]}{f', and {len(places) - 1} more' if places[1:] else ''})"
+        odd = (f"{what} ({places[0]}{f', and {len(places) - 1} more' if places[1:] else ''})"
                 for what, places in self._odd.items())  # fmt: skip
         return Foreign(
-            scalars=scalars, theirs=theirs, answers=answers, dev=dev or {}, damage=(*self.damage, *said),
+            scalars=scalars, theirs=theirs, answers=answers, dev=dev or {}, damage=(*self.damage, *odd),
             not_numbers=tuple(self.not_numbers),
         )  # fmt: skip
 
