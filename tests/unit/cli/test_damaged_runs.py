@@ -80,7 +80,7 @@ def test_what_is_no_run_is_named(what: str, tmp_path: Path) -> None:
         path.write_text("x")
     elif what == "an empty folder":
         path.mkdir()
-    for words in (["doctor"], ["explore", "--export", "x.html"], ["eval"], ["export"]):
+    for words in (["doctor"], ["explore", "--export", str(tmp_path / "x.html")], ["eval"], ["export"]):
         more = [str(tmp_path / "model")] if words == ["export"] else []
         error = CliRunner().invoke(app, [words[0], str(path), *more, *words[1:]]).exception
         assert isinstance(error, GroupwiseError), words
