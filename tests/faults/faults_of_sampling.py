@@ -153,12 +153,12 @@ FAULTS = (
     Fault(
         18,
         "The prompt begins with two BOS tokens",
-        stops("rollout", "begins with two BOS tokens", ModelError),
+        stops("models", "begins with two BOS tokens", ModelError),
         (
             Edit(
-                "rollout",
-                "ids = list(tokenizer(text, add_special_tokens=False)['input_ids'])",
-                "ids = list(tokenizer(text)['input_ids'])",
+                "models",
+                "tokenizer(text, add_special_tokens=not is_chat)['input_ids']",
+                "tokenizer(text)['input_ids']",
             ),
         ),
     ),

@@ -19,7 +19,7 @@ from groupwise.types import Problem, Prompt
 BEGAN = datetime.now().replace(microsecond=0)
 """The instant that templates read where no run has recorded one: one for the whole process."""
 CLOCK = "strftime_now"
-_THINKING = re.compile(r"</?[\w:|]*think\w*\|?>|\[/?THINK\]")
+THINKING = re.compile(r"</?[\w:|]*think\w*\|?>|\[/?THINK\]")
 _ASKS = ("defined", "undefined", "none", "default", "d")
 _ANSWER, _NEXT = "forty-two", "and then?"
 """Texts of turns that are rendered to see what a template writes around them."""
@@ -68,7 +68,7 @@ def rendered(
         )
     written = text[at:]
     end = len(written) if header is None else _common(written, header)
-    if tag := _THINKING.search(written):
+    if tag := THINKING.search(written):
         end = min(end, tag.start())
     return Rendered(text, written[end:] if written[end:].strip() else "", marked)
 
