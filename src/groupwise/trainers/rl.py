@@ -13,6 +13,7 @@ from groupwise.checks.audit.verifier import quick_audit
 from groupwise.errors import ConfigError
 from groupwise.evaluation.held_out import open_second
 from groupwise.models.policy import Policy, start_policy
+from groupwise.models.prompts import refuse_controls
 from groupwise.models.reward_model import RewardModel
 from groupwise.models.sharded import sharded
 from groupwise.ranks.group import RANKS
@@ -137,6 +138,8 @@ def train_rl(
             )
         start = Start(recipe, recipe.run, restart)
         policy = sharded(start_policy(start.model_to_load(recipe.model), recipe.lora, recipe.run.seed, in_rows=True))
+        for problem in [*problems, *split_problems(task, "dev", None)]:  # now, not at a later step
+            refuse_controls(policy.tokenizer, problem.messages or problem.question, f"the prompt of {problem.id}")
         learner = make_learner(recipe, policy, verifier)
         session = start.begin(policy, learner.optimizer, learner.beside)
         learner.publish()

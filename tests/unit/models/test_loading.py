@@ -1,15 +1,18 @@
 """What happens to a model when it is loaded: a slow precision is named, weights are aligned."""
 
+import json
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
 
+from groupwise.errors import ModelError
 from groupwise.models import loading as module
 from groupwise.models.checkpoint import save_checkpoint
-from groupwise.models.loading import ALIGNMENT, bfloat16_cost
+from groupwise.models.loading import ALIGNMENT, bfloat16_cost, read_tokenizer
 from groupwise.models.policy import Policy, load_policy
 
 
@@ -46,3 +49,40 @@ def test_loaded_weights_begin_where_torch_lets_its_own_begin(
     loaded = load_policy(tmp_path / "saved")
     assert [name for name, weight in loaded.trainable() if weight.data_ptr() % ALIGNMENT] == []
     assert loaded.fingerprint() == tiny_policy().fingerprint()
+
+
+def digits_in_threes(folder: Path, changes: dict[str, str]) -> list[int]:
+    """Write a tokenizer that cuts numbers into threes, with these settings; return its ids of a text."""
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.Split(Regex(r"\p{N}{1,3}"), "isolated"),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+    ])  # fmt: skip
+    trainer = trainers.BpeTrainer(
+        vocab_size=400, special_tokens=["<|end|>"], initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )  # fmt: skip
+    made.train_from_iterator([f"What is {a} x {b}?" for a in range(10, 99) for b in range(10, 99, 7)], trainer)
+    made.save(str(folder / "tokenizer.json"))
+    (folder / "config.json").write_text(json.dumps({"model_type": "qwen2"}))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|end|>", **changes}))
+    ids: list[int] = made.encode("What is 60 x 64?").ids
+    return ids
+
+
+@pytest.mark.parametrize("changes", [{}, {"tokenizer_class": "Qwen2Tokenizer"}, {"tokenizer_class": "LlamaTokenizer"}])
+def test_the_tokenizer_that_runs_is_that_of_the_file_also_when_it_is_saved(
+    tmp_path: Path, changes: dict[str, str]
+) -> None:
+    ids = digits_in_threes(tmp_path, changes)
+    tokenizer = read_tokenizer(str(tmp_path))
+    assert tokenizer("What is 60 x 64?")["input_ids"] == ids
+    tokenizer.save_pretrained(tmp_path / "saved")
+    assert Tokenizer.from_file(str(tmp_path / "saved" / "tokenizer.json")).encode("What is 60 x 64?").ids == ids
+
+
+def test_a_tokenizer_that_is_not_that_of_the_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    digits_in_threes(tmp_path, {})
+    monkeypatch.setattr(module, "PreTrainedTokenizerFast", module.AutoTokenizer)
+    with pytest.raises(ModelError, match=r"is not that of its tokenizer\.json: 'What is 60 x 64\?\\n' is \["):
+        read_tokenizer(str(tmp_path))

@@ -4,18 +4,26 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from groupwise.config import dump_toml, parse
 from groupwise.errors import GroupwiseError, ModelError
+from groupwise.models.config import ModelConfig
 from groupwise.models.new_model import END, byte_tokenizer
 from groupwise.models.policy import Policy
 from groupwise.models.prompts import arguments_read, encode_prompt, ended, prompt_ids, reads_clock, rendered
+from groupwise.tasks import TaskOptions
 from groupwise.tasks.base import ChatArguments, Template
+from groupwise.trainers import base
+from groupwise.training.config import Recipe
 from groupwise.types import Problem
+from groupwise.verifiers.style.form import is_tagged
 
 from .chat_templates import CASES, CLOCKS, IGNORES, SPECIAL
 
@@ -213,3 +221,51 @@ def test_no_message_brings_in_a_control_token_or_ends_in_another_error(
     controls = [[i for i in made(t, add_special_tokens=False)["input_ids"] if i in special] for t in (text, plain)]
     assert controls[0] == controls[1]
     assert text.endswith(prefill)
+
+
+class Run(Recipe):
+    """A run with a task."""
+
+    task: TaskOptions
+    model: ModelConfig
+
+
+@pytest.mark.parametrize("name", ["chatml", "llama3"])
+def test_a_run_keeps_the_instant_of_its_beginning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(base, "locate", lambda path: SimpleNamespace(tokenizer=path))
+    monkeypatch.setattr(base, "read_tokenizer", lambda path: known(name))
+    tables = {
+        "algorithm": "x", "run": {"directory": str(tmp_path / "run"), "num_steps": 1}, "model": {},
+        "task": {"kind": "arithmetic", "template": {"chat": True}},
+    }  # fmt: skip
+    recipe = parse(Run, tables)
+    first = base.dated(recipe)
+    assert isinstance(first, Run)
+    if name not in CLOCKS:
+        assert first == recipe
+        return
+    begun = first.task.template.now
+    assert begun is not None
+    (tmp_path / "run").mkdir()
+    earlier = dump_toml(first).replace(begun.isoformat(), "2020-01-02T03:04:05")
+    (tmp_path / "run" / "config.toml").write_text(earlier)
+    resumed, restarted = base.dated(recipe), base.dated(recipe, restart=True)
+    assert isinstance(resumed, Run)
+    assert isinstance(restarted, Run)
+    assert resumed.task.template.now == NOW
+    assert restarted.task.template.now != NOW
+
+
+@pytest.mark.parametrize(
+    ("prefill", "text", "right"),
+    [
+        ("<think>\n", "2+2 is 4</think>4", True),
+        ("<think>\n", "4", False),
+        ("<think>\n\n</think>\n\n", "4", True),
+        ("</think>", "4", True),
+        ("<think>\n\n</think>\n\n", "<think>2+2</think>4", False),
+        ("<think>\n\n</think>\n\n", "", False),
+    ],
+)
+def test_thinking_that_the_prompt_opened_or_closed_is_part_of_the_form(prefill: str, text: str, right: bool) -> None:
+    assert is_tagged(prefill + text, prefill) == right
