@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerFast
-from transformers.utils import cached_file
+from transformers.utils.hub import cached_file
 
 from groupwise.config.schema import SHIPPED
 from groupwise.errors import ConfigError, ModelError, UnsupportedModelError

@@ -118,7 +118,8 @@ def _rendered(
     chat_template_utils._compile_jinja_template(template).globals[CLOCK] = (chat.now or BEGAN).strftime
     kept = [{key: value for key, value in message.items() if value is not None} for message in messages]
     try:
-        [text], spans = chat_template_utils.render_jinja_template(
+        renderer: Any = chat_template_utils.render_jinja_template  # its types say less than it takes
+        texts, spans = renderer(
             [kept], tools=tools, documents=arguments.pop("documents", None), chat_template=template,
             return_assistant_tokens_mask=named.marks, add_generation_prompt=generation,
             **{**tokenizer.special_tokens_map, **arguments},
@@ -127,7 +128,7 @@ def _rendered(
         roles = ", ".join(str(message.get("role")) for message in messages)
         said = " ".join(str(error).split()) or type(error).__name__
         raise ModelError(f"the chat template refuses {place} ({roles}): {said}") from None
-    return text, tuple(map(tuple, spans[0])) if spans else ()
+    return texts[0], tuple((begin, end) for begin, end in spans[0]) if spans else ()
 
 
 class _Named(NamedTuple):

@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, Self, cast
 
@@ -117,7 +118,7 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
     try:
         if not path.is_file() and path.exists():  # a pipe would be waited for
             raise DataError(f"{path} is {'a directory' if path.is_dir() else 'no regular file'}; a file is needed")
-        with _OPENERS.get(path.suffix.lower(), lambda path: path.open("rb"))(path) as file:
+        with _OPENERS.get(path.suffix.lower(), partial(open, mode="rb"))(path) as file:
             yield cast("IO[bytes]", file)
     except (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError) as error:
         reason = getattr(error, "strerror", None) or error

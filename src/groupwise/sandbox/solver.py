@@ -39,7 +39,7 @@ def _answer(names: dict[str, Any], call: dict[str, Any], objects: list[Any]) -> 
         return len(objects) - 1
 
     function = names.get(call["name"], _ATTRIBUTES.get(call["name"]))
-    solution = names.get("Solution")
+    solution: Any = names.get("Solution")
     if function is None and not hasattr(solution, call["name"]):
         return {"missing": call["name"]}
     try:

@@ -1,6 +1,6 @@
 """Conversations in data: lists of messages as TRL, OpenAI, verl, OpenRLHF and ShareGPT write them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from groupwise.errors import DataError
@@ -69,8 +69,8 @@ def question_in(messages: Sequence[Message]) -> str:
     return "\n\n".join(f"{turn['role']}: {turn['content']}" for turn in turns)
 
 
-def _message(item: Mapping[str, Any], place: str) -> Message:
-    item = _without_nulls(item)
+def _message(item: Any, place: str) -> Message:
+    item = dict(_without_nulls(item))
     if "role" not in item and "from" in item:
         role = item.pop("from")
         item = {"role": _SHAREGPT.get(role, role), "content": item.pop("value", None), **item}
@@ -83,7 +83,7 @@ def _message(item: Mapping[str, Any], place: str) -> Message:
         ]
         if others := [part for part in texts if not isinstance(part, str)]:
             raise DataError(f"{place}: a part of its content is {others[0]!r:.60}; parts with text are allowed")
-        content = "".join(texts)
+        content = "".join(map(str, texts))
     if content is None and (calls or item.get("reasoning_content")):
         content = ""  # a template would write the word None
     if not isinstance(content, str):

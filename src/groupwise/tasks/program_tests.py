@@ -227,7 +227,7 @@ def _solution(record: Record) -> str:
             ast.parse(source)
         except (SyntaxError, ValueError):  # another language, or Python 2
             continue
-        return source
+        return str(source)
     return value if isinstance(value, str) else ""
 
 

@@ -90,7 +90,8 @@ def _encode(model: Backbone, pair: Pair, chat: ChatArguments) -> EncodedPair:
             if isinstance(side, list)
         ]
         shared = min(side.prompt for side in sides)
-        return EncodedPair(sides[0].ids[:shared], *(side.ids[shared:] for side in sides), pair.margin)
+        completions = [side.ids[shared:] for side in sides]
+        return EncodedPair(sides[0].ids[:shared], completions[0], completions[1], pair.margin)
     ids = prompt_ids(model, pair.prompt, f"the prompt {pair.prompt[:60]!r}")
     chosen, rejected = tokenizer([pair.chosen, pair.rejected], add_special_tokens=False)["input_ids"]
     encoded = EncodedPair(ids, ended(model, chosen), ended(model, rejected), pair.margin)

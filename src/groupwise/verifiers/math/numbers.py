@@ -85,7 +85,7 @@ def rounded(reference: Number) -> bool:
     At least 1, with two places (`41.4%`: with one) and three digits or more, so that few wrong answers round to it.
     """
     places = reference.places or 0
-    return places > (not reference.percent) and abs(reference.value) >= max(1, Fraction(100, 10**places))
+    return places > (not reference.percent) and abs(reference.value) >= max(Fraction(1), Fraction(100, 10**places))
 
 
 def decimal_comma(reference: str, answer: str) -> bool:

@@ -154,7 +154,7 @@ def _same_objects(gold: Any, value: Any, digits: float) -> bool:
         return _same_relation(gold, value, digits)
     if isinstance(gold, Eq) and _is_expression(value):
         unknowns = (gold.lhs - gold.rhs).free_symbols - value.free_symbols
-        return bool(len(unknowns) == 1 and value.free_symbols) and _solves(gold, *unknowns, value, digits)
+        return bool(len(unknowns) == 1 and value.free_symbols) and _solves(gold, next(iter(unknowns)), value, digits)
     if _is_expression(gold) and isinstance(value, Set | Tuple | Relational):
         return False
     is_same = same_sets(gold, value)
@@ -173,8 +173,8 @@ def _same_relation(gold: Relational, value: Relational, digits: float) -> bool:
             return True
         solution, other_solution = _solved_form(gold), _solved_form(value)
         if kind is Eq and (solution is None) != (other_solution is None):
-            equation = gold if solution is None else value
-            return _solves(equation, *(solution or other_solution), digits)
+            equation, solved = (gold, other_solution) if solution is None else (value, solution)
+            return solved is not None and _solves(equation, solved[0], solved[1], digits)
         if kind is Ne or solution is None or other_solution is None or solution[0] == other_solution[0]:
             return False
         # equations solved for different letters (`y = e^x`, `x = \ln y`) hold wherever the other does
