@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from planting import Edit, plant, trees
-from zoo import FAULTS, table
+from zoo import FAULTS, KINDS, table
 
 from lab import Check, Fault, Lab
 
@@ -32,6 +32,12 @@ def test_a_fault_is_noticed_and_sound_code_passes(
     with pytest.raises(fault.check.error) as caught:
         fault.check.run(Lab(request, folder, fault.settings))
     assert fault.check.says in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind["met"])
+def test_the_test_of_a_kind_is_there(kind: dict[str, str]) -> None:
+    path, _, name = kind["test"].partition("::")
+    assert f"def {name}(" in (Path(__file__).parents[1] / path).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("check", dict.fromkeys(f.check for f in FAULTS if f.check.says), ids=lambda check: check.where)

@@ -1,5 +1,8 @@
 """All faults, and the table of them: `python tests/faults/zoo.py > docs/faults.md`."""
 
+import tomllib
+from pathlib import Path
+
 import faults_of_runs
 import faults_of_sampling
 import faults_of_updates
@@ -9,6 +12,8 @@ from planting import Edit
 from lab import Fault
 
 FAULTS = (*faults_of_sampling.FAULTS, *faults_of_verdicts.FAULTS, *faults_of_updates.FAULTS, *faults_of_runs.FAULTS)
+KINDS = tomllib.loads(Path(__file__).with_name("kinds.toml").read_text(encoding="utf-8"))["kind"]
+"""Kinds of faults that people met in other systems: what happens here instead, and the test that holds it."""
 
 HEAD = """# Faults that are noticed
 
@@ -22,9 +27,20 @@ by `python tests/faults/zoo.py > docs/faults.md`.
 """
 
 
+MET = """
+## Kinds that others met
+
+Reported in public for other systems; none of them is silent here.
+
+| others met | here | test |
+|---|---|---|
+"""
+
+
 def table() -> str:
     """The document."""
-    return HEAD + "".join(f"| {fault.what} | {_planted(fault)} | {_noticed(fault)} |\n" for fault in FAULTS)
+    planted = "".join(f"| {fault.what} | {_planted(fault)} | {_noticed(fault)} |\n" for fault in FAULTS)
+    return HEAD + planted + MET + "".join(f"| {k['met']} | {k['here']} | `tests/{k['test']}` |\n" for k in KINDS)
 
 
 def _planted(fault: Fault) -> str:
