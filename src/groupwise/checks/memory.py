@@ -182,10 +182,7 @@ def plan_of_rank(recipe: RlRecipe, prompt_tokens: int = 64, ranks: int = 1) -> M
         largest = alone.training["gradients"] // size.num_layers
     training = {
         name: _rows(size, ranks, part) if name in gradients else part for name, part in alone.training.items()
-    } | {
-        GATHERED: FP32 * (size.outside + 2 * size.layer),
-        "gradients on their way": 2 * largest,
-    }
+    } | {GATHERED: FP32 * (size.outside + 2 * size.layer), "gradients on their way": 2 * largest}
     if shares > ranks:
         training["gradients not yet added up"] = alone.training["gradients"]
     shared = {name: _rows(size, ranks, part) if name == REHEARSAL else part for name, part in alone.sampling.items()}

@@ -36,8 +36,7 @@ def check_recipe(
         float | None, typer.Option(min=0, help="Price of an hour of this machine; the cost of the run is then printed.")
     ] = None,
     memory: Annotated[
-        bool,
-        typer.Option("--memory", help="Predict the memory, part by part, without loading the model."),
+        bool, typer.Option("--memory", help="Predict the memory, part by part, without loading the model.")
     ] = False,
     prompt_tokens: Annotated[int, typer.Option(min=1, help="With --memory: tokens of a prompt.")] = 64,
     ranks: Annotated[

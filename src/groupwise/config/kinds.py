@@ -88,13 +88,7 @@ SECTION = Allowed(
 class Choices:
     """Implementations by name: built in, or the user's own. Nothing is imported before it is chosen."""
 
-    def __init__(
-        self,
-        what: str,
-        table: Mapping[str, str],
-        adopt: str = "",
-        allowed: Allowed = SECTION,
-    ) -> None:
+    def __init__(self, what: str, table: Mapping[str, str], adopt: str = "", allowed: Allowed = SECTION) -> None:
         """Name the part.
 
         Args:

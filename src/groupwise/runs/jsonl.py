@@ -102,12 +102,7 @@ def _zstandard(path: Path) -> Any:
     return io.BufferedReader(pa.CompressedInputStream(pa.OSFile(str(path)), "zstd"))
 
 
-_OPENERS: dict[str, Callable[[Path], Any]] = {
-    ".gz": gzip.open,
-    ".bz2": bz2.open,
-    ".xz": lzma.open,
-    ".zst": _zstandard,
-}
+_OPENERS: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zst": _zstandard}
 COMPRESSED = frozenset(_OPENERS)
 """Endings of names of compressed files."""
 

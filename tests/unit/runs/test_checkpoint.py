@@ -16,12 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from groupwise.errors import CheckpointError, ModelError
 from groupwise.models import backbone
 from groupwise.models.backbone import fingerprint
-from groupwise.models.checkpoint import (
-    OPTIMIZER_STATE,
-    TrainerState,
-    load_trainer_state,
-    save_checkpoint,
-)
+from groupwise.models.checkpoint import OPTIMIZER_STATE, TrainerState, load_trainer_state, save_checkpoint
 from groupwise.models.config import ModelConfig
 from groupwise.models.packed import Sequences, pack
 from groupwise.models.policy import Policy, load_policy

@@ -104,8 +104,7 @@ class Bench:
     @property
     def actors(self) -> Actors:
         return self._once(
-            "actors",
-            lambda: Actors.of(self.policy, self.task.template, self.verifier, self.recipe.engine),
+            "actors", lambda: Actors.of(self.policy, self.task.template, self.verifier, self.recipe.engine)
         )
 
     @property

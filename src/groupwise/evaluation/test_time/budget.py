@@ -98,12 +98,7 @@ def measure_budget(
     return measure(subject, rewards, config, Path(directory))
 
 
-def measure(
-    subject: Subject,
-    rewards: RewardModels,
-    config: BudgetConfig,
-    directory: Path,
-) -> BudgetResult:
+def measure(subject: Subject, rewards: RewardModels, config: BudgetConfig, directory: Path) -> BudgetResult:
     """Measure a subject; otherwise as `measure_budget`."""
     methods, budgets = _checked(config, rewards, subject.sampling.temperature)
     if subject.task.template.chat and (rewards.prm or rewards.orm):

@@ -13,10 +13,7 @@ from groupwise.runs.imports.foreign import Foreign, Scalars
 from groupwise.runs.imports.tensorboard import read_events
 from groupwise.runs.imports.wandb import read_history
 
-READERS: Mapping[str, Callable[[Path, Scalars], None]] = {
-    "tensorboard": read_events,
-    "wandb": read_history,
-}
+READERS: Mapping[str, Callable[[Path, Scalars], None]] = {"tensorboard": read_events, "wandb": read_history}
 OURS = (
     "reward", "signal", "sampled_correct", "entropy", "kl", "clipped", "grad_norm", "lr", "length", "truncated", "loss",
     "seconds", "explained_variance", "kl_after_updates", "effective_samples", "generate_s", "verify_s", "train_s",

@@ -253,10 +253,7 @@ def _about(rows: Sequence[dict[str, Any]]) -> str:
     said = ";\n".join(
         f"of {len(some)} healthy runs {which} {sum(not row['found'] for row in some)} had a false warning at their "
         f"end, {sum(row['noticed'] is not None for row in some)} after some step"
-        for some, which in (
-            (kept, "that were kept back"),
-            (between, f"of seeds {KEPT_BACK} to {AGAIN - 1}"),
-        )
+        for some, which in ((kept, "that were kept back"), (between, f"of seeds {KEPT_BACK} to {AGAIN - 1}"))
     )
     looked = ", ".join(f"`{name}`" for name in LOOKED[:-1]) + f" and `{LOOKED[-1]}`"
     noise = fmean(100 * (row["dev"][0][1] - row["dev"][1][1]) for row in _kept(rows) if row["case"] == "noise")

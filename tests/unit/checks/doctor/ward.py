@@ -98,8 +98,7 @@ def any_box(patch: pytest.MonkeyPatch) -> None:
 def _also_paid(patch: pytest.MonkeyPatch, name: str, pay: Callable[[Completion, Verdict], float]) -> None:
     """A part of the reward beside being right."""
     _judged_otherwise(
-        patch,
-        lambda i, completion, verdict: replace(verdict, parts={**verdict.parts, name: pay(completion, verdict)}),
+        patch, lambda i, completion, verdict: replace(verdict, parts={**verdict.parts, name: pay(completion, verdict)})
     )
 
 

@@ -193,14 +193,7 @@ def test_control_characters_are_spelled_out(started: Any, make_group: Callable[.
 
 @pytest.mark.parametrize(
     ("kinds", "found"),
-    [
-        ("", ""),
-        ("wcg", "cwg"),
-        ("ccccg", "cccg"),
-        ("cwzwcgg", "cwzg"),
-        ("ggg", "g"),
-        ("wwzw", "wzw"),
-    ],
+    [("", ""), ("wcg", "cwg"), ("ccccg", "cccg"), ("cwzwcgg", "cwzg"), ("ggg", "g"), ("wwzw", "wzw")],
 )
 def test_problems_are_chosen_by_kind_and_place(kinds: str, found: str) -> None:
     names = {"c": CALCULATION, "w": "In words", "z": "In words, Chinese", "g": GENERAL}
