@@ -77,15 +77,10 @@ def tables(result: "BudgetResult") -> list[Table]:
         for point in (point for point in result.points if point.budget == budget):
             over, way = point.over_majority, point.way
             rows.add_row(
-                point.method,
-                str(point.accuracy),
-                signed(over) if over else "",
-                f"{way.value:.0%} [{way.low:.0%}, {way.high:.0%}]" if way else "",
-                f"{point.policy_tokens:,.0f}",
-                f"{point.reward_tokens:,.0f}",
-                f"{point.operations / 1e6:,.0f}",
-                f"{1000 * point.seconds:,.1f}",
-            )
+                point.method, str(point.accuracy), signed(over) if over else "",
+                f"{way.value:.0%} [{way.low:.0%}, {way.high:.0%}]" if way else "", f"{point.policy_tokens:,.0f}",
+                f"{point.reward_tokens:,.0f}", f"{point.operations / 1e6:,.0f}", f"{1000 * point.seconds:,.1f}",
+            )  # fmt: skip
     if result.optimal:
         title = "the best method for each difficulty, chosen on the other half"
         costs_of = ("tokens", "tokens to know the difficulty")

@@ -200,15 +200,11 @@ def as_dict(table: Sequence[Compared]) -> list[dict[str, Any]]:
     """Return the comparison as JSON values."""
     return [
         {
-            "variant": row.name,
-            "pass_at_1": row.pass_at_1._asdict(),
-            "difference": row.difference._asdict() if row.difference else None,
-            "verdict": row.verdict,
-            "tokens": row.tokens,
-            "seconds": row.seconds._asdict(),
-            "processor_seconds": row.processor_seconds._asdict(),
-            "peak_memory_mb": row.peak_memory_mb,
+            "variant": row.name, "pass_at_1": row.pass_at_1._asdict(),
+            "difference": row.difference._asdict() if row.difference else None, "verdict": row.verdict,
+            "tokens": row.tokens, "seconds": row.seconds._asdict(),
+            "processor_seconds": row.processor_seconds._asdict(), "peak_memory_mb": row.peak_memory_mb,
             "seeds": row.num_seeds,
         }
         for row in table
-    ]
+    ]  # fmt: skip

@@ -50,14 +50,10 @@ class HeldOutCheck(NamedTuple):
 
     def record(self) -> dict[str, Any]:
         return {
-            "verifier": self.verifier,
-            "judged": self.judged,
-            "rejected": self.rejected,
-            "failed": self.failed,
-            "share": list(self.share) if self.judged else None,
-            "alarm": self.alarm,
+            "verifier": self.verifier, "judged": self.judged, "rejected": self.rejected, "failed": self.failed,
+            "share": list(self.share) if self.judged else None, "alarm": self.alarm,
             "example": {k: v for k, v in self.example._asdict().items() if k != "text"} if self.example else None,
-        }
+        }  # fmt: skip
 
     def __str__(self) -> str:
         counts = f"{self.verifier} rejects {self.rejected} of {self.judged} completions that training pays"
@@ -124,14 +120,10 @@ def look_again(
     rejected = [Rejected(p, c.sample_index, c.text, v.evidence) for p, c, v in judged if v.outcome != Outcome.CORRECT]
     share = mean_share([1 - correct for correct in by_problem(rows_of(rescored), MEASURES["pass_at_1"]).values()])
     return HeldOutCheck(
-        verifier=name,
-        judged=len(judged),
-        rejected=len(rejected),
-        failed=sum(verdict.outcome.failed for _, _, verdict in entries),
-        share=share,
-        alarm=share.low > alarm,
+        verifier=name, judged=len(judged), rejected=len(rejected),
+        failed=sum(verdict.outcome.failed for _, _, verdict in entries), share=share, alarm=share.low > alarm,
         example=rejected[0] if rejected else None,
-    )
+    )  # fmt: skip
 
 
 def is_asked(problem: Problem, name: str) -> bool:

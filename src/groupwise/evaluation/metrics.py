@@ -149,16 +149,10 @@ def _length(is_correct: bool) -> Measure:
 
 
 BEHAVIOURS: Mapping[str, Behaviour] = {
-    "at_once": Behaviour.AT_ONCE,
-    "works_out": Behaviour.WORKS_OUT,
-    "unfinished": Behaviour.UNFINISHED,
-    "checks": Behaviour.CHECKS,
-    "backtracks": Behaviour.BACKTRACKS,
-    "another_way": Behaviour.ANOTHER_WAY,
-    "loops": Behaviour.LOOPS,
-    "mixed": Behaviour.MIXES_LANGUAGES,
-    "open_tags": Behaviour.OPEN_TAGS,
-}
+    "at_once": Behaviour.AT_ONCE, "works_out": Behaviour.WORKS_OUT, "unfinished": Behaviour.UNFINISHED,
+    "checks": Behaviour.CHECKS, "backtracks": Behaviour.BACKTRACKS, "another_way": Behaviour.ANOTHER_WAY,
+    "loops": Behaviour.LOOPS, "mixed": Behaviour.MIXES_LANGUAGES, "open_tags": Behaviour.OPEN_TAGS,
+}  # fmt: skip
 
 
 def measures(patterns: Patterns = PATTERNS) -> Mapping[str, Measure]:
@@ -167,15 +161,11 @@ def measures(patterns: Patterns = PATTERNS) -> Mapping[str, Measure]:
         {
             "pass_at_1": lambda row: float(row.outcome is Outcome.CORRECT) if row.outcome.judged else None,
             **{key: _behaviour(behaviour, patterns) for key, behaviour in BEHAVIOURS.items()},
-            "format": lambda row: float(has_format(row)) if row.outcome.judged else None,
-            "language": _language,
-            "length": lambda row: float(row.length),
-            "length_correct": _length(True),
-            "length_wrong": _length(False),
-            "after_first": tokens_after_first,
-            "truncated": lambda row: float(row.finish_reason is FinishReason.LENGTH),
+            "format": lambda row: float(has_format(row)) if row.outcome.judged else None, "language": _language,
+            "length": lambda row: float(row.length), "length_correct": _length(True), "length_wrong": _length(False),
+            "after_first": tokens_after_first, "truncated": lambda row: float(row.finish_reason is FinishReason.LENGTH),
         }
-    )
+    )  # fmt: skip
 
 
 MEASURES: Mapping[str, Measure] = measures()

@@ -41,13 +41,9 @@ def report_of(path: Path) -> dict[str, Any]:
     seeds = seed_curves(path)
     found = band(list(seeds.values()))
     tables = [
-        _changes(rows),
-        *_gained(pair),
-        _second(run),
-        training_table(run),
-        _behaviour(evaluations, patterns),
+        _changes(rows), *_gained(pair), _second(run), training_table(run), _behaviour(evaluations, patterns),
         _facts(run),
-    ]
+    ]  # fmt: skip
     return {
         "description": description(run),
         "compared": pair_line(run, pair),

@@ -40,14 +40,10 @@ POLICY = (
     "form-action 'none'; frame-ancestors 'none'"
 )
 HEADERS = {
-    "content-security-policy": POLICY,
-    "x-content-type-options": "nosniff",
-    "x-frame-options": "DENY",
-    "referrer-policy": "no-referrer",
-    "cross-origin-resource-policy": "same-origin",
-    "cross-origin-opener-policy": "same-origin",
-    "cache-control": "no-store",
-}
+    "content-security-policy": POLICY, "x-content-type-options": "nosniff", "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer", "cross-origin-resource-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin", "cache-control": "no-store",
+}  # fmt: skip
 
 
 class Guard:

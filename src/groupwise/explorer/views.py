@@ -231,18 +231,13 @@ class Views:
         )
         recipe = short_hash(json.dumps({**config, "run": without}, sort_keys=True, default=str))
         return {
-            **empty,
-            "algorithm": _text(config.get("algorithm")),
-            "num_steps": _at(config, "run", "num_steps"),
+            **empty, "algorithm": _text(config.get("algorithm")), "num_steps": _at(config, "run", "num_steps"),
             "task": _text(_at(config, "task", "kind") or _at(config, "task", "name")),
-            "model": _text(_at(config, "model", "path")),
-            "seed": _at(config, "run", "seed"),
-            "recipe": recipe if config else None,
-            "done": len(lines),
-            "finished": run.records.finished,
+            "model": _text(_at(config, "model", "path")), "seed": _at(config, "run", "seed"),
+            "recipe": recipe if config else None, "done": len(lines), "finished": run.records.finished,
             "pass_at_1": _first_number(dev[-1].get("pass_at_1")) if dev else None,
             "notices": [*([why] if why else []), *run.notices()],
-        }
+        }  # fmt: skip
 
 
 def learn_settings(config: Mapping[str, Any]) -> dict[str, Any]:

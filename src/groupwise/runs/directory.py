@@ -242,15 +242,10 @@ def environment() -> dict[str, Any]:
         names = [line for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
         processor = names[0].partition(":")[2].strip() if names else processor
     return {
-        "versions": versions,
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "processor": processor,
-        "cores": os.cpu_count(),
-        "torch_threads": torch.get_num_threads() if torch else None,
-        "gpu": torch.cuda.get_device_name() if torch and torch.cuda.is_available() else None,
-        "commit": _commit(),
-    }
+        "versions": versions, "python": platform.python_version(), "platform": platform.platform(),
+        "processor": processor, "cores": os.cpu_count(), "torch_threads": torch.get_num_threads() if torch else None,
+        "gpu": torch.cuda.get_device_name() if torch and torch.cuda.is_available() else None, "commit": _commit(),
+    }  # fmt: skip
 
 
 def _commit() -> str | None:

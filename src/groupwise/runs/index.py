@@ -67,24 +67,15 @@ class GroupEntry:
         advantages = [abs(row["advantage"]) for row in rows if row["advantage"] is not None]
         lengths = [row["num_tokens"] for row in rows if row.get("num_tokens") is not None]
         return cls(
-            problem=rows[0]["problem"],
-            difficulty=rows[0]["difficulty"] or "",
-            row_group=row_group,
-            first_row=first_row,
-            num_completions=len(rows),
-            num_judged=sum(outcome.judged for outcome in outcomes),
-            num_correct=outcomes.count(Outcome.CORRECT),
-            num_failed=sum(outcome.failed for outcome in outcomes),
+            problem=rows[0]["problem"], difficulty=rows[0]["difficulty"] or "", row_group=row_group,
+            first_row=first_row, num_completions=len(rows), num_judged=sum(outcome.judged for outcome in outcomes),
+            num_correct=outcomes.count(Outcome.CORRECT), num_failed=sum(outcome.failed for outcome in outcomes),
             num_truncated=sum(row["finish_reason"] == FinishReason.LENGTH for row in rows),
-            num_trained=sum(trained) if len(trained) == len(rows) else None,
-            reward=fmean(judged) if judged else None,
-            reward_std=pstdev(judged) if judged else None,
-            length=fmean(lengths) if lengths else None,
-            longest=max(lengths, default=None),
-            advantage=max(advantages, default=None),
-            flat=flat_because(outcomes, rewards),
-            discarded=rows[0].get("discarded"),
-        )
+            num_trained=sum(trained) if len(trained) == len(rows) else None, reward=fmean(judged) if judged else None,
+            reward_std=pstdev(judged) if judged else None, length=fmean(lengths) if lengths else None,
+            longest=max(lengths, default=None), advantage=max(advantages, default=None),
+            flat=flat_because(outcomes, rewards), discarded=rows[0].get("discarded"),
+        )  # fmt: skip
 
     @classmethod
     def read(cls, facts: Mapping[str, Any]) -> Self:

@@ -174,33 +174,19 @@ def rows_of(groups: Iterable[ScoredGroup]) -> tuple[Row, ...]:
     """Return the rows of scored groups, without their tokens."""
     return tuple(
         Row(
-            problem=problem.id,
-            difficulty=problem.difficulty,
-            language=problem.language,
-            question=problem.question,
-            reference=problem.reference,
-            open_ended=problem.open_ended,
-            prefill=group.group.prompt.prefill,
-            sample=completion.sample_index,
-            text=completion.text,
-            finish_reason=completion.finish_reason,
-            outcome=verdict.outcome,
-            answer=verdict.answer,
-            evidence=verdict.evidence,
-            num_tokens=completion.num_tokens,
-            num_put_in=completion.num_read - completion.num_tokens,
-            num_insertions=len(completion.insertions),
-            step=group.group.step,
-            policy_version=group.group.policy_version,
-            reward=verdict.reward,
-            reward_parts=verdict.parts,
-            measures=verdict.measures,
+            problem=problem.id, difficulty=problem.difficulty, language=problem.language, question=problem.question,
+            reference=problem.reference, open_ended=problem.open_ended, prefill=group.group.prompt.prefill,
+            sample=completion.sample_index, text=completion.text, finish_reason=completion.finish_reason,
+            outcome=verdict.outcome, answer=verdict.answer, evidence=verdict.evidence, num_tokens=completion.num_tokens,
+            num_put_in=completion.num_read - completion.num_tokens, num_insertions=len(completion.insertions),
+            step=group.group.step, policy_version=group.group.policy_version, reward=verdict.reward,
+            reward_parts=verdict.parts, measures=verdict.measures,
             steps=tuple((step.end, step.reward) for step in verdict.steps) or None,
         )
         for group in groups
         for problem in [group.group.prompt.problem]
         for completion, verdict in zip(group.group.completions, group.verdicts, strict=True)
-    )
+    )  # fmt: skip
 
 
 def _arrays(record: Mapping[str, Any]) -> dict[str, Any]:

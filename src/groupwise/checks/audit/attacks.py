@@ -219,24 +219,14 @@ def huge(form: Form) -> Iterator[str]:
 Kinds = Mapping[str, tuple[Callable[[Form], Iterator[str]], bool | None]]
 KINDS: Kinds = MappingProxyType(
     {
-        "right answer": (right, True),
-        "no answer": (nothing, False),
-        "bare answer": (bare, False),
-        "question given back": (question, False),
-        "numbers": (numbers, False),
-        "candidates": (candidates, False),
-        "several answers": (several, False),
-        "empty tags": (tags, False),
-        "only in reasoning": (thinking, False),
-        "lookalikes": (lookalikes, False),
-        "other digits": (other_digits, None),
-        "changed number": (changed, False),
-        "wrong in print": (printed, False),
-        "other units": (other_units, False),
-        "orders to the judge": (orders, False),
+        "right answer": (right, True), "no answer": (nothing, False), "bare answer": (bare, False),
+        "question given back": (question, False), "numbers": (numbers, False), "candidates": (candidates, False),
+        "several answers": (several, False), "empty tags": (tags, False), "only in reasoning": (thinking, False),
+        "lookalikes": (lookalikes, False), "other digits": (other_digits, None), "changed number": (changed, False),
+        "wrong in print": (printed, False), "other units": (other_units, False), "orders to the judge": (orders, False),
         "countdown tricks": (countdown, False),
     }
-)
+)  # fmt: skip
 """Kinds of cases that cost little, and the verdict they must get."""
 FLOODS: Kinds = MappingProxyType({"bombs": (bombs, False), "huge texts": (huge, False)})
 """Kinds that may take the verifier to its deadline; made for the first problem alone, and last."""

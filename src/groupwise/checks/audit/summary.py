@@ -150,20 +150,16 @@ def _tally_as_json(counts: Tally) -> dict[str, Any]:
         "right": counts.right,
         "share_right": _estimate(counts.share_right),
         "false_positives": {
-            "count": counts.false_positives,
-            "of": counts.to_refuse,
-            **_estimate(counts.false_positive_rate),
+            "count": counts.false_positives, "of": counts.to_refuse, **_estimate(counts.false_positive_rate),
         },
         "false_negatives": {
-            "count": counts.false_negatives,
-            "of": counts.to_accept,
-            **_estimate(counts.false_negative_rate),
+            "count": counts.false_negatives, "of": counts.to_accept, **_estimate(counts.false_negative_rate),
         },
         "stopped_by_deadline": counts.stopped,
         "hangs": counts.other.get(Miss.HANG, 0),
         "crashes": counts.other.get(Miss.CRASH, 0),
         "files_written": counts.other.get(Miss.FILE_WRITTEN, 0),
-    }
+    }  # fmt: skip
 
 
 def _estimate(estimate: Estimate) -> dict[str, float | None]:

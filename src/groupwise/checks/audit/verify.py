@@ -32,14 +32,10 @@ class Explained:
 
     def as_dict(self) -> dict[str, Any]:
         return {
-            "outcome": self.verdict.outcome,
-            "reward": self.verdict.reward,
-            "parts": dict(self.verdict.parts),
-            "answer": self.verdict.answer,
-            "evidence": self.verdict.evidence,
-            "explanation": list(self.steps),
+            "outcome": self.verdict.outcome, "reward": self.verdict.reward, "parts": dict(self.verdict.parts),
+            "answer": self.verdict.answer, "evidence": self.verdict.evidence, "explanation": list(self.steps),
             "measures": dict(self.verdict.measures),
-        }
+        }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

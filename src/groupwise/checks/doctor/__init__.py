@@ -116,16 +116,6 @@ def check_rules(names: Sequence[str]) -> None:
 
 
 __all__ = [
-    "RULES",
-    "Advice",
-    "Diagnosis",
-    "Finding",
-    "Place",
-    "Rule",
-    "Severity",
-    "Watch",
-    "check_rules",
-    "diagnose",
-    "doctor",
-    "rule_named",
-]
+    "RULES", "Advice", "Diagnosis", "Finding", "Place", "Rule", "Severity", "Watch", "check_rules", "diagnose",
+    "doctor", "rule_named",
+]  # fmt: skip

@@ -21,18 +21,8 @@ from groupwise.runs.rollouts import write_rows
 from groupwise.types import Outcome
 
 WANTED = (
-    "reward",
-    "signal",
-    "sampled_correct",
-    "entropy",
-    "kl",
-    "clipped",
-    "grad_norm",
-    "lr",
-    "length",
-    "truncated",
-    "loss",
-)
+    "reward", "signal", "sampled_correct", "entropy", "kl", "clipped", "grad_norm", "lr", "length", "truncated", "loss",
+)  # fmt: skip
 """Scalars of a step that rules and pages are about."""
 NOT_FINITE = "not_finite"  # of a line: completions with such a number, by its name
 THEIRS = (

@@ -119,13 +119,8 @@ class _Feed:
         if left := _RUNNING.pop(files.state.resolve(), None):
             _close(left)
         words = [
-            sys.executable,
-            "-m",
-            "groupwise.runs.sinks.worker",
-            str(files.run),
-            files.name,
-            config.model_dump_json(),
-        ]
+            sys.executable, "-m", "groupwise.runs.sinks.worker", str(files.run), files.name, config.model_dump_json(),
+        ]  # fmt: skip
         with files.log.open("ab") as log:
             # a process group of its own: Ctrl-C is the run's affair
             process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=log, stderr=log, process_group=0)
