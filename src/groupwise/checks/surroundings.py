@@ -59,13 +59,10 @@ def torch_build() -> dict[str, Any]:
 
     cards = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
     return {
-        "version": torch.__version__,
-        "cuda": torch.version.cuda,
-        "hip": torch.version.hip,
-        "instructions": torch.backends.cpu.get_cpu_capability(),
-        "interop_threads": torch.get_num_interop_threads(),
+        "version": torch.__version__, "cuda": torch.version.cuda, "hip": torch.version.hip,
+        "instructions": torch.backends.cpu.get_cpu_capability(), "interop_threads": torch.get_num_interop_threads(),
         "cards": [f"{card.name}, {card.total_memory >> 20} MiB, sm_{card.major}{card.minor}" for card in cards],
-    }
+    }  # fmt: skip
 
 
 def sandbox_tier(tier: str) -> str:

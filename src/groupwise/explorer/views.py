@@ -185,18 +185,15 @@ class Views:
             ids, ends, sampled = row.token_ids, row.token_ends, row.sampled
             command = f"groupwise replay {shlex.quote(str(run.path))} --step {at} --problem {shlex.quote(row.problem)}"
             found[row.sample] = {
-                **common,
-                **_summary(row, MOST_WHOLE_TEXT),
-                "loss_weight": row.loss_weight,
-                "policy_version": row.policy_version,
-                "num_read": 0 if ids is None else len(ids),
+                **common, **_summary(row, MOST_WHOLE_TEXT), "loss_weight": row.loss_weight,
+                "policy_version": row.policy_version, "num_read": 0 if ids is None else len(ids),
                 "ids": None if ids is None else ids.tolist(),
                 "tokens": None if ends is None else _cut(row.text, ends.tolist()),
                 "sampled": None if sampled is None or sampled.all() else sampled.tolist(),
                 "bound": None if row.bound is None else row.bound.tolist(),
                 "figures": {name: floats(getattr(row, field)) for name, field in _FIGURES.items()},
                 "replay": f"{command} --sample {row.sample}" if isinstance(at, int) else None,
-            }
+            }  # fmt: skip
         return found
 
     def _run(self, index: int) -> OpenedRun:

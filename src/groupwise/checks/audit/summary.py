@@ -95,15 +95,12 @@ def tally(results: Sequence[Result]) -> Tally:
     """Count decided results."""
     misses = Counter(result.miss for result in results)
     return Tally(
-        decided=len(results),
-        right=misses[None],
-        false_positives=misses[Miss.FALSE_POSITIVE],
-        to_refuse=sum(result.case.expected is False for result in results),
-        false_negatives=misses[Miss.FALSE_NEGATIVE],
+        decided=len(results), right=misses[None], false_positives=misses[Miss.FALSE_POSITIVE],
+        to_refuse=sum(result.case.expected is False for result in results), false_negatives=misses[Miss.FALSE_NEGATIVE],
         to_accept=sum(result.case.expected is True for result in results),
         stopped=sum(result.miss is None and result.verdict.outcome is Outcome.TIMEOUT for result in results),
         other={miss: misses[miss] for miss in (Miss.HANG, Miss.CRASH, Miss.FILE_WRITTEN) if misses[miss]},
-    )
+    )  # fmt: skip
 
 
 def percentiles(values: Sequence[float]) -> dict[str, float]:

@@ -126,14 +126,11 @@ class Optimal:
         for label, place in zip(difficulty.bins.tolist(), chosen, strict=True):
             counts[label][by_price[place].method] += 1
         return cls(
-            difficulty.name,
-            max(method.budget for method in measured),
+            difficulty.name, max(method.budget for method in measured),
             bootstrap_share(table[chosen, problems].tolist(), seed),
-            bootstrap_difference(table[same, problems].tolist(), table[chosen, problems].tolist(), seed),
-            counts,
-            Cost(*(cost[chosen, problems] for cost in costs)),
-            difficulty.cost,
-        )
+            bootstrap_difference(table[same, problems].tolist(), table[chosen, problems].tolist(), seed), counts,
+            Cost(*(cost[chosen, problems] for cost in costs)), difficulty.cost,
+        )  # fmt: skip
 
     def facts(self) -> dict[str, Any]:
         means = {
@@ -252,15 +249,12 @@ class BudgetResult:
     def write(self) -> None:
         by_problem = [
             {
-                "problem": problem,
-                "difficulty": label,
-                "method": method.method,
-                "budget": method.budget,
+                "problem": problem, "difficulty": label, "method": method.method, "budget": method.budget,
                 "accuracy": value,
             }
             for method in self.measured
             for problem, label, value in zip(self.problems, self.labels, method.accuracy.tolist(), strict=True)
-        ]
+        ]  # fmt: skip
         for name, lines in ((FACTS, self.records()), (TIMES, self.times()), (BY_PROBLEM, by_problem)):
             text = "".join(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n" for line in lines)
             write_file(self.directory / name, text.encode())
