@@ -27,8 +27,7 @@ MAX_DISAGREEMENTS = 5
 @app.command()
 def audit(
     subject: Annotated[
-        str, typer.Argument(help="A verifier's name, `path/to/file.py:function` of your own, or `sandbox`.")
-    ],
+        str, typer.Argument(help="A verifier's name, `path/to/file.py:function` of your own, or `sandbox`.")],
     cases: Annotated[list[Path] | None, typer.Option(help="Labelled cases (JSON lines). Repeatable.")] = None,
     probes: Annotated[
         list[Path] | None, typer.Option(help="Programs for the sandbox (JSON lines). Repeatable.")
@@ -39,7 +38,7 @@ def audit(
     problems: Annotated[int, typer.Option(min=1, help="Problems of the task to attack.")] = 4,
     overrides: Overrides = None,
     json: Json = False,
-) -> None:
+) -> None:  # fmt: skip
     """Attack a verifier, your own reward function or the sandbox, or score labelled cases; report every wrong reward.
 
     The exit status is 0 only when every decided case has its expected verdict.

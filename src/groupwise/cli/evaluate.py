@@ -16,10 +16,8 @@ if TYPE_CHECKING:
 @options_from("groupwise.evaluation.measure:evaluate")
 def evaluate(
     checkpoint: Checkpoint,
-    steps: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Labelled steps (JSON lines): CHECKPOINT is a process reward model."),
-    ] = None,
+    steps: Annotated[Path | None,
+        typer.Option(metavar="FILE", help="Labelled steps (JSON lines): CHECKPOINT is a process reward model.")] = None,
     dev: Annotated[Path | None, typer.Option(help="With --steps: others, to choose the threshold on.")] = None,
     format: Annotated[
         str,
@@ -29,12 +27,11 @@ def evaluate(
     ] = "groupwise",
     reference: Annotated[str, typer.Option(help="With --steps: the model that an implicit one was trained from.")] = "",
     beta: Annotated[
-        float, typer.Option(help="With --steps: β of an implicit one, the value of a nat above its reference.")
-    ] = 0.05,
+        float, typer.Option(help="With --steps: β of an implicit one, the value of a nat above its reference.")] = 0.05,
     overrides: Overrides = None,
     json: Json = False,
     **settings: Any,
-) -> None:
+) -> None:  # fmt: skip
     """Measure a checkpoint: pass@1 with a 95 % interval, unbiased pass@k, majority vote, behaviours, each difficulty.
 
     With `--steps` it measures how well a process reward model finds the first mistake of a working: ProcessBench's F1

@@ -17,10 +17,9 @@ def explore(
         list[Path] | None, typer.Argument(metavar="[RUN]...", help="Run directories; default: those in `runs`.")
     ] = None,
     export: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write one page (.html) that needs no server, and end.")
-    ] = None,
+        Path | None, typer.Option(metavar="FILE", help="Write one page (.html) that needs no server, and end.")] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port on this machine; 0: any that is free.")] = 0,
-) -> None:
+) -> None:  # fmt: skip
     """Look at runs in a browser: figures, steps, groups, completions token by token; and a group to play with.
 
     The pages are served to this machine alone, read run directories and change nothing; a live run may continue.

@@ -12,11 +12,9 @@ from groupwise.cli.app import RunPath, app, console
 def export(
     run: RunPath,
     directory: Annotated[Path, typer.Argument(help="Where to write the model; an existing directory is replaced.")],
-    gguf: Annotated[
-        Literal["f32", "f16", "q8_0"] | None,
-        typer.Option(help="Write a GGUF file too, in this precision, for llama.cpp, Ollama and LM Studio."),
-    ] = None,
-) -> None:
+    gguf: Annotated[Literal["f32", "f16", "q8_0"] | None,
+        typer.Option(help="Write a GGUF file too, in this precision, for llama.cpp, Ollama and LM Studio.")] = None,
+) -> None:  # fmt: skip
     """Write a run's newest checkpoint as a plain Hugging Face directory, with the record of how it was made.
 
     Example:

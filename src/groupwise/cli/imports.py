@@ -17,33 +17,19 @@ PRIME_RL = "prime-rl"
 @app.command("import")
 def import_run(
     system: Annotated[str, typer.Argument(help="trl, verl, prime-rl, wandb or tensorboard.")],
-    source: Annotated[
-        Path,
-        typer.Argument(
-            help="TRL, prime-rl: output_dir. verl: trainer.rollout_data_dir. W&B: run-ID.wandb, or its history as "
-            ".csv or .jsonl. TensorBoard: an event file, or its folder."
-        ),
-    ],
+    source: Annotated[Path, typer.Argument(
+        help="TRL, prime-rl: output_dir. verl: trainer.rollout_data_dir. W&B: run-ID.wandb, or its history as "
+        ".csv or .jsonl. TensorBoard: an event file, or its folder.")],
     run: Annotated[Path, typer.Argument(help="A new directory, for the run.")],
-    correct: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME[>BOUND]",
-            help="Which part of the reward, or other number, says that an answer is "
-            "correct; above 0.5 unless a bound is given.",
-        ),
-    ] = None,
+    correct: Annotated[str | None, typer.Option(metavar="NAME[>BOUND]",
+        help="Which part of the reward, or other number, says that an answer is "
+        "correct; above 0.5 unless a bound is given.")] = None,
     scalars: Annotated[
-        Path | None, typer.Option(metavar="FILE", help='verl: what trainer.logger = ["file"] wrote.')
-    ] = None,
+        Path | None, typer.Option(metavar="FILE", help='verl: what trainer.logger = ["file"] wrote.')] = None,
     dev: Annotated[Path | None, typer.Option(metavar="DIR", help="verl: trainer.validation_data_dir.")] = None,
-    scalar: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="OURS=THEIRS", help="W&B, TensorBoard: which of their names is our reward, ... Repeatable."
-        ),
-    ] = None,
-) -> None:
+    scalar: Annotated[list[str] | None, typer.Option(
+        metavar="OURS=THEIRS", help="W&B, TensorBoard: which of their names is our reward, ... Repeatable.")] = None,
+) -> None:  # fmt: skip
     """Make a run directory of a run of another system, so that `groupwise doctor` and `groupwise explore` read it.
 
     What the other system did not record stays empty, and is named.

@@ -45,8 +45,7 @@ class Request:
 @app.command()
 def pipeline(
     recipe: Annotated[
-        Path, typer.Argument(help="A TOML recipe with [stages], or the pipeline.toml of an earlier run.")
-    ],
+        Path, typer.Argument(help="A TOML recipe with [stages], or the pipeline.toml of an earlier run.")],
     overrides: Overrides = None,
     only: Annotated[str | None, typer.Option(metavar="STAGE", help="Run nothing but this stage.")] = None,
     start: Annotated[
@@ -55,16 +54,11 @@ def pipeline(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, and why; run nothing.")] = False,
     seeds: Annotated[
-        int, typer.Option(min=1, help="Run it with seeds 0, 1, ..., each in its own directory, and compare them.")
-    ] = 1,
-    jobs: Annotated[
-        int,
-        typer.Option(
-            min=1, help="Seeds that run at the same time, each in its own process with its share of the processor."
-        ),
-    ] = 1,
+        int, typer.Option(min=1, help="Run it with seeds 0, 1, ..., each in its own directory, and compare them.")] = 1,
+    jobs: Annotated[int, typer.Option(
+        min=1, help="Seeds that run at the same time, each in its own process with its share of the processor.")] = 1,
     restart: Annotated[bool, typer.Option("--restart", help="Of a recall: delete what an earlier call left.")] = False,
-) -> None:
+) -> None:  # fmt: skip
     """Run the stages of a pipeline: DeepSeek-R1's, RLHF's, or your own.
 
     A finished stage with the same settings, inputs and code is skipped; a changed one runs again, and so does what

@@ -36,15 +36,14 @@ def check_recipe(
         float | None, typer.Option(min=0, help="Price of an hour of this machine; the cost of the run is then printed.")
     ] = None,
     memory: Annotated[
-        bool, typer.Option("--memory", help="Predict the memory, part by part, without loading the model.")
-    ] = False,
+        bool, typer.Option("--memory", help="Predict the memory, part by part, without loading the model.")] = False,
     prompt_tokens: Annotated[int, typer.Option(min=1, help="With --memory: tokens of a prompt.")] = 64,
     ranks: Annotated[
         int, typer.Option(min=1, help="With --memory: processes that train the model together; one of them is shown.")
     ] = 1,
     write: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the JSON to a file, too.")] = None,
     json: Json = False,
-) -> None:
+) -> None:  # fmt: skip
     """Check a recipe before a run: GO, GO WITH WARNINGS or NO-GO (exit status 2), with reasons.
 
     Settings, problems, memory and disk; reference answers and shortcuts through the verifier; prompts as tokens; what

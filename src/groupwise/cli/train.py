@@ -59,36 +59,21 @@ def demo(
 
 @app.command()
 def train(
-    recipe: Annotated[
-        Path,
-        typer.Argument(help="A TOML recipe, the name of a shipped one, e.g. `arithmetic`, or a run's config.toml."),
-    ],
+    recipe: Annotated[Path,
+        typer.Argument(help="A TOML recipe, the name of a shipped one, e.g. `arithmetic`, or a run's config.toml.")],
     overrides: Overrides = None,
-    extend: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="RECIPE",
-            help="Lay another recipe over this one, before --set: a file, or one that comes with Groupwise, e.g. "
-            "`--extend algorithms/dapo.toml`. Repeatable.",
-        ),
-    ] = None,
+    extend: Annotated[list[str] | None, typer.Option(metavar="RECIPE",
+        help="Lay another recipe over this one, before --set: a file, or one that comes with Groupwise, e.g. "
+        "`--extend algorithms/dapo.toml`. Repeatable.")] = None,
     restart: Annotated[bool, typer.Option(help="Delete the run directory first and start over.")] = False,
     ranks: Annotated[
-        int, typer.Option(min=1, help="Processes that train the model together, each with a share of it.")
-    ] = 1,
+        int, typer.Option(min=1, help="Processes that train the model together, each with a share of it.")] = 1,
     anyway: Annotated[
-        bool, typer.Option("--anyway", help="Train in spite of what the checks before a run refuse.")
-    ] = False,
-    accept: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--accept-changed",
-            metavar="NAME",
-            help="Resume although this input (its key, path or file name) is not what it was when the run began; the "
-            "ledger says so. Repeatable.",
-        ),
-    ] = None,
-) -> None:
+        bool, typer.Option("--anyway", help="Train in spite of what the checks before a run refuse.")] = False,
+    accept: Annotated[list[str] | None, typer.Option("--accept-changed", metavar="NAME",
+        help="Resume although this input (its key, path or file name) is not what it was when the run began; the "
+        "ledger says so. Repeatable.")] = None,
+) -> None:  # fmt: skip
     """Run a recipe. The same command resumes an interrupted run; Ctrl-C stops after the current step.
 
     The checks of `groupwise preflight` that cost nothing are done first. A recipe with [variants] is a comparison:

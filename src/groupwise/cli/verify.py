@@ -25,23 +25,17 @@ STYLES = {"correct": "bold green", "wrong": "bold red", "unparsable": "bold yell
 def verify(
     verifier: Annotated[str, typer.Argument(help="A verifier's name, e.g. `math`.")],
     completion: Annotated[
-        str | None, typer.Argument(help="The completion; without it, or with `-`, standard input is read.")
-    ] = None,
+        str | None, typer.Argument(help="The completion; without it, or with `-`, standard input is read.")] = None,
     reference: Annotated[str, typer.Option(help="The reference answer.")] = "",
     file: Annotated[Path | None, typer.Option(help="Read the completion from a file.")] = None,
     question: Annotated[str, typer.Option(help="The question, for verifiers that read it.")] = "",
-    data: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KEY=JSON|FILE",
-            help="What else the verifier needs, e.g. `--data target=16` (repeatable); or a file of problems, whose "
-            "reference answers are checked instead.",
-        ),
-    ] = None,
+    data: Annotated[list[str] | None, typer.Option(metavar="KEY=JSON|FILE",
+        help="What else the verifier needs, e.g. `--data target=16` (repeatable); or a file of problems, whose "
+        "reference answers are checked instead.")] = None,
     language: Annotated[str, typer.Option(help="Language of the question (ISO 639-1).")] = "en",
     overrides: Overrides = None,
     json: Json = False,
-) -> None:
+) -> None:  # fmt: skip
     r"""Judge one completion and explain the verdict step by step.
 
     Examples:

@@ -41,69 +41,42 @@ class Metric(NamedTuple):
 
 METRICS: Mapping[str, Metric] = {
     "pass_at_1": Metric(
-        "pass@1", "%", "Share of completions with the correct answer: the chance that one attempt succeeds."
-    ),
-    "at_once": Metric(
-        "answers at once",
-        "%",
-        "Completions that state an answer with at most one equation before it: no working is shown.",
-    ),
+        "pass@1", "%", "Share of completions with the correct answer: the chance that one attempt succeeds."),
+    "at_once": Metric("answers at once", "%",
+        "Completions that state an answer with at most one equation before it: no working is shown."),
     "works_out": Metric("works it out", "%", "Completions with two or more equations in their reasoning."),
-    "unfinished": Metric(
-        "unfinished",
-        "%",
-        "Completions whose reasoning never closed or from which no answer could be read; counted as wrong.",
-    ),
+    "unfinished": Metric("unfinished", "%",
+        "Completions whose reasoning never closed or from which no answer could be read; counted as wrong."),
     "checks": Metric("checks itself", "%", "Completions that say they check, such as “wait”, “let me check”, “检查”."),
-    "backtracks": Metric(
-        "backtracks",
-        "%",
-        "Completions that say that something is wrong and go back, such as “that's not right”, “不对”.",
-    ),
+    "backtracks": Metric("backtracks", "%",
+        "Completions that say that something is wrong and go back, such as “that's not right”, “不对”."),
     "another_way": Metric("tries another way", "%", "Completions that announce a second way to the answer."),
     "loops": Metric("loops", "%", "Completions that end by saying the same again and again, four times or more."),
-    "mixed": Metric(
-        "mixes languages",
-        "%",
+    "mixed": Metric("mixes languages", "%",
         "Completions with a word in another script than that of the problem's language; words of the question do not "
-        "count, and languages of one script are not told apart.",
-    ),
+        "count, and languages of one script are not told apart."),
     "open_tags": Metric("leaves tags open", "%", "Completions with a tag that is never closed, or out of order."),
     "format": Metric(
-        "right form", "%", "Completions with one reasoning in its tags, nothing before it, and an answer after it."
-    ),
-    "language": Metric(
-        "words in the asked language",
-        "%",
-        "Share of words in the script of the problem's language, over completions of at least four words.",
-    ),
+        "right form", "%", "Completions with one reasoning in its tags, nothing before it, and an answer after it."),
+    "language": Metric("words in the asked language", "%",
+        "Share of words in the script of the problem's language, over completions of at least four words."),
     "length": Metric("length", "tokens", "Mean number of sampled tokens per completion."),
     "length_correct": Metric("length of correct answers", "tokens", "Mean number of tokens of correct completions."),
     "length_wrong": Metric("length of wrong answers", "tokens", "Mean number of tokens of the other completions."),
-    "after_first": Metric(
-        "tokens after the answer",
-        "tokens",
-        "What a correct completion still writes after it first reached the correct value (overthinking).",
-    ),
+    "after_first": Metric("tokens after the answer", "tokens",
+        "What a correct completion still writes after it first reached the correct value (overthinking)."),
     "calls": Metric("calls of tools", "calls", "Mean number of results of tools in a completion."),
     "truncated": Metric("truncated", "%", "Completions that ran into the token limit."),
-    "verdict_errors": Metric(
-        "verdict errors",
-        "completions",
-        "Completions that the verifier, not the model, failed on; left out of every share.",
-    ),
+    "verdict_errors": Metric("verdict errors", "completions",
+        "Completions that the verifier, not the model, failed on; left out of every share."),
     "reward": Metric("training reward", "", "Mean reward of the completions sampled for training."),
     "entropy": Metric(
-        "entropy", "nats", "Mean entropy of the distributions that tokens were drawn from; near 0: no variety left."
-    ),
+        "entropy", "nats", "Mean entropy of the distributions that tokens were drawn from; near 0: no variety left."),
     "signal": Metric("groups with signal", "%", "Groups whose completions earned different rewards; only these teach."),
     "tokens": Metric("tokens sampled", "tokens", "Completion tokens sampled in the training steps."),
-    "time": Metric(
-        "training time",
-        "",
-        "Time of the steps: sampling, verifying and updating; evaluations and checkpoints are not in it.",
-    ),
-}
+    "time": Metric("training time", "",
+        "Time of the steps: sampling, verifying and updating; evaluations and checkpoints are not in it."),
+}  # fmt: skip
 """Every metric by its key in ledgers, facts and JSON; `metric` knows `pass_at_K` too."""
 
 
