@@ -64,9 +64,8 @@ def import_run(
 
 def _read(system: str, source: Path, scalars: Path | None, dev: Path | None, own: Sequence[str]) -> "Foreign":
     from groupwise.errors import ConfigError
-    from groupwise.runs.imports import read_trl, read_verl
+    from groupwise.runs.imports import READERS, read_scalars, read_trl, read_verl
     from groupwise.runs.imports.prime_rl import read_prime_rl
-    from groupwise.runs.imports.scalars import READERS, read_scalars
 
     known = ("trl", "verl", PRIME_RL, *sorted(READERS))
     if system not in known:

@@ -12,11 +12,12 @@ from groupwise.errors import GroupwiseError
 from groupwise.evaluation.behaviour import Behaviour, Patterns, behaviour_shares, run_patterns
 from groupwise.evaluation.compare import Change, Pair, before_after, changes
 from groupwise.evaluation.metrics import METRICS, NOT_MEASURED, estimate, measures, show, verdict_errors
-from groupwise.evaluation.siblings import band, seed_curves
 from groupwise.explorer.answers import definitions, examples, gained
 from groupwise.explorer.opened import OpenedRun
+from groupwise.explorer.seeds import band, seed_curves
 from groupwise.explorer.table import NOTHING, Cell, Column, Line, Table, Tile, duration, estimate_cell, head, text_cell
 from groupwise.explorer.wire import short_hash
+from groupwise.runs.directory import flattened
 from groupwise.runs.ledger import as_json
 from groupwise.runs.records import Evaluation, Records
 
@@ -57,8 +58,8 @@ def report_of(path: Path) -> dict[str, Any]:
         },
         "definitions": definitions([row for each in newest for row in each.rows], patterns) if newest else [],
         "seeds": {"numbers": sorted(seeds), **found._asdict()} if len(found.steps) > 1 else None,
-        "settings": _flat(run.config),
-        "environment": _flat(run.environment),
+        "settings": _texts(run.config),
+        "environment": _texts(run.environment),
     }
 
 
@@ -258,19 +259,16 @@ def findings_of(run: OpenedRun) -> dict[str, Any]:
 
 def columns_of(lines: Sequence[Mapping[str, Any]], most: int = 400) -> dict[str, Any]:
     """Every number of the lines by its dotted name, and every estimate as [value, low, high]; None where absent."""
-    flat = [_numbers(line) for line in lines]
+    flat = [
+        {
+            name: as_json(value)  # one that is not finite arrives as its name
+            for name, value in flattened(line).items()
+            if is_number(value) or (isinstance(value, list) and len(value) == 3 and all(map(is_number, value)))
+        }
+        for line in lines
+    ]
     names = list(dict.fromkeys(name for line in flat for name in line if name != "step"))[:most]
     return {"steps": [line["step"] for line in lines], "columns": {n: [line.get(n) for line in flat] for n in names}}
-
-
-def _numbers(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in table.items():
-        if isinstance(value, Mapping):
-            flat |= _numbers(value, f"{prefix}{name}.")
-        elif is_number(value) or (isinstance(value, list) and len(value) == 3 and all(map(is_number, value))):
-            flat[f"{prefix}{name}"] = as_json(value)  # one that is not finite arrives as its name
-    return flat
 
 
 def is_number(value: Any) -> bool:
@@ -278,12 +276,8 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    flat: dict[str, str] = {}
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{prefix}{key}.")
-        else:
-            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-            flat[f"{prefix}{key}"] = text
-    return flat
+def _texts(table: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+        for key, value in flattened(table).items()
+    }

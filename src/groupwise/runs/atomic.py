@@ -12,8 +12,6 @@ from pathlib import Path
 from groupwise.errors import CheckpointError
 
 MANIFEST = "manifest.json"
-
-
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 REFUSED = (
     errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ELOOP,
@@ -72,7 +70,7 @@ def new_directory(path: Path) -> Iterator[Path]:
             temporary.mkdir(parents=True)
             yield temporary
             files = sorted(file for file in temporary.rglob("*") if file.is_file())
-            manifest = {str(file.relative_to(temporary)): _sha256(file) for file in files}
+            manifest = {str(file.relative_to(temporary)): sha256_of(file) for file in files}
             (temporary / MANIFEST).write_text(json.dumps(manifest, indent=1))
             mode = (temporary / MANIFEST).stat().st_mode
             for file in files:
@@ -102,7 +100,7 @@ def check_directory(path: Path) -> None:
     for name, expected in manifest.items():
         if not (path / name).is_file():
             raise CheckpointError(f"{path} is damaged: {name} is missing")
-        if _sha256(path / name) != expected:
+        if sha256_of(path / name) != expected:
             raise CheckpointError(f"{path} is damaged: {name} does not have the hash in {MANIFEST}")
 
 
@@ -115,7 +113,8 @@ def replace_symlink(link: Path, target: str) -> None:
     os.replace(temporary, link)
 
 
-def _sha256(path: Path) -> str:
+def sha256_of(path: Path) -> str:
+    """Return the hash of a file as hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

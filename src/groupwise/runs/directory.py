@@ -19,7 +19,9 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -155,8 +157,7 @@ def open_run(
     directory. `resolved` completes the recipe that the run recorded, which an earlier version may have written. Returns
     the directory and the checkpoint to resume from (None: from the start).
 
-    Raises:
-        CheckpointError: the directory belongs to another recipe, or its newest checkpoint is damaged.
+    Raises CheckpointError: the directory belongs to another recipe, or its newest checkpoint is damaged.
     """
     run = RunDirectory(path)
     _refuse_foreign(run)
@@ -198,8 +199,6 @@ PLACES = (
     "run.directory", "engine.addresses", "engine.launch", "engine.directory", "engine.environment", "ranks.offload",
 )  # fmt: skip
 """Keys of places, which change nothing of what a run computes: a run, and its servers, may be moved."""
-
-
 LENGTH = "run.num_steps"
 """Key that may change where the schedule allows it (`training.session`)."""
 
@@ -241,23 +240,14 @@ def environment() -> dict[str, Any]:
     if cpuinfo.exists():
         names = [line for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
         processor = names[0].partition(":")[2].strip() if names else processor
+    commit = None  # of the package's checkout, with `+changes` where files differ; None outside a checkout
+    with suppress(OSError, subprocess.SubprocessError):
+        options: dict[str, Any] = {"cwd": Path(__file__).parent, "stderr": subprocess.DEVNULL, "timeout": 10}
+        git = partial(subprocess.check_output, text=True, **options)
+        head, changes = git(["git", "rev-parse", "HEAD"]), git(["git", "status", "--porcelain", "-uno"])
+        commit = head.strip() + ("+changes" if changes.strip() else "")
     return {
         "versions": versions, "python": platform.python_version(), "platform": platform.platform(),
         "processor": processor, "cores": os.cpu_count(), "torch_threads": torch.get_num_threads() if torch else None,
-        "gpu": torch.cuda.get_device_name() if torch and torch.cuda.is_available() else None, "commit": _commit(),
+        "gpu": torch.cuda.get_device_name() if torch and torch.cuda.is_available() else None, "commit": commit,
     }  # fmt: skip
-
-
-def _commit() -> str | None:
-    """Return the commit of the package's checkout, with `+changes` where files differ; None outside a checkout."""
-
-    def git(*words: str) -> str:
-        return subprocess.run(
-            ["git", *words], cwd=Path(__file__).parent, capture_output=True, text=True, timeout=10, check=True
-        ).stdout.strip()
-
-    try:
-        commit = git("rev-parse", "HEAD")
-        return commit + ("+changes" if git("status", "--porcelain", "--untracked-files=no") else "")
-    except (OSError, subprocess.SubprocessError):
-        return None

@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from glob import glob
 from pathlib import Path
@@ -21,7 +21,7 @@ from groupwise.config.kinds import KindSection
 from groupwise.config.places import Place, written_in
 from groupwise.config.schema import SHIPPED, ReadsFiles, resolve, stage_of, walk
 from groupwise.errors import CheckpointError, ConfigError
-from groupwise.runs.atomic import translated_disk_errors, write_file
+from groupwise.runs.atomic import sha256_of, translated_disk_errors, write_file
 
 INPUTS = "inputs.json"
 NO_INPUT = ("trainer_state.json", "optimizer.safetensors", "manifest.json", "provenance.json")
@@ -68,11 +68,17 @@ class Input:
             root = Path(os.path.commonpath([file.parent for file in paths])) if paths else Path()
         else:
             root = Path(resolve(self.path))
-            paths = (root,) if root.is_file() else tuple(_files(root)) or tuple(Path(name) for name in _matches(root))
+            paths = (root,) if root.is_file() else ()
+            if root.is_dir():  # of a model or of data, at any depth, without hidden files and texts for people
+                files = [path for path in sorted(root.rglob("*")) if path.is_file() and path.suffix != ".md"]
+                shown = [path for path in files if path.name not in NO_INPUT]
+                paths = tuple(p for p in shown if not any(part.startswith(".") for part in p.relative_to(root).parts))
+            if not paths and any(sign in str(root) for sign in "*?["):
+                paths = tuple(map(Path, sorted(glob(str(root), recursive=True))))
             root = root if root.is_dir() else root.parent
         if not paths:
             return replace(self, size=0, sha256="", files={}, revision=_revision(self.path, self.makes))
-        hashes = {os.path.relpath(path, root): _sha256(path) for path in paths}
+        hashes = {os.path.relpath(path, root): sha256_of(path) for path in paths}
         lines = "".join(f"{name}:{digest}\n" for name, digest in sorted(hashes.items()))
         is_file = self.makes != "python" and paths == (Path(resolve(self.path)),)
         whole = next(iter(hashes.values())) if is_file else hashlib.sha256(lines.encode()).hexdigest()
@@ -141,8 +147,7 @@ def keep(run: Path, inputs: Sequence[Input], accepted: Sequence[Mapping[str, Any
 def recorded(run: Path) -> tuple[list[Input], list[dict[str, Any]]]:
     """Return the inputs of a run as they were taken, and the changes that were accepted since; both may be empty.
 
-    Raises:
-        CheckpointError: the file cannot be read.
+    Raises CheckpointError: the file cannot be read.
     """
     try:
         content = json.loads((run / INPUTS).read_text(encoding="utf-8"))
@@ -156,8 +161,7 @@ def recorded(run: Path) -> tuple[list[Input], list[dict[str, Any]]]:
 def compare(run: Path, now: Sequence[Input], accept: Sequence[str], way_out: str) -> None:
     """Compare a run's inputs with today's before it resumes; what is accepted by name is recorded.
 
-    Raises:
-        CheckpointError: one was changed or is missing; the sentence ends in the way out.
+    Raises CheckpointError: one was changed or is missing; the sentence ends in the way out.
     """
     before, accepted = recorded(run)
     if not before:
@@ -225,23 +229,6 @@ def _replaced(value: Any, keys: Sequence[str], text: str, path: str) -> Any:
     if isinstance(value, list):
         return [_replaced(item, keys, text, path) for item in value]
     return path if value == text and not keys else value
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    """The files of a directory of a model or of data, at any depth, without hidden ones and texts for people."""
-    for path in sorted(folder.rglob("*")) if folder.is_dir() else ():
-        is_hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
-        if path.is_file() and not is_hidden and path.suffix != ".md" and path.name not in NO_INPUT:
-            yield path
-
-
-def _matches(pattern: Path) -> list[str]:
-    return sorted(glob(str(pattern), recursive=True)) if any(sign in str(pattern) for sign in "*?[") else []
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _revision(name: str, makes: str) -> str:

@@ -65,14 +65,14 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_float=Written, pars
 
 
 def read_json(text: str, place: str) -> Any:
-    """Read JSON of which nothing may be lost: decimals keep their text, a field stands once.
-
-    Raises:
-        DataError: begins with the place.
-    """
+    """Read JSON of which nothing may be lost: decimals keep their text, a field stands once. Raises DataError."""
     try:
         value = _DECODER.decode(text)
-        if text.count("[") + text.count("{") > MOST_NESTED and _depth(value) > MOST_NESTED:
+        depth, level = 0, [value] if text.count("[") + text.count("{") > MOST_NESTED else []
+        while level := [one for one in level if isinstance(one, dict | list)]:
+            depth += 1
+            level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one)]
+        if depth > MOST_NESTED:
             raise RecursionError
         if _HALF.search(text):
             json.dumps(value, ensure_ascii=False).encode()
@@ -86,14 +86,6 @@ def read_json(text: str, place: str) -> Any:
     except ValueError as error:
         raise DataError(f"{place}: {error}") from None
     return value
-
-
-def _depth(value: Any) -> int:
-    depth, level = 0, [value]
-    while level := [one for one in level if isinstance(one, dict | list)]:
-        depth += 1
-        level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one)]
-    return depth
 
 
 def _zstandard(path: Path) -> Any:

@@ -104,8 +104,6 @@ class Records:
         lines = [fault for file in (self._metrics, self._ledger, self._index) for fault in file.read()[1]]
         return [*lines, *self._found.values()]
 
-    # ------------------------------------------------------------------------------------------------- scalars
-
     def metrics(self, kind: str = "step") -> list[Line]:
         """Return lines of metrics.jsonl of a kind (`step`, `dev`, `test-before`, ...), by step."""
         lines: dict[int, Line] = {}
@@ -132,7 +130,8 @@ class Records:
     def intact(self) -> Self:
         """Return these records if every line of metrics.jsonl can be read; a last line may be still in writing."""
         lines, damage = self._metrics.read()
-        stepless = [Damage("", f"its step is {line.get('step')!r}", n) for n, line in lines if not _has_step(line)]
+        steps = [(number, line.get("step")) for number, line in lines]
+        stepless = [Damage("", f"its step is {step!r}", number) for number, step in steps if not isinstance(step, int)]
         if broken := [fault for fault in (*damage, *stepless) if fault.what != TORN]:
             raise DataError(f"{self._metrics.path} cannot be read: line {broken[0].line}: {broken[0].what}")
         return self
@@ -142,8 +141,6 @@ class Records:
 
     def ledger(self) -> list[Line]:
         return [line for _, line in self._ledger.read()[0]]
-
-    # ----------------------------------------------------------------------------------------------- evaluations
 
     @property
     def dev(self) -> list[Evaluation]:
@@ -170,8 +167,6 @@ class Records:
         there = self.directory.evaluations(name).exists()
         return Evaluation(int(line["step"]), line, self.rows(name) if there else ())
 
-    # ----------------------------------------------------------------------------------------------- completions
-
     def steps(self) -> list[int]:
         return sorted(int(match[1]) for name in self._names() if (match := _STEP.fullmatch(name)))
 
@@ -185,9 +180,16 @@ class Records:
             stamp = _stamp(path)
             if (known := self._entries.get(path.stem)) and known[0] == stamp:
                 return known[1]
-            found = self._indexed(path, stamp[0]) or _entries_of(path)
+            if not (found := self._indexed(path, stamp[0]) or []):
+                rows = read_columns(path, LIGHT).to_pylist()
+                with pq.ParquetFile(path) as file:
+                    sizes = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
+                found = entries(rows, sizes)
         except (DataError, OSError) as error:
             self._note(Damage(f"rollouts/{path.name}", str(error)))
+            return []
+        except (ValueError, TypeError, KeyError) as error:
+            self._note(Damage(f"rollouts/{path.name}", f"the rollouts {path} cannot be read: {error}"))
             return []
         if len(self._entries) >= _ENTRIES_KEPT:
             self._entries.pop(next(iter(self._entries)))
@@ -211,10 +213,8 @@ class Records:
         """Return one group with its completions: one row group is read."""
         entry, path = self._entry(at, problem), self._file(at)
         columns = [name for name in SCHEMA.names if tokens or name not in OF_TOKENS or name == "sampled"]
-        table = read_columns(path, columns, entry.row_group)
-        records = table.filter(
-            pc.equal(table["problem"], problem)
-        ).to_pylist()  # another program may have merged groups
+        table = read_columns(path, columns, entry.row_group)  # another program may have merged groups
+        records = table.filter(pc.equal(table["problem"], problem)).to_pylist()
         if not records:
             raise DataError(f"the rollouts {path} have no rows of {problem!r} where the index says: it was replaced")
         try:
@@ -252,8 +252,6 @@ class Records:
         table = read_columns(path, list(LISTED))  # another program wrote it
         texts = pc.utf8_slice_codeunits(pc.fill_null(table["text"], ""), 0, MOST_LISTED_TEXT)
         return {**{name: table[name].to_pylist() for name in LISTED}, "text": texts.to_pylist()}
-
-    # ------------------------------------------------------------------------------------------------- inside
 
     def _names(self) -> list[str]:
         folder = self.path / "rollouts"
@@ -313,20 +311,6 @@ _OF_THE_PROMPT = (
 _TABLES = ("parts", "distributions", "theirs")  # keys of a line that hold numbers by name
 
 
-def _has_step(line: Line) -> bool:
-    return isinstance(line.get("step"), int)
-
-
 def _stamp(path: Path) -> tuple[int, int]:
     stat = path.stat()
     return stat.st_size, stat.st_mtime_ns
-
-
-def _entries_of(path: Path) -> list[GroupEntry]:
-    rows = read_columns(path, LIGHT).to_pylist()
-    with pq.ParquetFile(path) as file:
-        sizes = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
-    try:
-        return entries(rows, sizes)
-    except (ValueError, TypeError, KeyError) as error:
-        raise DataError(f"the rollouts {path} cannot be read: {error}") from None

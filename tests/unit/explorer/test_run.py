@@ -12,9 +12,9 @@ from rich.console import Console
 
 from groupwise.cli.runs import printable, text_summary
 from groupwise.errors import ConfigError
-from groupwise.evaluation.siblings import seed_curves
 from groupwise.explorer.export import write_report
 from groupwise.explorer.run import report_of
+from groupwise.explorer.seeds import seed_curves
 from groupwise.runs.records import Records
 from groupwise.types import Outcome
 

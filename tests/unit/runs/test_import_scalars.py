@@ -13,9 +13,8 @@ from typer.testing import CliRunner
 from groupwise.checks.doctor import doctor
 from groupwise.cli.app import app
 from groupwise.errors import ConfigError, DataError
-from groupwise.runs.imports import tensorboard, wandb, write_imported
+from groupwise.runs.imports import read_scalars, tensorboard, wandb, write_imported
 from groupwise.runs.imports.foreign import Scalars
-from groupwise.runs.imports.scalars import read_scalars
 from groupwise.runs.imports.wandb import BLOCK, START
 from groupwise.runs.records import Records
 

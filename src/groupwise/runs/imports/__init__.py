@@ -3,7 +3,7 @@
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, pstdev
@@ -13,9 +13,12 @@ from groupwise.config import toml_literal
 from groupwise.errors import ConfigError, DataError
 from groupwise.runs.atomic import write_file
 from groupwise.runs.directory import RunDirectory
-from groupwise.runs.imports.foreign import Answer, Correct, Foreign
+from groupwise.runs.imports import prime_rl, trl, verl
+from groupwise.runs.imports.foreign import Answer, Correct, Foreign, Scalars
+from groupwise.runs.imports.tensorboard import read_events
 from groupwise.runs.imports.trl import read_trl
 from groupwise.runs.imports.verl import read_verl
+from groupwise.runs.imports.wandb import read_history
 from groupwise.runs.index import Index, flat_because
 from groupwise.runs.rollouts import write_rows
 from groupwise.types import Outcome
@@ -24,10 +27,15 @@ WANTED = (
     "reward", "signal", "sampled_correct", "entropy", "kl", "clipped", "grad_norm", "lr", "length", "truncated", "loss",
 )  # fmt: skip
 """Scalars of a step that rules and pages are about."""
+OURS = (
+    *WANTED, "seconds", "explained_variance", "kl_after_updates", "effective_samples", "generate_s", "verify_s",
+    "train_s", "dev",
+)  # fmt: skip
+"""Scalars that `--scalar` may name; `dev`: the pass rate of an evaluation before the step."""
+READERS: Mapping[str, Callable[[Path, Scalars], None]] = {"tensorboard": read_events, "wandb": read_history}
+"""Readers of stores that keep scalars alone, of any trainer."""
 NOT_FINITE = "not_finite"  # of a line: completions with such a number, by its name
-THEIRS = (
-    "theirs"  # scalars under their own names: a table of a step's line, or the kind of a line without a step of ours
-)
+THEIRS = "theirs"  # scalars under their own names: a table of a step's line, or the kind of a line without such a step
 DEV = "dev"  # the name of a scalar that is an evaluation's
 UNKNOWN = "unknown"  # finish reason of a completion of which none was recorded
 
@@ -43,19 +51,11 @@ class Imported:
 
 
 def write_imported(foreign: Foreign, system: str, source: Path, target: Path, correct: str | None) -> Imported:
-    """Make a run directory of another system's run.
+    """Make a new run directory of what was read of another system's run at `source`.
 
-    Args:
-        foreign: what was read.
-        system: its name.
-        source: where it was read, for the record.
-        target: a new directory.
-        correct: which number says that an answer is correct: `NAME` (above 0.5) or `NAME>BOUND`; None: the only part of
-            the reward.
-
-    Raises:
-        ConfigError: the directory exists, or it is not known what correct means.
-        DataError: there is nothing to import.
+    `correct` is the number that says that an answer is correct: `NAME` (above 0.5) or `NAME>BOUND`; None: the only part
+    of the reward. Raises ConfigError and DataError: the directory exists, it is not known what correct means, or there
+    is nothing to import.
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ConfigError(f"{target} exists already: choose a new directory for the imported run")
@@ -148,4 +148,34 @@ def _line(step: int, foreign: Foreign, judge: Correct) -> dict[str, Any]:
     return {**line, **{name: value for name, value in scalars.items() if name not in parts}, "parts": parts}
 
 
-__all__ = ["Answer", "Correct", "Foreign", "Imported", "read_trl", "read_verl", "write_imported"]
+def read_scalars(system: str, source: Path, own: Sequence[str] = ()) -> Foreign:
+    """Read what W&B or TensorBoard keep of a run, with the names of the trainers that write there and `own` ones.
+
+    Raises ConfigError and DataError.
+    """
+    names: dict[str, str] = {}
+    for pair in own:
+        ours, _, theirs = pair.partition("=")
+        if ours not in OURS:
+            raise ConfigError(f"--scalar {pair}: {ours!r} is no scalar of a step; allowed are {', '.join(OURS)}")
+        names[theirs] = ours
+    for known in (trl.SCALARS, verl.SCALARS, prime_rl.SCALARS, {name: name for name in OURS if name != "dev"}):
+        for theirs, ours in known.items():
+            for spelled in (theirs, f"train/{theirs}", f"step/{theirs}"):
+                names.setdefault(spelled, ours)
+    logged = Scalars(names)
+    READERS[system](source, logged)
+    there = sorted({name for values in logged.steps.values() for name in values})
+    for pair in own:
+        if (theirs := pair.partition("=")[2]) not in there:
+            raise ConfigError(f"--scalar {pair}: {theirs!r} was not recorded; there are {', '.join(there[:30])}")
+    foreign = logged.foreign({})
+    if not foreign.scalars:
+        raise DataError(
+            f"{source} has no scalar whose name is known; name one with --scalar OURS=THEIRS, for example "
+            f"--scalar reward={there[0] if there else 'NAME'}; there are {', '.join(there[:30]) or 'none'}"
+        )
+    return foreign
+
+
+__all__ = ["Answer", "Correct", "Foreign", "Imported", "read_scalars", "read_trl", "read_verl", "write_imported"]

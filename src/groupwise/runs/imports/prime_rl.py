@@ -14,14 +14,19 @@ import pyarrow as pa
 
 from groupwise.errors import DataError
 from groupwise.runs.imports.foreign import Answer, Foreign, Scalars, as_text, measures_of, number
-from groupwise.runs.imports.scalars import PRIME
 
-Trace = Mapping[str, Any]
+SCALARS = {
+    "train/agg/effective/reward/mean": "reward", "train/agg/all/reward/mean": "reward", "reward/all/mean": "reward",
+    "train/agg/effective/is_truncated/mean": "truncated", "train/agg/all/is_truncated/mean": "truncated",
+    "entropy/all/mean": "entropy", "entropy/mean": "entropy", "optim/grad_norm": "grad_norm", "optim/lr": "lr",
+    "loss/mean": "loss", "time/step": "seconds",
+}  # fmt: skip
+"""Those of prime-rl's orchestrator and trainer. Its lengths have none: they count the prompt, too."""
 
 
 def read_prime_rl(source: Path, scalars: Path | None = None) -> Foreign:
     """Read an output directory of prime-rl. Raises DataError."""
-    logged = Scalars(PRIME)
+    logged = Scalars(SCALARS)
     damage = logged.damage
     streams: list[Path] = []
     notes: list[Path] = []
@@ -48,7 +53,7 @@ def read_prime_rl(source: Path, scalars: Path | None = None) -> Foreign:
         damage.append(f"{num_stray} completions with a reward have no step and are left out")
     for path in [scalars] if scalars else sorted(source.rglob("metrics*.jsonl")):
         for line in _objects(path, damage):
-            if line.get("step") is not None or line.keys() & PRIME.keys():  # others are of the inference servers
+            if line.get("step") is not None or line.keys() & SCALARS.keys():  # others are of the inference servers
                 values = {name: value for name, value in line.items() if name not in ("step", "time")}
                 logged.add(line.get("step"), values, path.name)
     if not answers and not logged.steps:
@@ -86,7 +91,7 @@ def _objects(path: Path, damage: list[str]) -> Iterator[Mapping[str, Any]]:
             damage.append(f"{path.name}, line {place}: it is not an object")
 
 
-def _answer(trace: Trace, info: Mapping[str, Any], episode: Mapping[str, Any]) -> Answer | None:
+def _answer(trace: Mapping[str, Any], info: Mapping[str, Any], episode: Mapping[str, Any]) -> Answer | None:
     """Return a trace that was judged; one without rewards, such as a judge's own, is no answer."""
     parts: dict[str, float] = {}
     for name, reward in _table(trace.get("rewards")).items():

@@ -1,11 +1,11 @@
 """The stores that Groupwise knows; each imports its library when it is opened."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from groupwise.config.schema import PlaceRef
-from groupwise.runs.directory import RunDirectory
+from groupwise.runs.directory import RunDirectory, flattened
 from groupwise.runs.sinks import Line, Sink, SinkConfig, SinkRun
 
 
@@ -175,7 +175,7 @@ class Mlflow(Sink[MlflowConfig]):
             self._client.update_run(self._id, status="RUNNING")
             return
         self._id = self._client.create_run(experiment, tags={TAG: run.id}, run_name=run.name).info.run_id
-        params = [Param(key, value) for key, value in _flat(run.recipe)]
+        params = [Param(key, str(value)) for key, value in flattened(run.recipe).items()]
         for start in range(0, len(params), MOST_PARAMS):
             self._client.log_batch(self._id, params=params[start : start + MOST_PARAMS])
 
@@ -199,11 +199,3 @@ class Mlflow(Sink[MlflowConfig]):
     def close(self) -> None:
         done = self._directory.finished.exists()
         self._client.set_terminated(self._id, "FINISHED" if done else "KILLED")
-
-
-def _flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{above}{key}.")
-        else:
-            yield f"{above}{key}", str(value)

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.checks.doctor import Severity, doctor
-from groupwise.runs.imports import write_imported
-from groupwise.runs.imports.scalars import read_scalars
+from groupwise.runs.imports import read_scalars, write_imported
 
 DATA = Path(__file__).parent / "scenarios.jsonl"
 NAMES = ("sampled_correct=rewards/correctness/mean", "dev=eval/accuracy")
