@@ -223,7 +223,7 @@ def _in_window(row: PackedLayout, window: int) -> tuple[Sequence[_Run], Sequence
 
 
 def _reached(tokens: slice, before: slice, window: int) -> Iterator[Prefix]:
-    """What a window holds of m tokens before others: token i of these sees token j of those if i + m - j < window.
+    """Parts of m tokens before others that a window holds: token i of these sees j of those if i + m - j < window.
 
     First the tokens that see all of them. The others see the last ones, and of a corner each one less than the token
     before it.

@@ -1,5 +1,6 @@
 """Problems (counts, repeats, contradictions, overlaps of splits) and their prompts as tokens."""
 
+import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -201,7 +202,10 @@ def _tokens(bench: Bench, written: Sequence[Prompt]) -> Iterator[Finding]:
     bos = tokenizer.bos_token_id
     if bos is None or bos in bench.policy.stop_ids:
         return
-    several = [prompt.problem.id for prompt in written if prompt.token_ids.count(bos) > 1]
+    stops = "|".join(map(re.escape, tokenizer.convert_ids_to_tokens(sorted(bench.policy.stop_ids))))
+    begun = re.compile(rf"(?:^|(?:{stops})\s*){re.escape(tokenizer.bos_token)}")  # SmolLM2 begins every turn with BOS
+    texts = [begun.sub("", tokenizer.decode(prompt.token_ids)) for prompt in written]
+    several = [prompt.problem.id for prompt, text in zip(written, texts, strict=True) if tokenizer.bos_token in text]
     if several:
         yield finding(
             Severity.CRITICAL, f"{len(several)} of {len(written)} prompts hold {tokenizer.bos_token!r} more than once",
