@@ -33,9 +33,7 @@ class RoundsConfig(Section):
     """The pages that a round keeps, and the end of the rounds."""
 
     max_rounds: int = Field(4, ge=1)
-    """Most rounds (DeepSeekMath: 4)."""
-    known_share: float = Field(0.98, gt=0, le=1)
-    """The rounds end where this share of a round's pages was there before (DeepSeekMath: 98 %)."""
+    """Most rounds (DeepSeekMath: 4). They end where 98 % of a round's pages was there before, as there."""
     min_score: float = Field(0.5, ge=0, le=1)
     """Lowest score of a page that is kept."""
     max_characters: int = Field(0, ge=0)
@@ -68,8 +66,6 @@ class RecallConfig(Section):
     """Sources of pages, by names that you choose."""
     begin: SeedConfig = SeedConfig()
     """Texts that the first round starts with."""
-    min_characters: int = Field(40, ge=1)
-    """Shortest text of a page."""
     classifier: ClassifierConfig = ClassifierConfig()
     """Scoring of pages."""
     rounds: RoundsConfig = RoundsConfig()

@@ -17,6 +17,8 @@ BLOCKS = frozenset((
 ))  # fmt: skip
 VOID = frozenset(("br", "hr", "img", "meta", "link", "input", "wbr"))
 TEX = "annotation"
+MIN_CHARACTERS = 40
+"""Shortest text of a page."""
 _CHARSET = re.compile(rb"charset=[\"']?([\w-]+)", re.IGNORECASE)
 _OF_PYTHON_ALONE = frozenset(("idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape", "utf-7"))
 REPLACEMENT = "\ufffd"
@@ -32,7 +34,7 @@ class EndlessError(ValueError):
     """HTML whose time to parse grows with the square of its length."""
 
 
-def extract(raw: RawPage, min_characters: int = 40) -> Page | Unreadable:
+def extract(raw: RawPage, min_characters: int = MIN_CHARACTERS) -> Page | Unreadable:
     """Return the page's text, or why there is none: nothing that a page does to its reader is an error."""
     if len(raw.body) > MAX_BYTES:
         return Unreadable(raw.place, f"longer than {MAX_BYTES:,} bytes")

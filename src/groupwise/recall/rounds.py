@@ -16,7 +16,7 @@ from groupwise.randomness import permutation
 from groupwise.recall.annotate import Asked
 from groupwise.recall.classifier import Descent, train
 from groupwise.recall.config import RecallConfig
-from groupwise.recall.extract import MAX_BYTES, extract, plain_text
+from groupwise.recall.extract import MAX_BYTES, MIN_CHARACTERS, extract, plain_text
 from groupwise.recall.page import Page, Unreadable, as_json, domain, known_share, of_round, pattern, write_lines
 from groupwise.recall.words import duplicates, exact_words, features, ngrams, signature, words
 from groupwise.runs.atomic import write_file
@@ -24,6 +24,8 @@ from groupwise.runs.jsonl import read_jsonl
 
 Progress = Callable[[str, int, int], None]
 EVERY = 200
+KNOWN_SHARE = 0.98
+"""The rounds end where this share of a round's pages was there before (DeepSeekMath: 98 %)."""
 COPY_NGRAM, COPY_BANDS, COPY_ROWS, COPY_AGREEMENT = 5, 14, 8, 0.7
 """Near copies by MinHash of word n-grams (datatrove's numbers): words of an n-gram, bands, minima in a band, and the
 smallest share of equal minima between copies, an estimate of their Jaccard similarity."""
@@ -50,7 +52,7 @@ class Prepared:
         for name, source in self.config.sources.items():
             for number, raw in enumerate(source.pages(self.config.seed, MAX_BYTES)):
                 placed = raw.placed(name)
-                page = placed if isinstance(placed, Unreadable) else extract(placed, self.config.min_characters)
+                page = placed if isinstance(placed, Unreadable) else extract(placed)
                 if isinstance(page, Unreadable):
                     dropped.append(page)
                 elif (first := pages.setdefault(page.url, page)) is not page:
@@ -61,7 +63,7 @@ class Prepared:
         write_lines(self.directory / "dropped.jsonl", (entry._asdict() for entry in dropped))
         if not pages:
             raise DataError(
-                f"the sources have no page of {self.config.min_characters} characters or more; "
+                f"the sources have no page of {MIN_CHARACTERS} characters or more; "
                 f"{self.directory / 'dropped.jsonl'} names what they have ({len(dropped):,}), and why it is none"
             )
         write_lines(path, (page.as_dict() for page in pages.values()))
@@ -198,7 +200,7 @@ class Rounds:
         return rounds
 
     def _knows(self, before: Sequence[Round], kept: frozenset[int]) -> bool:
-        return bool(before) and known_share(before[-1].kept, kept) >= self.on.config.rounds.known_share
+        return bool(before) and known_share(before[-1].kept, kept) >= KNOWN_SHARE
 
     def _made(self, before: Sequence[Round]) -> dict[str, Any]:
         on, how, number = self.on, self.on.config.rounds, len(before) + 1

@@ -22,6 +22,7 @@ from typing import Any
 from groupwise.errors import CheckpointError
 from groupwise.recall.config import RecallConfig, RecallRecipe
 from groupwise.recall.contamination import Index, Rule
+from groupwise.recall.extract import MIN_CHARACTERS
 from groupwise.recall.page import as_json, of_copies, of_removal, reasons, write_lines
 from groupwise.recall.rounds import EVERY, Prepared, Progress, Round, Rounds
 from groupwise.runs.atomic import write_file
@@ -55,7 +56,7 @@ class Recall:
         return Prepared(self.config, self.directory, self.progress)
 
     def _corpus(self, last: Round) -> None:
-        path, how, least = self.directory / "corpus.jsonl", self.config.decontaminate, self.config.min_characters
+        path, how = self.directory / "corpus.jsonl", self.config.decontaminate
         if path.exists():
             return
         index = Index(self.items, Rule(how.ngram, numbers=how.numbers))
@@ -69,7 +70,7 @@ class Recall:
             ]
             bad = {match.segment for match in matches}
             text = "\n".join(part for place, part in enumerate(page.paragraphs) if place not in bad)
-            if len(text) >= least:
+            if len(text) >= MIN_CHARACTERS:
                 rows.append({"url": page.url, "text": text, "page": number})
             else:
                 short.append(number)
@@ -79,7 +80,10 @@ class Recall:
         write_lines(self.directory / "removed.jsonl", removed)
         # near copies, and pages that are too short now, come after what became no page; they have a number
         copies = {copy: f"a near copy of {pages[of].place}" for copy, of in self.prepared.copies.items()}
-        why = {**copies, **dict.fromkeys(short, f"shorter than {least} characters without its removed paragraphs")}
+        why = {
+            **copies,
+            **dict.fromkeys(short, f"shorter than {MIN_CHARACTERS} characters without its removed paragraphs"),
+        }
         dropped = [{"place": pages[n].place, "reason": reason, "page": n} for n, reason in sorted(why.items())]
         write_lines(self.directory / "dropped.jsonl", [*self._no_pages(), *dropped])
         write_lines(path, rows)

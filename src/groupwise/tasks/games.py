@@ -9,39 +9,29 @@ moves that takes; positions that are rotations or reflections of each other shar
 from collections.abc import Iterator, Sequence
 from functools import cache, reduce
 from operator import xor
-from typing import ClassVar, Self
+from typing import ClassVar
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from groupwise.randomness import Draw, permutation
 from groupwise.tasks.base import Candidate, DrawnTask, GeneratedConfig, GeneratedTask
 from groupwise.types import Problem
 
+PILES = 3, 4
+"""Fewest and most piles of nim."""
+MAX_OBJECTS = 15
+"""Most objects in a pile; the fewest are 1."""
+EMPTY_CELLS = range(2, 9)
+"""Numbers of empty cells of tic-tac-toe: the more, the further one must look ahead."""
+
 
 class GameConfig(GeneratedConfig):
-    """Dials that the games share."""
+    """Dials of the games."""
 
     num_problems: int = Field(default=1000, ge=1)
     """Problems in the train split."""
     num_eval_problems: int = Field(default=64, ge=1)
     """Problems in the dev split, and the same number in the test split."""
-
-
-class NimConfig(GameConfig):
-    """Dials of the nim task."""
-
-    min_piles: int = Field(default=3, ge=2, le=8)
-    """Fewest piles."""
-    max_piles: int = Field(default=4, ge=2, le=8)
-    """Most piles."""
-    max_objects: int = Field(default=15, ge=2, le=99)
-    """Most objects in a pile; the fewest are 1."""
-
-    @model_validator(mode="after")
-    def _check_ranges(self) -> Self:
-        if self.min_piles > self.max_piles:
-            raise ValueError(f"min_piles = {self.min_piles} is above max_piles; at most {self.max_piles} is allowed")
-        return self
 
 
 class Nim(DrawnTask):
@@ -50,18 +40,18 @@ class Nim(DrawnTask):
     name: ClassVar[str] = "nim"
     verifier: ClassVar[str] = "game_move"
     answers_any_question: ClassVar[bool] = False
-    Config = NimConfig
-    config: NimConfig
+    Config = GameConfig
+    config: GameConfig
 
     def draw(self, index: int) -> Candidate:
-        return draw_nim(Draw("nim", index), self.config)
+        return draw_nim(Draw("nim", index))
 
 
-def draw_nim(draw: Draw, config: NimConfig) -> Candidate:
+def draw_nim(draw: Draw) -> Candidate:
     """A position in which some move wins; its content is the sorted piles."""
     while True:
-        num_piles = draw.integer(config.min_piles, config.max_piles)
-        piles = [draw.integer(1, config.max_objects) for _ in range(num_piles)]
+        num_piles = draw.integer(*PILES)
+        piles = [draw.integer(1, MAX_OBJECTS) for _ in range(num_piles)]
         if best_answers := winning_moves(piles):
             break
     legal_answers = [f"{pile}:{count}" for pile, objects in enumerate(piles, 1) for count in range(1, objects + 1)]
@@ -89,30 +79,21 @@ TURN = (6, 3, 0, 7, 4, 1, 8, 5, 2)
 MIRROR = (2, 1, 0, 5, 4, 3, 8, 7, 6)
 
 
-class TicTacToeConfig(GameConfig):
-    """Dials of the tic-tac-toe task."""
-
-    min_empty: int = Field(default=2, ge=2, le=9)
-    """Fewest empty cells: the more, the further one must look ahead."""
-    max_empty: int = Field(default=8, ge=2, le=9)
-    """Most empty cells."""
-
-
 class TicTacToe(GeneratedTask):
     """Problems that show a board; the answer is the number of a cell, 1 to 9."""
 
     name: ClassVar[str] = "tic_tac_toe"
     verifier: ClassVar[str] = "game_move"
     answers_any_question: ClassVar[bool] = False
-    Config = TicTacToeConfig
-    config: TicTacToeConfig
+    Config = GameConfig
+    config: GameConfig
 
     def candidates(self) -> Iterator[Candidate]:
         boards = reachable()
         for index in permutation(len(boards), "tic_tac_toe").tolist():
             board = boards[index]
             num_empty = board.count(EMPTY)
-            if self.config.min_empty <= num_empty <= self.config.max_empty and len(best_moves(board)) < num_empty:
+            if num_empty in EMPTY_CELLS and len(best_moves(board)) < num_empty:
                 yield tic_tac_toe_problem(board)
 
 

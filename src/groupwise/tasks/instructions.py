@@ -6,9 +6,9 @@ Any text that keeps them is correct (after IFEval: Zhou et al. 2023, arXiv 2311.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from groupwise.randomness import Draw, key
 from groupwise.tasks.base import Candidate, DrawnTask, GeneratedConfig
@@ -19,6 +19,10 @@ _NOUNS = ("river", "garden", "teacher", "window", "train", "island", "letter", "
 _VERBS = ("finds", "follows", "paints", "remembers", "watches", "repairs", "describes", "visits", "draws", "misses")
 _ADVERBS = ("today", "slowly", "again", "twice", "alone", "outside", "early", "gladly")
 
+MIN_RULES = 2
+"""Fewest rules in a problem."""
+MAX_PARAGRAPHS = 2
+"""Most paragraphs or bullet points of the reference text."""
 MAX_SENTENCES = 2
 """Most sentences in a paragraph of the reference text."""
 Case = Literal["", "lower", "upper"]
@@ -48,18 +52,8 @@ class Draft:
 class InstructionsConfig(GeneratedConfig):
     """Dials of the instructions task."""
 
-    min_rules: int = Field(default=2, ge=1, le=6)
-    """Fewest rules in a problem."""
-    max_rules: int = Field(default=4, ge=1, le=6)
-    """Most rules in a problem."""
-    max_paragraphs: int = Field(default=2, ge=1, le=6)
-    """Most paragraphs or bullet points of the reference text."""
-
-    @model_validator(mode="after")
-    def _check_ranges(self) -> Self:
-        if self.min_rules > self.max_rules:
-            raise ValueError(f"min_rules = {self.min_rules} is above max_rules; at most {self.max_rules} is allowed")
-        return self
+    max_rules: int = Field(default=4, ge=MIN_RULES, le=6)
+    """Most rules in a problem; the fewest are 2."""
 
 
 class Instructions(DrawnTask):
@@ -82,12 +76,12 @@ def draw_instructions(draw: Draw, config: InstructionsConfig) -> Candidate:
     spellings: Mapping[str, Callable[[str], str]] = {"": str, "lower": str.lower, "upper": str.upper}
     paragraphs = [
         [[spellings[case](word) for word in draw_sentence(draw)] for _ in range(draw.integer(1, MAX_SENTENCES))]
-        for _ in range(draw.integer(1, config.max_paragraphs))
+        for _ in range(draw.integer(1, MAX_PARAGRAPHS))
     ]
     draft = Draft(paragraphs, draw.choice((True, False)), case)
     length = draw.choice(("words", "sentences"))  # one of them always: prohibitions alone are kept by a single word
     other_kinds = draw.shuffled([kind for kind in RULES if kind != length])
-    kinds = [length, *other_kinds][: draw.integer(config.min_rules, config.max_rules)]
+    kinds = [length, *other_kinds][: draw.integer(MIN_RULES, config.max_rules)]
     rules = [RULES[kind](draw, draft) for kind in draw.shuffled(kinds)]
     sentences = [sentence for _, sentence in rules]
     content = " ".join(sorted(sentences))

@@ -5,9 +5,9 @@ The text also states what must be left out: other orders, and facts that the sch
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from groupwise.randomness import Draw, key
 from groupwise.tasks.base import Candidate, DrawnTask, GeneratedConfig
@@ -65,27 +65,17 @@ FACTS: Mapping[str, _Fact] = {
     ),
 }
 """Facts of an order by the name of their field."""
+ASKED = 2, 4
+"""Fewest and most fields asked for."""
 
 
 class JsonExtractionConfig(GeneratedConfig):
     """Dials of the JSON extraction task."""
 
-    min_fields: int = Field(default=2, ge=1, le=len(FACTS))
-    """Fewest fields asked for."""
-    max_fields: int = Field(default=4, ge=1, le=len(FACTS))
-    """Most fields asked for."""
     num_extra_facts: int = Field(default=1, ge=0, le=len(FACTS))
     """Facts of each order that are stated and not asked for, as far as there are any."""
     num_orders: int = Field(default=2, ge=1, le=5)
     """Orders in the text; one of them is asked for."""
-
-    @model_validator(mode="after")
-    def _check_ranges(self) -> Self:
-        if self.min_fields > self.max_fields:
-            raise ValueError(
-                f"min_fields = {self.min_fields} is above max_fields; at most {self.max_fields} is allowed"
-            )
-        return self
 
 
 class JsonExtraction(DrawnTask):
@@ -102,7 +92,7 @@ class JsonExtraction(DrawnTask):
 
 def draw_extraction(draw: Draw, config: JsonExtractionConfig) -> Candidate:
     """A problem; its content is the whole question."""
-    num_fields = draw.integer(config.min_fields, config.max_fields)
+    num_fields = draw.integer(*ASKED)
     fields = draw.shuffled(list(FACTS))[: num_fields + config.num_extra_facts]
     asked_fields = fields[:num_fields]
     lowest = draw.integer(100, 900)

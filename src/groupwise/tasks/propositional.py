@@ -11,9 +11,9 @@ formula from premises, assumptions or other eliminations, never from an introduc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import permutations
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from groupwise.errors import ConfigError
 from groupwise.randomness import Draw, key
@@ -243,7 +243,10 @@ _ELIMINATIONS: tuple[Way, ...] = (_implies_elim, _and_elim, _iff_elim, _or_elim,
 _ELIMINATION_WEIGHTS = (6, 3, 2, 3, 1, 1)
 
 
-ATOMS = "PQRST"
+ATOMS = "PQR"
+"""Letters that may occur in a problem."""
+MIN_LINES = 3
+"""Fewest lines of a reference proof."""
 MAX_FORMULA = 40
 """Characters of a premise or a goal."""
 AIMED_ATTEMPTS = 8
@@ -281,21 +284,8 @@ class PropositionalProofsConfig(GeneratedConfig):
 
     template: Annotated[Template, TEMPLATES] = NATURAL_DEDUCTION
     """Makes the prompt of a problem."""
-    num_atoms: int = Field(default=3, ge=2, le=5)
-    """Different letters that may occur in a problem."""
-    min_lines: int = Field(default=3, ge=2)
-    """Fewest lines of a reference proof, premises and assumptions counted."""
-    max_lines: int = Field(default=10, le=30)
-    """Most lines of a reference proof."""
-
-    @model_validator(mode="after")
-    def _check_range(self) -> Self:
-        if self.min_lines > self.max_lines:
-            raise ValueError(
-                f"min_lines = {self.min_lines} is above max_lines = {self.max_lines}; at most {self.max_lines} is "
-                "allowed"
-            )
-        return self
+    max_lines: int = Field(default=10, ge=MIN_LINES, le=30)
+    """Most lines of a reference proof, premises and assumptions counted; the fewest are 3."""
 
 
 class PropositionalProofs(DrawnTask):
@@ -313,22 +303,22 @@ class PropositionalProofs(DrawnTask):
 
 def draw_problem(draw: Draw, config: PropositionalProofsConfig) -> Candidate:
     """A provable problem; its content is the premises and the goal up to the order and the names of the atoms."""
-    num_lines, atoms = draw.integer(config.min_lines, config.max_lines), ATOMS[: config.num_atoms]
+    num_lines = draw.integer(MIN_LINES, config.max_lines)
     for attempt in range(MAX_ATTEMPTS):
-        shortest = num_lines if attempt < AIMED_ATTEMPTS else config.min_lines
+        shortest = num_lines if attempt < AIMED_ATTEMPTS else MIN_LINES
         try:
-            derivation = Derivation(draw, atoms, depth=1 + num_lines // 3)
+            derivation = Derivation(draw, ATOMS, depth=1 + num_lines // 3)
         except DeadEndError:
             continue
         premises, goal = list(derivation.premises), derivation.root.formula
         is_short = max(map(len, map(write, [*premises, goal]))) <= MAX_FORMULA
-        fits = is_short and goal not in premises and all_needed(premises, goal, atoms)
+        fits = is_short and goal not in premises and all_needed(premises, goal, ATOMS)
         if fits and shortest <= len(derivation.lines()) <= config.max_lines:
             break
     else:
         raise ConfigError(
-            f"task.min_lines = {config.min_lines}: none of {MAX_ATTEMPTS} derivations with {config.num_atoms} letters "
-            f"has {config.min_lines} to {config.max_lines} lines; allow other lengths or more letters"
+            f"task.max_lines = {config.max_lines}: none of {MAX_ATTEMPTS} derivations has {MIN_LINES} to "
+            f"{config.max_lines} lines; allow longer ones"
         )
     lines, stated, conclusion = derivation.lines(), [write(premise) for premise in premises], write(goal)
     listing = " and ".join([*filter(None, [", ".join(stated[:-1])]), *stated[-1:]])

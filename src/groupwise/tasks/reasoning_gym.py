@@ -19,6 +19,7 @@ from groupwise.tasks.base import Candidate, GeneratedConfig, GeneratedTask, Temp
 from groupwise.types import Problem
 from groupwise.verifiers.reasoning_gym import generator
 
+SEED = 0
 ANSWERS_IN_TAGS = Template(
     prompt=(
         "The user asks a question and the assistant answers it. The assistant first thinks inside <think> </think> and "
@@ -37,8 +38,6 @@ class ReasoningGymConfig(GeneratedConfig):
     """Names of generators of `reasoning-gym`; their problems take turns."""
     settings: dict[str, dict[str, JsonValue]] = Field(default_factory=dict)
     """Dials of generators by their names, as the library documents them."""
-    seed: int = 0
-    """Seed of the generators."""
 
 
 class ReasoningGym(GeneratedTask):
@@ -58,12 +57,12 @@ class ReasoningGym(GeneratedTask):
 
     def candidates(self) -> Iterator[Candidate]:
         dials = {name: json.dumps(self.config.settings.get(name, {}), sort_keys=True) for name in self.config.datasets}
-        generators = {name: generator(name, self.config.seed, dials[name]) for name in self.config.datasets}
+        generators = {name: generator(name, SEED, dials[name]) for name in self.config.datasets}
         for index in count():
             for name, problems in generators.items():
                 entry = problems[index]
                 content = f"{name}\n{entry['question']}"
-                source = {"dataset": name, "seed": self.config.seed, "settings": dials[name], "index": index}
+                source = {"dataset": name, "seed": SEED, "settings": dials[name], "index": index}
                 reference = "" if entry["answer"] is None else str(entry["answer"])
                 yield (
                     content,

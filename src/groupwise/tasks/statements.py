@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-from pydantic import Field
-
 from groupwise.config.schema import DataRef
 from groupwise.errors import DataError, VerifierError
 from groupwise.randomness import key
@@ -35,14 +33,11 @@ and nothing else, inside \\boxed{}. Commands, further theorems, axioms and admit
 """Default template for Coq."""
 
 
-class StatementsConfig(TaskConfig):
-    """Dials that the tasks of statements share."""
-
-    dev_fraction: float = Field(default=0.1, ge=0, lt=1)
-    """Share of the training problems set aside as the dev split, by a hash of the statement."""
+DEV_FRACTION = 0.1
+"""Share of the training problems set aside as the dev split, by a hash of the statement."""
 
 
-class Minif2fConfig(StatementsConfig):
+class Minif2fConfig(TaskConfig):
     """Dials of the miniF2F task."""
 
     template: Annotated[Template, TEMPLATES] = LEAN
@@ -52,7 +47,7 @@ class Minif2fConfig(StatementsConfig):
     and `formal_statement`; ProofNet comes in the same form."""
 
 
-class CoqStatementsConfig(StatementsConfig):
+class CoqStatementsConfig(TaskConfig):
     """Dials of the Coq statements."""
 
     template: Annotated[Template, TEMPLATES] = COQ
@@ -66,9 +61,8 @@ class StatementTask(Task):
     """Reads all statements of a file; those to train on are split into train and dev."""
 
     answers_any_question = False
-    config: StatementsConfig
 
-    def __init__(self, config: StatementsConfig) -> None:
+    def __init__(self, config: TaskConfig) -> None:
         super().__init__(config)
         self._problems: dict[Split, list[Problem]] = {}
 
@@ -81,7 +75,7 @@ class StatementTask(Task):
         if not self._problems:
             splits: dict[Split, list[Problem]] = {"train": [], "dev": [], "test": []}
             for is_test, problem in self.read():
-                is_dev = key("split", problem.data["statement"]) / 2**64 < self.config.dev_fraction
+                is_dev = key("split", problem.data["statement"]) / 2**64 < DEV_FRACTION
                 splits["test" if is_test else "dev" if is_dev else "train"].append(problem)
             self._problems = splits
         return self._problems[split]

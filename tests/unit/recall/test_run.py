@@ -103,11 +103,13 @@ def test_every_page_is_ranked_or_dropped_with_its_reason(collected: tuple[Path, 
     assert not facts["dropped"]  # they are counted as copies
 
 
-def test_a_page_that_removals_leave_too_short_is_named(tmp_path: Path, make_small: Any) -> None:
+def test_a_page_that_removals_leave_too_short_is_named(
+    tmp_path: Path, make_small: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from groupwise.recall.run import Recall
 
-    recall = Recall(make_small(tmp_path / "web", "min_characters=2000", "rounds.min_score=0.0"), tmp_path)
-    assert recall.config.min_characters == 2000
+    recall = Recall(make_small(tmp_path / "web", "rounds.min_score=0.0"), tmp_path)
+    monkeypatch.setattr("groupwise.recall.run.MIN_CHARACTERS", 2000)
     write_lines(
         tmp_path / "pages.jsonl", [PAGE | {"url": f"https://a.example/{n}", "place": f"web/web#{n}"} for n in (0, 1)]
     )

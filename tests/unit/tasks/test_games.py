@@ -6,10 +6,9 @@ import pytest
 
 from groupwise.config import parse
 from groupwise.tasks.games import (
+    GameConfig,
     Nim,
-    NimConfig,
     TicTacToe,
-    TicTacToeConfig,
     best_moves,
     reachable,
     symmetric,
@@ -41,7 +40,7 @@ def test_nim_sum_agrees_with_search() -> None:
 
 
 def test_nim_asks_only_what_can_be_won() -> None:
-    for problem in Nim(parse(NimConfig, {"kind": "nim", "num_problems": 50})).problems("train"):
+    for problem in Nim(parse(GameConfig, {"kind": "nim", "num_problems": 50})).problems("train"):
         assert problem.reference in problem.data["best_moves"]
         assert len(problem.data["legal_moves"]) == sum(problem.data["piles"])
         assert len(problem.data["best_moves"]) % 2 == 1  # the number of winning moves is always odd
@@ -84,7 +83,7 @@ def test_known_facts() -> None:
 
 @pytest.mark.parametrize("split", SPLITS)
 def test_positions_have_a_worse_move_and_wins_at_once_are_the_reference(split: str) -> None:
-    for problem in TicTacToe(TicTacToeConfig(kind="tic_tac_toe", num_problems=200)).problems(split):  # type: ignore[arg-type]
+    for problem in TicTacToe(GameConfig(kind="tic_tac_toe", num_problems=200)).problems(split):  # type: ignore[arg-type]
         best, legal, board = (problem.data[name] for name in ("best_moves", "legal_moves", "board"))
         assert set(best) < set(legal)
         assert problem.reference in best
@@ -104,7 +103,7 @@ def _ends(cells: list[str]) -> bool:
 
 
 def test_symmetric_positions_share_a_split() -> None:
-    task = TicTacToe(TicTacToeConfig(kind="tic_tac_toe"))
+    task = TicTacToe(GameConfig(kind="tic_tac_toe"))
     classes = [{min(symmetric(problem.data["board"])) for problem in task.problems(split)} for split in SPLITS]
     assert not classes[0] & classes[1]
     assert not classes[0] & classes[2]

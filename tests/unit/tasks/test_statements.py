@@ -9,7 +9,7 @@ import pytest
 from groupwise.errors import DataError, VerifierError
 from groupwise.tasks import make_task
 from groupwise.tasks.statements import CoqStatements, CoqStatementsConfig, Minif2f, Minif2fConfig
-from groupwise.types import Outcome, Problem, Verdict
+from groupwise.types import SPLITS, Outcome, Problem, Verdict
 
 DATA = Path(__file__).parents[5] / "shared/data/minif2f_lean4"
 needs_data = pytest.mark.skipif(not DATA.exists(), reason="miniF2F is not here")
@@ -46,14 +46,13 @@ def test_minif2f() -> None:
 
 @needs_data
 def test_proofnet_without_its_definitions() -> None:
-    task = Minif2f(Minif2fConfig(kind="minif2f", path=str(DATA / "proofnet_lean4.jsonl"), dev_fraction=0))
-    assert len(task.problems("train")) + len(task.problems("test")) == 371 - 14
-    assert not task.problems("dev")
+    task = Minif2f(Minif2fConfig(kind="minif2f", path=str(DATA / "proofnet_lean4.jsonl")))
+    assert sum(len(task.problems(split)) for split in SPLITS) == 371 - 14
 
 
 def test_validate_without_reference_proofs_says_what_it_did_not_check(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", lean("one", "valid", "theorem one : 1 = 1 := by\n"))
-    task, asked = Minif2f(Minif2fConfig(kind="minif2f", path=path, dev_fraction=0)), list[tuple[Problem, str]]()
+    task, asked = Minif2f(Minif2fConfig(kind="minif2f", path=path)), list[tuple[Problem, str]]()
 
     def honest(problem: Problem, answer: str) -> Verdict:
         asked.append((problem, answer))
@@ -91,7 +90,7 @@ def test_coq_statements_have_reference_proofs(tmp_path: Path) -> None:
         "split": "test",
     }
     path = write(tmp_path / "c.jsonl", record, {**record, "name": "other", "split": "train"})
-    task = CoqStatements(CoqStatementsConfig(kind="coq_statements", path=path, dev_fraction=0))
+    task = CoqStatements(CoqStatementsConfig(kind="coq_statements", path=path))
     (problem,) = task.problems("test")
     assert problem.id == "c/1-sum"
     assert problem.question == "Require Import Lia.\nTheorem sum : 1 + 1 = 2."

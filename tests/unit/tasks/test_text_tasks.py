@@ -49,7 +49,7 @@ def test_the_schema_allows_no_other_field() -> None:
 
 
 def test_rules_hold_of_their_reference_by_plain_counting() -> None:
-    task = make_task({"kind": "instructions", "num_problems": 300, "max_paragraphs": 3, "max_rules": 6})
+    task = make_task({"kind": "instructions", "num_problems": 300, "max_rules": 6})
     checked = set()
     for problem in task.problems("train"):
         text = problem.reference

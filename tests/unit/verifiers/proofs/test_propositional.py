@@ -337,7 +337,7 @@ def mutants(rng: Random, lines: list[str]) -> list[list[str]]:
 
 
 def test_mutants_are_judged_as_by_the_slow_checker_and_what_passes_holds() -> None:
-    config = PropositionalProofsConfig(kind="propositional_proofs", min_lines=4, max_lines=14)
+    config = PropositionalProofsConfig(kind="propositional_proofs", max_lines=14)
     counts = {Outcome.CORRECT: 0, Outcome.WRONG: 0, Outcome.UNPARSABLE: 0}
     for index in range(150):
         _, drawn = draw_problem(Draw("mutants", index), config)
