@@ -7,6 +7,7 @@ A field names a model, a reward model or a file of data by its type, `path: Data
 beside the recipe first; in a pipeline it may be `{name}`, what the stage `name` makes.
 """
 
+import importlib.util
 import re
 import types
 import typing
@@ -20,7 +21,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from groupwise.config.kinds import ARTIFACTS, FOLDER, Kinds, KindSection
 from groupwise.config.places import Place, beside, expanded
-from groupwise.errors import ConfigError
+from groupwise.errors import ConfigError, ModelError
 
 
 class Held(NamedTuple):
@@ -168,9 +169,29 @@ def label(value: str) -> str:
     return stage_of(value) or value
 
 
+PACKAGE = "package:"
+"""Begins a model path that means the GGUF file inside an installed Python package."""
+
+
 def resolve(path: str) -> str:
-    """Return the directory or hub name that a model path means."""
-    return str(Path(__file__).parents[1] / "base_model") if path == SHIPPED else expanded(path)
+    """Return the directory, file or hub name that a model path means.
+
+    Raises:
+        ModelError: a package is not installed, or does not hold one GGUF file.
+    """
+    if not path.startswith(PACKAGE):
+        return str(Path(__file__).parents[1] / "base_model") if path == SHIPPED else expanded(path)
+    name, _, inside = path.removeprefix(PACKAGE).partition("/")
+    spec = importlib.util.find_spec(name) if name.isidentifier() else None
+    if spec is None:
+        raise ModelError(f"{path!r}: there is no Python package {name!r} here; install it with pip")
+    folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
+    files = [file for folder in folders for file in sorted(folder.rglob("*.gguf"))]
+    files = [file for file in files if not inside or file.as_posix().endswith(f"/{inside}")]
+    if len(files) != 1:
+        names = ", ".join(f"{PACKAGE}{name}/{file.name}" for file in files) or "none"
+        raise ModelError(f"{path!r}: one GGUF file is needed in the package; there are: {names}")
+    return str(files[0])
 
 
 class Visited(NamedTuple):

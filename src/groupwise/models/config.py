@@ -12,8 +12,6 @@ from groupwise.config.schema import SHIPPED, ModelRef
 ADAPTER_CONFIG = "adapter_config.json"
 """File of a directory that holds adapters alone; it names the model that they stand on."""
 ALL = "all-linear"
-PACKAGE = "package:"
-"""Begins a path that means the GGUF file inside an installed Python package."""
 
 
 class ModelConfig(Section):
@@ -86,8 +84,3 @@ class LoraConfig(Section):
         if targets == ALL or (listed and len(set(targets)) == len(targets) and ALL not in targets):
             return targets
         raise ValueError(f"allowed are '{ALL}' and a list of different names of layers, such as ['q_proj', 'v_proj']")
-
-
-def is_gguf(path: str) -> bool:
-    """Tell whether a model path means a GGUF file: on disk, in a repository of the hub, or in a Python package."""
-    return path.startswith(PACKAGE) or path.lower().endswith(".gguf")

@@ -6,7 +6,6 @@ is filled, or the file is refused. A `config.json` or `tokenizer.json` beside th
 """
 
 import hashlib
-import importlib.util
 import json
 import shutil
 from collections.abc import Iterator, Mapping
@@ -23,7 +22,6 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedTokenizerFast
 
 from groupwise.errors import ConfigError, ModelError
-from groupwise.models.config import PACKAGE
 from groupwise.progress import counted
 from groupwise.runs.atomic import new_directory
 from groupwise.runs.lock import Hold
@@ -63,7 +61,7 @@ def read_gguf(path: str) -> Path:
     """Return the Hugging Face directory of a GGUF file; it is written when the file is met for the first time.
 
     Args:
-        path: a file; `owner/repository:file.gguf` on the hub; or `package:NAME`, the one file in an installed package.
+        path: a file, or `owner/repository:file.gguf` on the hub.
 
     Raises:
         ModelError: there is no such file, it is damaged, or it holds something that would be lost.
@@ -89,18 +87,6 @@ def read_gguf(path: str) -> Path:
 
 
 def _find(path: str) -> Path:
-    name, _, inside = path.removeprefix(PACKAGE).partition("/")
-    if path.startswith(PACKAGE):
-        spec = importlib.util.find_spec(name) if name.isidentifier() else None
-        if spec is None:
-            raise ModelError(f"{path!r}: there is no Python package {name!r} here; install it with pip")
-        folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
-        files = [file for folder in folders for file in sorted(folder.rglob(f"*{SUFFIX}"))]
-        files = [file for file in files if not inside or file.as_posix().endswith(f"/{inside}")]
-        if len(files) != 1:
-            names = ", ".join(f"{PACKAGE}{name}/{file.name}" for file in files) or "none"
-            raise ModelError(f"{path!r}: one GGUF file is needed in the package; there are: {names}")
-        return files[0]
     repository, colon, file_name = path.rpartition(":")
     if colon and repository.count("/") == 1 and not Path(path).exists():
         from huggingface_hub import hf_hub_download

@@ -14,11 +14,10 @@ from typing import Any
 from safetensors.torch import save_file
 from torch import Tensor
 
-from groupwise.config.schema import SHIPPED, resolve
+from groupwise.config.schema import PACKAGE, SHIPPED, resolve
 from groupwise.errors import ModelError
 from groupwise.models.adapters import NAME, SCORE, Adapters, is_adapter, peft
 from groupwise.models.config import ADAPTER_CONFIG as CONFIG
-from groupwise.models.config import is_gguf
 
 WEIGHTS, OWN = "adapter_model.safetensors", "adapter_base.json"
 PREFIX = "base_model.model."  # Begins every name of a weight in peft's files
@@ -116,7 +115,7 @@ def _available(path: str) -> str:
     from huggingface_hub.constants import CONFIG_NAME
 
     location = resolve(path)
-    if is_gguf(location):
+    if location.lower().endswith(".gguf"):
         from groupwise.models.gguf import read_gguf  # and with it numpy's and the tokenizers' modules
 
         return str(read_gguf(location))
@@ -168,5 +167,5 @@ def write_adapters(named: Iterable[tuple[str, Tensor]], adapters: Adapters, dire
 
 def lasting(path: str) -> str:
     """Return the path of a model as adapters record it: absolute, if it is a directory, so that others find it."""
-    place = resolve(path)
+    place = path if path.startswith(PACKAGE) else resolve(path)
     return str(Path(place).resolve()) if Path(place).exists() else place

@@ -13,9 +13,10 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 
 from groupwise.config.schema import SHIPPED, resolve
 from groupwise.errors import ModelError
-from groupwise.models.config import ModelConfig, is_gguf
+from groupwise.models.config import ModelConfig
 from groupwise.models.gguf import GGUF, SOURCE, SPLITS, read_gguf
 from groupwise.models.gguf_write import write_gguf
+from groupwise.models.located import locate
 from groupwise.models.policy import load_policy
 
 SIZES = {
@@ -210,9 +211,8 @@ def test_a_file_that_is_cut_or_something_else_is_named(tmp_path: Path, content: 
     ],
 )
 def test_a_place_without_a_file_is_named(path: str, sentence: str) -> None:
-    assert is_gguf(path)
     with pytest.raises(ModelError, match=sentence):
-        read_gguf(path)
+        locate(path)
 
 
 def test_a_file_inside_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,11 +221,11 @@ def test_a_file_inside_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (folder / "__init__.py").touch()
     write_gguf(saved(tmp_path / "before", "qwen3"), folder / "a.gguf", "q8_0")
     monkeypatch.syspath_prepend(str(tmp_path))
-    directory = read_gguf("package:models_in_a_package")
+    directory = locate("package:models_in_a_package").weights
     (folder / "b.gguf").write_bytes((folder / "a.gguf").read_bytes())
     with pytest.raises(ModelError, match=r"package:models_in_a_package/a\.gguf, package:models_in_a_package/b\.gguf"):
-        read_gguf("package:models_in_a_package")
-    assert read_gguf("package:models_in_a_package/a.gguf") == directory
+        locate("package:models_in_a_package")
+    assert locate("package:models_in_a_package/a.gguf").weights == directory
 
 
 def test_the_shipped_model_and_its_alphabet(tmp_path: Path) -> None:
