@@ -63,12 +63,9 @@ class _Commands(TyperGroup):
 app = typer.Typer(
     help="Groupwise teaches language models to reason: GRPO with verifiable rewards, on a laptop or a GPU.\n\n"
     "Begin with `groupwise demo`; it needs no GPU, no hub and a few minutes on two cores.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="markdown",
-    cls=_Commands,
+    no_args_is_help=True, add_completion=False, rich_markup_mode="markdown", cls=_Commands,
     pretty_exceptions_enable=False,
-)
+)  # fmt: skip
 
 
 class _Screen(Console):

@@ -58,10 +58,8 @@ def examine(
     diagnosis = doctor(run)
     if json:
         print_json({
-            "num_steps": diagnosis.num_steps,
-            "worst": diagnosis.worst,
-            "findings": [finding.facts() for finding in diagnosis.findings],
-            "not_judged": diagnosis.not_judged,
+            "num_steps": diagnosis.num_steps, "worst": diagnosis.worst,
+            "findings": [finding.facts() for finding in diagnosis.findings], "not_judged": diagnosis.not_judged,
         })  # fmt: skip
     else:
         show(run, diagnosis)
@@ -107,8 +105,7 @@ def show_rule(name: str) -> None:
     console.print(Text(f"{rule.name}: {rule.says}", style="bold"))
     rows = {
         "statistic": rule.statistic, "bounds": rule.thresholds, "source": rule.source,
-        "reads": ", ".join(rule.needs) or "every file of the run",
-        "advice": "; ".join(map(str, rule.advice)) or "-",
+        "reads": ", ".join(rule.needs) or "every file of the run", "advice": "; ".join(map(str, rule.advice)) or "-",
     }  # fmt: skip
     for title, value in rows.items():
         console.print(Text(f"  {title:9}  {value}"), soft_wrap=True)

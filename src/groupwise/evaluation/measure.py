@@ -51,8 +51,7 @@ class Measurement:
         checkpoints = {name: figures(evaluation.rows, self.patterns) for name, evaluation in self.evaluations.items()}
         result: dict[str, Any] = {
             "task": self.task, "split": self.split, "problems": len(self.evaluation.scored),
-            "samples": self.num_samples, "temperature": self.temperature, "seed": self.seed,
-            "checkpoints": checkpoints,
+            "samples": self.num_samples, "temperature": self.temperature, "seed": self.seed, "checkpoints": checkpoints,
         }  # fmt: skip
         for name, check in self.second.items():
             checkpoints[name]["second"] = check.record()

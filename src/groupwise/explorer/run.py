@@ -247,8 +247,7 @@ def findings_of(run: OpenedRun) -> dict[str, Any]:
         {
             "rule": finding.check, "severity": str(finding.severity), "says": RULES[finding.check].says,
             "explanation": finding.evidence, "since": finding.since_step, "wasted": finding.wasted,
-            "source": RULES[finding.check].source,
-            "advice": [str(item) for item in finding.advice],
+            "source": RULES[finding.check].source, "advice": [str(item) for item in finding.advice],
             "evidence": [shown(item) for item in finding.places if isinstance(item, Place)],
         }
         for finding in diagnosis.findings

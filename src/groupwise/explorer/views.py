@@ -91,16 +91,13 @@ class Views:
         passes = {kind: line.get("pass_at_1") for kind in kinds for line in run.records.metrics(kind)}
         passes |= {f"dev-step-{line['step']:06d}": line.get("pass_at_1") for line in run.records.metrics("dev")}
         return {
-            **self._headline(run),
-            "path": str(run.path),
-            "metrics": columns_of(run.records.metrics("step")),
-            "dev": columns_of(run.records.metrics("dev")),
-            "held_out": columns_of(run.records.metrics("held_out")),
+            **self._headline(run), "path": str(run.path), "metrics": columns_of(run.records.metrics("step")),
+            "dev": columns_of(run.records.metrics("dev")), "held_out": columns_of(run.records.metrics("held_out")),
             "places": [
                 {**_place(key, at), "pass_at_1": _first_number(passes.get(at) if isinstance(at, str) else None)}
                 for key, at in places.items()
             ],
-        }
+        }  # fmt: skip
 
     def findings(self, index: int) -> dict[str, Any]:
         return self._once(self._run(index), "findings", findings_of)

@@ -188,8 +188,7 @@ def _rows(detailed: Detailed) -> list[dict[str, Any]]:
             "num_tokens": completion.num_tokens, "token_ids": completion.token_ids,
             "sampling_logprobs": measured(completion, completion.sampling_logprobs),
             "entropy": None if completion.entropy is None else measured(completion, completion.entropy),
-            "sampled": None if completion.sampled.all() else completion.sampled,
-            **_advantage(completion, advantages),
+            "sampled": None if completion.sampled.all() else completion.sampled, **_advantage(completion, advantages),
             **columns,
         }
         for completion, verdict, advantages, columns in zip(

@@ -125,37 +125,29 @@ def as_json(summary: Summary, explanations: Sequence[Sequence[str]]) -> dict[str
     """All figures as JSON values; intervals are 95 % Wilson intervals. One explanation per miss, in their order."""
     agreed, num_opinions = summary.agreement
     return {
-        "passed": summary.passed,
-        "cases": summary.num_cases,
-        "judged": len(summary.results),
+        "passed": summary.passed, "cases": summary.num_cases, "judged": len(summary.results),
         "total": _tally_as_json(summary.total),
         "groups": {name: _tally_as_json(group) for name, group in summary.groups.items()},
         "undecided": {"cases": len(summary.undecided), "outcomes": outcomes(summary.undecided)},
         "latency_ms": summary.latency_ms,
         "second_opinion": {
-            "agree": agreed,
-            "of": num_opinions,
-            "against": [_as_json(r, ()) for r in summary.disagreements],
+            "agree": agreed, "of": num_opinions, "against": [_as_json(r, ()) for r in summary.disagreements],
         },
         "misses": [_as_json(miss, lines) for miss, lines in zip(summary.misses, explanations, strict=True)],
-    }
+    }  # fmt: skip
 
 
 def _tally_as_json(counts: Tally) -> dict[str, Any]:
     return {
-        "decided": counts.decided,
-        "right": counts.right,
-        "share_right": _estimate(counts.share_right),
+        "decided": counts.decided, "right": counts.right, "share_right": _estimate(counts.share_right),
         "false_positives": {
             "count": counts.false_positives, "of": counts.to_refuse, **_estimate(counts.false_positive_rate),
         },
         "false_negatives": {
             "count": counts.false_negatives, "of": counts.to_accept, **_estimate(counts.false_negative_rate),
         },
-        "stopped_by_deadline": counts.stopped,
-        "hangs": counts.other.get(Miss.HANG, 0),
-        "crashes": counts.other.get(Miss.CRASH, 0),
-        "files_written": counts.other.get(Miss.FILE_WRITTEN, 0),
+        "stopped_by_deadline": counts.stopped, "hangs": counts.other.get(Miss.HANG, 0),
+        "crashes": counts.other.get(Miss.CRASH, 0), "files_written": counts.other.get(Miss.FILE_WRITTEN, 0),
     }  # fmt: skip
 
 

@@ -135,8 +135,7 @@ def length_runaway(run: RunFacts) -> Finding | None:
         check="length_runaway", severity=severity, since_step=first, statistic=growth, threshold=0.5,
         unit="growth of the length", evidence=f"completions grew from {start(lengths):.0f} to {recent(lengths):.0f} "
         f"tokens (rank correlation with the reward {follows:+.2f}), and correctness did not",
-        places=tuple(Place(run.steps[-1].step, row.problem, row.sample) for row in longest),
-        wasted=since(run, first),
+        places=tuple(Place(run.steps[-1].step, row.problem, row.sample) for row in longest), wasted=since(run, first),
     )  # fmt: skip
 
 
@@ -242,8 +241,7 @@ RULES = (
          "pass rate rises and a group's different answers become fewer; where the pass rate has gained (p < 0.01, or "
          "10 points), only if less than a quarter of the entropy is left that there was at 80 % of the gain",
          thresholds="warning inside the rest of the run, critical when there",
-         source="rldoctor 0.2; Jones, Debugging RL",
-         needs=("entropy", "sampled_correct"), find=entropy_collapse,
+         source="rldoctor 0.2; Jones, Debugging RL", needs=("entropy", "sampled_correct"), find=entropy_collapse,
          advice=(LR, Advice("sampling.temperature", "1"), Advice("loss.policy.clip_high", "0.28 (DAPO)"), EPOCHS)),
     Rule(name="entropy_explosion", says="Completions turn into noise.",
          statistic="entropy now / at the start, with a reward that falls; where entropy rises and the pass rate falls "

@@ -32,8 +32,7 @@ def overfitting(run: RunFacts) -> Finding | None:
         threshold=0.2 if severity is Severity.CRITICAL else 0.1, unit="gain in training - gain on dev, lower bound",
         evidence=f"the pass rate in training gained {recent(correct) - start(correct):+.3f}, that on dev "
         f"{gained:+.3f} (best after {best.step} steps): what is learnt holds for these problems alone",
-        places=(Place(run.dev[-1].step, evaluation=f"dev-step-{run.dev[-1].step:06d}"),),
-        wasted=since(run, best.step),
+        places=(Place(run.dev[-1].step, evaluation=f"dev-step-{run.dev[-1].step:06d}"),), wasted=since(run, best.step),
     )  # fmt: skip
 
 

@@ -55,10 +55,8 @@ def no_signal(run: RunFacts) -> Finding | None:
     )  # fmt: skip
     return Finding(
         check="no_signal", severity=severity if severity and not solved else Severity.NOTE, since_step=first,
-        statistic=low,
-        threshold=0.75 if severity is Severity.CRITICAL else 0.5, unit="share of groups, lower bound",
-        evidence=explanation,
-        places=tuple(Place(step, group.problem) for step, group in flat[-SHOWN:]),
+        statistic=low, threshold=0.75 if severity is Severity.CRITICAL else 0.5, unit="share of groups, lower bound",
+        evidence=explanation, places=tuple(Place(step, group.problem) for step, group in flat[-SHOWN:]),
         wasted=round(dead * since(run, first)),
     )  # fmt: skip
 

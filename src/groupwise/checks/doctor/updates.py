@@ -239,7 +239,6 @@ RULES = (
     Rule(name="critic_explains_nothing", says="The critic is no better than a constant.",
          statistic="explained variance, median of 20 steps; not judged while it rises and is above its start",
          thresholds="note 0 (no better than a constant), warning -0.1, critical -1",
-         source="Schulman, Nuts and Bolts", needs=("explained_variance",),
-         find=critic_explains_nothing,
+         source="Schulman, Nuts and Bolts", needs=("explained_variance",), find=critic_explains_nothing,
          advice=(Advice("critic.lr", "another rate, with a longer warm-up of the optimizer"),)),
 )  # fmt: skip

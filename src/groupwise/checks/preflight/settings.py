@@ -105,8 +105,7 @@ def _rhythm(recipe: RlRecipe) -> Iterator[Finding]:
     if recipe.run.checkpoint_every > steps > 20:
         yield finding(
             Severity.WARNING, f"run.checkpoint_every = {recipe.run.checkpoint_every}, run.num_steps = {steps}",
-            "A run that is killed begins again from its start.",
-            Advice("run.checkpoint_every", f"about {steps // 10}"),
+            "A run that is killed begins again from its start.", Advice("run.checkpoint_every", f"about {steps // 10}"),
         )  # fmt: skip
     if isinstance(recipe, GrpoRecipe) and recipe.advantage.needs_rivals and size < 4:
         yield finding(

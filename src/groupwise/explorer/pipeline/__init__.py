@@ -22,8 +22,7 @@ def pipeline_facts(path: Path, runs: Mapping[Path, int]) -> dict[str, Any]:
     """The facts of a pipeline's page; `runs`: index of every run that is shown, by its directory."""
     data = load_pipeline(path)
     return {
-        "description": description(data),
-        "tiles": [tile._asdict() for tile in tiles(data)],
+        "description": description(data), "tiles": [tile._asdict() for tile in tiles(data)],
         "boxes": [{"name": name, **box._asdict()} for name, box in boxes(data).items()],
         "tables": [table.facts() for table in all_tables(data)],
         "stages": [
@@ -33,10 +32,8 @@ def pipeline_facts(path: Path, runs: Mapping[Path, int]) -> dict[str, Any]:
             }
             for stage in data.stages
         ],
-        "alarms": num_alarms(data),
-        "problems": [asked.facts(MOST_ANSWER) for asked in same_problems(data)],
-        "recipe": data.recipe,
-        "done": all(stage.state in ("finished", "not measured") for stage in data.stages),
+        "alarms": num_alarms(data), "problems": [asked.facts(MOST_ANSWER) for asked in same_problems(data)],
+        "recipe": data.recipe, "done": all(stage.state in ("finished", "not measured") for stage in data.stages),
     }  # fmt: skip
 
 

@@ -118,19 +118,12 @@ def _stage(directory: Path, entry: Mapping[str, Any], base: str) -> Stage:
     settings = (_read(folder / "begun.json").get("settings") or {}) if is_current else {}
     start = None if settings.get("new_model") else (settings.get("model") or {}).get("path")
     return Stage(
-        name=entry["name"],
-        kind=entry["kind"],
-        algorithm=entry.get("algorithm"),
-        makes=entry["makes"],
+        name=entry["name"], kind=entry["kind"], algorithm=entry.get("algorithm"), makes=entry["makes"],
         inputs=tuple(BASE if name == base else name for name in entry["inputs"]),
-        starts_from=BASE if start == base else start.strip("{}") if start else None,
-        state=state,
-        fingerprint=entry.get("fingerprint") or "",
-        output=entry.get("output") or "",
-        output_hash=facts.get("output_hash") or "",
-        tokens=facts.get("tokens") or {},
-        seconds=_read(folder / "cost.json") if is_current else {},
-        statistics=facts.get("statistics") or {},
+        starts_from=BASE if start == base else start.strip("{}") if start else None, state=state,
+        fingerprint=entry.get("fingerprint") or "", output=entry.get("output") or "",
+        output_hash=facts.get("output_hash") or "", tokens=facts.get("tokens") or {},
+        seconds=_read(folder / "cost.json") if is_current else {}, statistics=facts.get("statistics") or {},
         evaluation={task: _estimates(folder / "facts.json", measurement) for task, measurement in measurements.items()},
         sizes={
             task: (measurement["num_problems"], measurement["num_samples"])
@@ -140,7 +133,7 @@ def _stage(directory: Path, entry: Mapping[str, Any], base: str) -> Stage:
         completions=read_rows(evaluation) if is_current and evaluation.exists() else (),
         run=Records.open(run.path).intact() if is_trained else None,
         lines=tuple(run.metrics.lines()) if is_trained else (),
-    )
+    )  # fmt: skip
 
 
 def _estimates(path: Path, measurement: Mapping[str, Any]) -> dict[str, Estimate]:

@@ -15,8 +15,7 @@ from groupwise.runs.jsonl import read_jsonl
 SCALARS = {
     "actor/pg_loss": "loss", "critic/rewards/mean": "reward", "critic/score/mean": "reward", "actor/entropy": "entropy",
     "actor/entropy_loss": "entropy", "actor/kl_loss": "kl", "actor/grad_norm": "grad_norm", "actor/lr": "lr",
-    "actor/pg_clipfrac": "clipped",
-    "response_length/mean": "length", "response_length/clip_ratio": "truncated",
+    "actor/pg_clipfrac": "clipped", "response_length/mean": "length", "response_length/clip_ratio": "truncated",
     "critic/vf_explained_var": "explained_variance", "timing_s/gen": "generate_s", "timing_s/reward": "verify_s",
     "timing_s/update_actor": "train_s",
 }  # fmt: skip
