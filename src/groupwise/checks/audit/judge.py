@@ -188,25 +188,19 @@ def judge_cases(
         except Exception as error:  # a verifier must never raise, so this is a finding of the audit
             verdict = Verdict(Outcome.CRASHED, {}, f"it raised {type(error).__name__}: {error}"[:400])
         seconds = time.perf_counter() - began
-        written = canary is not None and canary.written()
-        miss = Miss.FILE_WRITTEN if written else _miss(case, verdict, seconds, limits)
+        # an attack that the verifier's deadline stops is not paid, so it is no miss
+        is_hang = seconds >= limits.verdict_s or (limits.timeout_is_hang and verdict.outcome is Outcome.TIMEOUT)
+        miss = None
+        if canary is not None and canary.written():
+            miss = Miss.FILE_WRITTEN
+        elif case.expected is not None and (is_hang or verdict.outcome is Outcome.CRASHED):
+            miss = Miss.HANG if is_hang else Miss.CRASH
+        elif case.expected is not None and (verdict.outcome is Outcome.CORRECT) != case.expected:
+            miss = Miss.FALSE_NEGATIVE if case.expected else Miss.FALSE_POSITIVE
         yield Result(case, verdict, seconds, miss, second_opinion(case))
         hangs += miss is Miss.HANG
         if hangs == limits.hangs:
             return
-
-
-def _miss(case: Case, verdict: Verdict, seconds: float, limits: Limits) -> Miss | None:
-    """Return the fault of a verdict; an attack that the verifier's deadline stops is not paid, so it is no miss."""
-    if case.expected is None:
-        return None
-    if seconds >= limits.verdict_s or (limits.timeout_is_hang and verdict.outcome is Outcome.TIMEOUT):
-        return Miss.HANG
-    if verdict.outcome is Outcome.CRASHED:
-        return Miss.CRASH
-    if (verdict.outcome is Outcome.CORRECT) == case.expected:
-        return None
-    return Miss.FALSE_NEGATIVE if case.expected else Miss.FALSE_POSITIVE
 
 
 def differs_for(verifier: str) -> Differs:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from groupwise.checks.audit.attacks import REFERENCES, adversarial_cases, reference_problems
-from groupwise.checks.audit.judge import Canary, Case, Limits, Miss, differs_for, judge_cases, load_cases, opinion_for
+from groupwise.checks.audit.judge import Canary, Limits, Miss, differs_for, judge_cases, load_cases, opinion_for
 from groupwise.checks.audit.summary import Summary, as_json
 from groupwise.config import Changes, Section, dump_toml, parse
 from groupwise.errors import ConfigError, VerifierError
@@ -15,7 +15,6 @@ from groupwise.tasks import TASKS, TaskOptions, make_task
 from groupwise.tasks.base import GeneratedTask, Task, Template
 from groupwise.types import Problem
 from groupwise.verifiers import VERIFIERS, Verifier, VerifierConfig, extraction_of, make_verifier
-from groupwise.verifiers.base import Extraction
 from groupwise.verifiers.python import PythonVerifier
 from groupwise.verifiers.routed import RoutedConfig
 
@@ -49,29 +48,6 @@ class Audit:
 
     def as_dict(self) -> dict[str, Any]:
         return {"verifier": self.verifier, **as_json(self.summary, self.explanations)}
-
-
-@dataclass(frozen=True, slots=True)
-class _Request:
-    verifier: str
-    cases: tuple[Path, ...]
-    tiers: tuple[str, ...]
-    task: str | None
-    references: tuple[str, ...]
-    num_problems: int
-    changes: Changes
-
-    @property
-    def judges_like(self) -> str:
-        """The verifier whose tasks and second opinion fit: a reward function is attacked as the mathematical one is."""
-        return "math" if ":" in self.verifier else self.verifier
-
-    @property
-    def source(self) -> str:
-        if not self.cases:
-            return "attacks"
-        tiers = f", tier {' and '.join(self.tiers)}" if self.tiers else ""
-        return ", ".join(path.name for path in self.cases) + tiers
 
 
 class _Settings(Section):
@@ -109,59 +85,49 @@ def audit_verifier(
         ConfigError: nothing is named that could be attacked, or a name or a value is unknown.
         DataError: a file of cases cannot be read.
     """
-    paths = tuple(Path(path) for path in cases)
-    request = _Request(verifier, paths, tuple(tiers), task, tuple(references), problems, changes)
-    settings = _settings(request)
+    if tiers and not cases:
+        raise ConfigError("tiers choose among the cases of a file: name a file of cases")
+    like = "math" if ":" in verifier else verifier  # a reward function is attacked as the mathematical verifier is
+    tasks = {name: TASKS.find(name) for name in TASKS.table}
+    made = [name for name, found in tasks.items() if found.verifier == like and issubclass(found, GeneratedTask)]
+    fitting = made[0] if made else OWN_PROBLEMS.get(like)
+    tables: dict[str, Any] = {"verifier": {"kind": verifier}}
+    if name := task or (None if cases or references else fitting):
+        tables["task"] = {"kind": name}
+    settings = parse(_Settings, tables, changes, source="the audit")
     subject = make_task(settings.task) if settings.task else None
-    extraction = extraction_of(settings.verifier)
+    template = subject.template if subject else Template()
+    extraction, like = extraction_of(settings.verifier), subject.verifier if subject and task else like
     with tempfile.TemporaryDirectory(prefix="gwcanary") as folder, make_verifier(settings.verifier) as judge:
-        canary = Canary(Path(folder))
-        tried = _cases(request, subject, extraction, canary)
-        judge.check([case.problem for case in tried], subject.template if subject else Template())
+        canary, paths, source = Canary(Path(folder)), [Path(path) for path in cases], "attacks"
+        if paths:
+            tried = load_cases(paths, extraction, tiers)
+            source = ", ".join(path.name for path in paths) + (f", tier {' and '.join(tiers)}" if tiers else "")
+        else:
+            usual = REFERENCES if verifier == "math" and not (task or references) else ()
+            attacked = reference_problems([*references, *usual])
+            if subject is not None:  # the task's problems, evenly spread
+                every = subject.problems("train")
+                attacked = [*every[:: max(1, len(every) // problems)][:problems], *attacked]
+            if not attacked:
+                raise ConfigError(
+                    f"no task is judged by {verifier!r}: name labelled cases, a task ({', '.join(TASKS.table)}) or "
+                    "reference answers"
+                )
+            tried = adversarial_cases(
+                attacked, template, canary, verifier=like, extraction=extraction, differs=differs_for(like)
+            )
+        judge.check([case.problem for case in tried], template)
         limits = Limits(judge.verdict_s + GRACE_S, timeout_is_hang=isinstance(judge, PythonVerifier))
-        opinion = opinion_for(subject.verifier if subject and task else request.judges_like, extraction)
-        summary = Summary(tuple(judge_cases(judge, tried, limits, canary, opinion)), len(tried))
+        judged = judge_cases(judge, tried, limits, canary, opinion_for(like, extraction))
+        summary = Summary(tuple(judged), len(tried))
         explanations = tuple(
             tuple(judge.explain(miss.case.problem, miss.case.text, miss.verdict))
             if number < MAX_EXPLAINED
             else (miss.verdict.evidence,)
             for number, miss in enumerate(summary.misses)
         )
-    return Audit(verifier, request.source, summary, explanations, dump_toml(settings))
-
-
-def _settings(request: _Request) -> _Settings:
-    if request.tiers and not request.cases:
-        raise ConfigError("tiers choose among the cases of a file: name a file of cases")
-    like = request.judges_like
-    tasks = {name: TASKS.find(name) for name in TASKS.table}
-    made = [name for name, task in tasks.items() if task.verifier == like and issubclass(task, GeneratedTask)]
-    fitting = made[0] if made else OWN_PROBLEMS.get(like)
-    name = request.task or (None if request.cases or request.references else fitting)
-    tables: dict[str, Any] = {"verifier": {"kind": request.verifier}}
-    if name:
-        tables["task"] = {"kind": name}
-    return parse(_Settings, tables, request.changes, source="the audit")
-
-
-def _cases(request: _Request, task: Task | None, extraction: Extraction, canary: Canary) -> list[Case]:
-    if request.cases:
-        return load_cases(request.cases, extraction, request.tiers)
-    usual = REFERENCES if request.verifier == "math" and not (request.task or request.references) else ()
-    problems = reference_problems([*request.references, *usual])
-    if task is not None:  # the task's problems, evenly spread
-        every = task.problems("train")
-        problems = [*every[:: max(1, len(every) // request.num_problems)][: request.num_problems], *problems]
-    if not problems:
-        raise ConfigError(
-            f"no task is judged by {request.verifier!r}: name labelled cases, a task ({', '.join(TASKS.table)}) or "
-            "reference answers"
-        )
-    subject = task.verifier if task and request.task else request.judges_like
-    return adversarial_cases(
-        problems, task.template if task else Template(), canary,
-        verifier=subject, extraction=extraction, differs=differs_for(subject),
-    )  # fmt: skip
+    return Audit(verifier, source, summary, explanations, dump_toml(settings))
 
 
 NUM_PROBLEMS = 2

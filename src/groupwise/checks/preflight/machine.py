@@ -20,8 +20,6 @@ from groupwise.runs.directory import environment
 from groupwise.trainers import trainer_of
 from groupwise.trainers.rl_recipe import RlRecipe
 
-LIBRARIES = 500 * MIB
-"""Memory of torch and transformers themselves on a processor; much of it is taken before the plan's first byte."""
 TIGHT = 0.8  # share of what is free from which on a need is worth a warning
 BUSY = 0.5  # cores in use by other programs that are worth a warning
 CHARACTERS_PER_TOKEN = 4  # for a guess at a prompt's length before a tokenizer is loaded
@@ -58,7 +56,18 @@ def machine(bench: Bench) -> Checked:
             else "Little is left for others.",
             Advice("run.directory", "a larger disk; or record.tokens = 'none', or fewer run.keep_checkpoints"),
         ))  # fmt: skip
-    return Checked(figures, (*findings, *_speed(recipe, others)))
+    if others >= BUSY and device_of(recipe.model) == "cpu":
+        findings.append(finding(
+            Severity.NOTE, f"other programs use {others:.1f} cores", "Steps take longer than the figures below say of "
+            "a machine of one's own.", Advice("", "wait for them, or end them"),
+        ))  # fmt: skip
+    is_rounded = recipe.model.compute_dtype == "bfloat16" and device_of(recipe.model) == "cpu"
+    if is_rounded and (cost := bfloat16_cost()) > SLOW:
+        findings.append(finding(
+            Severity.WARNING, f"a product in bfloat16 takes {cost:.1f} times as long as in float32 here",
+            "Every step takes longer than it must.", Advice("model.compute_dtype", "'float32'"),
+        ))  # fmt: skip
+    return Checked(figures, tuple(findings))
 
 
 def _disk(bench: Bench) -> int:
@@ -97,21 +106,6 @@ def _memory(recipe: RlRecipe, memory: MemoryPlan, free: float) -> Iterator[Findi
         else "Little is left for others.",
         change,
     )  # fmt: skip
-
-
-def _speed(recipe: RlRecipe, others: float) -> Iterator[Finding]:
-    if others >= BUSY and device_of(recipe.model) == "cpu":
-        yield finding(
-            Severity.NOTE, f"other programs use {others:.1f} cores", "Steps take longer than the figures below say of "
-            "a machine of one's own.", Advice("", "wait for them, or end them"),
-        )  # fmt: skip
-    if recipe.model.compute_dtype == "bfloat16" and device_of(recipe.model) == "cpu":
-        cost = bfloat16_cost()
-        if cost > SLOW:
-            yield finding(
-                Severity.WARNING, f"a product in bfloat16 takes {cost:.1f} times as long as in float32 here",
-                "Every step takes longer than it must.", Advice("model.compute_dtype", "'float32'"),
-            )  # fmt: skip
 
 
 MACHINE = Check(

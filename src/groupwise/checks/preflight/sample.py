@@ -34,7 +34,7 @@ def sample(bench: Bench) -> Checked:
     size = min(evaluation.num_problems, len(bench.problems("dev")) or 1)
     power = smallest_difference(correct, samples, size, evaluation.num_samples)
     figures = _figures(bench, groups) | {"smallest dev difference": f"{100 * power:.1f} points"}
-    findings = [*_signal(bench, groups), *_parts(groups), *_rewards(groups), *_lengths(bench, groups)]
+    findings = [*_signal(bench, groups), *_parts(groups), *_verdicts(bench, groups)]
     if power > COARSE:
         findings.append(finding(
             Severity.WARNING, f"dev cannot tell a change of pass@1 below {100 * power:.0f} points from chance",
@@ -147,7 +147,7 @@ def _parts(groups: Sequence[ScoredGroup]) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _rewards(groups: Sequence[ScoredGroup]) -> Iterator[Finding]:
+def _verdicts(bench: Bench, groups: Sequence[ScoredGroup]) -> Iterator[Finding]:
     verdicts = [verdict for group in groups for verdict in group.verdicts]
     odd = [v for v in verdicts if v.reward is not None and not math.isfinite(v.reward)]
     if odd:
@@ -174,11 +174,7 @@ def _rewards(groups: Sequence[ScoredGroup]) -> Iterator[Finding]:
             f"and wrong ones {fmean(w for _, w in both):.3f} on average", "The policy is paid for being wrong.",
             [Advice("verifier", "see what each part pays; a penalty may outweigh the answer")],
         )  # fmt: skip
-
-
-def _lengths(bench: Bench, groups: Sequence[ScoredGroup]) -> Iterator[Finding]:
     completions = [completion for group in groups for completion in group.group.completions]
-    verdicts = [verdict for group in groups for verdict in group.verdicts]
     cut, limit = fmean(c.finish_reason is FinishReason.LENGTH for c in completions), bench.recipe.sampling.max_tokens
     if cut >= CUT:
         never = cut >= ALL_CUT

@@ -4,7 +4,7 @@ A stage whose model an earlier stage makes is checked without it: sizes are thos
 need the model are not done. Stages that are no reinforcement learning have checks of their settings and files.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -12,7 +12,7 @@ from typing import Protocol
 from pydantic import BaseModel
 
 from groupwise.checks import Advice
-from groupwise.checks.preflight import CHECKS, Cost, Finding, Preflight, PreflightOptions, Severity, preflight
+from groupwise.checks.preflight import CHECKS, Cost, Preflight, PreflightOptions, Severity, preflight
 from groupwise.checks.preflight.bench import finding
 from groupwise.checks.preflight.settings import schedule
 from groupwise.config.schema import SHIPPED, located, named, resolve, stage_of
@@ -66,7 +66,16 @@ def preflight_stages(
     for stage in every:
         config = stage.config
         does = config.algorithm if isinstance(config, Recipe) else stage.kind.replace("_", " ")
-        missing = tuple(_files(config))
+        missing = tuple(
+            finding(
+                Severity.CRITICAL, f"{key} = {value!r} is not there", "The stage ends with an error when it begins.",
+                Advice(key, "a path that is there, or `{name}` of a stage that makes it"),
+            )
+            for key, value, makes in named(config)
+            if value and not stage_of(value) and value != SHIPPED and not Path(resolve(value)).exists()
+            # a name of the hub is left to the stage
+            if makes == "data" or value.startswith((".", "/", "~")) or value.count("/") != 1
+        )  # fmt: skip
         if not isinstance(config, RlRecipe):
             rates = list(schedule(config)) if isinstance(config, Recipe) else []
             results.append(StageChecked(stage.name, does, Preflight(findings=(*missing, *rates), figures={})))
@@ -91,16 +100,3 @@ def verdict(found: Iterable[StageChecked]) -> str:
     """Return the verdict of the worst stage."""
     verdicts = {stage.found.verdict for stage in found}
     return next((level for level in ("NO-GO", "GO WITH WARNINGS", "GO") if level in verdicts), "GO")
-
-
-def _files(config: BaseModel) -> Iterator[Finding]:
-    """Yield files and models from outside that are not there; a name of the hub is left to the stage."""
-    for key, value, makes in named(config):
-        if not value or stage_of(value) or value == SHIPPED:
-            continue
-        is_local = makes == "data" or value.startswith((".", "/", "~")) or value.count("/") != 1
-        if is_local and not Path(resolve(value)).exists():
-            yield finding(
-                Severity.CRITICAL, f"{key} = {value!r} is not there", "The stage ends with an error when it begins.",
-                Advice(key, "a path that is there, or `{name}` of a stage that makes it"),
-            )  # fmt: skip

@@ -40,7 +40,7 @@ class Foreign:
     dev: Mapping[int, list[Answer]] = field(default_factory=dict)
     """Completions of evaluations by the step before which they stand."""
     damage: tuple[str, ...] = ()
-    """What could not be read, or contradicts itself, a sentence each."""
+    """Unreadable and contradictory things, a sentence each."""
     not_numbers: tuple[str, ...] = ()
     """Names that hold no numbers and were left out."""
 

@@ -63,7 +63,7 @@ def test_tiers_choose(tmp_path: Path) -> None:
     ("row", "message"),
     [
         ("{", "line 2 is not JSON"),
-        ("[" * 100_000, "line 2 is not JSON"),
+        ("[" * 100_000, "line 2(: lists and objects stand in one another| is not JSON)"),
         ("[3]", "line 2 is a JSON list; an object is needed"),
         ({"gold": "3", "expected": True}, "line 2: .*gold and response, or gold and pred; this has gold, expected"),
         ({"gold": 3, "pred": "3", "expected": True}, "line 2: .*text fields"),
