@@ -85,10 +85,9 @@ def _print_version(is_set: bool) -> None:
 
 @app.callback()
 def options(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and end.")
-    ] = False,
-) -> None:
+    version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True,
+        help="Print the version and end.")] = False,
+) -> None:  # fmt: skip
     """Take the options that may stand before a command. The application's own help is above."""
 
 

@@ -21,15 +21,12 @@ FAILED = 3
 def examine(
     run: Annotated[Path | None, typer.Argument(help="A run directory, finished or not.")] = None,
     json: Json = False,
-    fail_on: Annotated[
-        str | None,
-        typer.Option(metavar="SEVERITY", help="Exit with status 3 at note, warning or critical findings and worse."),
-    ] = None,
+    fail_on: Annotated[str | None, typer.Option(metavar="SEVERITY",
+        help="Exit with status 3 at note, warning or critical findings and worse.")] = None,
     explain: Annotated[str | None, typer.Option(metavar="RULE", help="Print what a rule computes, and why.")] = None,
-    environment: Annotated[
-        bool, typer.Option("--environment", help="Describe this machine and what works on it, for a bug report.")
-    ] = False,
-) -> None:
+    environment: Annotated[bool, typer.Option("--environment",
+        help="Describe this machine and what works on it, for a bug report.")] = False,
+) -> None:  # fmt: skip
     """Diagnose a run: what is wrong, with numbers, places and what to change. Reads its directory alone.
 
     Examples:
@@ -94,11 +91,7 @@ def line(finding: Finding) -> Text:
 
 
 def show_rule(name: str) -> None:
-    """Print what a rule computes, its bounds, and their source.
-
-    Raises:
-        ConfigError: there is no such rule.
-    """
+    """Print what a rule computes, its bounds, and their source. Raises ConfigError: there is no such rule."""
     from groupwise.checks.doctor import rule_named
 
     rule = rule_named(name)

@@ -13,9 +13,8 @@ FOLDER = Path("runs")
 
 @app.command()
 def explore(
-    runs: Annotated[
-        list[Path] | None, typer.Argument(metavar="[RUN]...", help="Run directories; default: those in `runs`.")
-    ] = None,
+    runs: Annotated[list[Path] | None, typer.Argument(metavar="[RUN]...",
+        help="Run directories; default: those in `runs`.")] = None,
     export: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write one page (.html) that needs no server, and end.")] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port on this machine; 0: any that is free.")] = 0,

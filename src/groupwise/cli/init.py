@@ -15,11 +15,10 @@ WITH_NAMES = ("recipe.toml", "README.md")
 @app.command()
 def init(
     directory: Annotated[Path, typer.Argument(help="A new or an empty directory.")],
-    model: Annotated[
-        bool, typer.Option("--model", help="Write a small model with random weights and a byte tokenizer instead.")
-    ] = False,
+    model: Annotated[bool, typer.Option("--model",
+        help="Write a small model with random weights and a byte tokenizer instead.")] = False,
     overrides: Overrides = None,
-) -> None:
+) -> None:  # fmt: skip
     """Write a small project of your own - a reward, problems, a recipe and a test - that trains at once.
 
     With `--model` it writes a model without any training, to try a recipe from end to end without a hub; `--set` then
@@ -45,11 +44,7 @@ def init(
 
 
 def write_project(directory: Path) -> list[Path]:
-    """Write the project's files.
-
-    Raises:
-        ConfigError: the directory exists and is not empty.
-    """
+    """Write the project's files. Raises ConfigError: the directory exists and is not empty."""
     from groupwise.errors import ConfigError
     from groupwise.runs.atomic import translated_disk_errors, write_file
 

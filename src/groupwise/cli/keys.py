@@ -247,8 +247,7 @@ def _anchor(title: str) -> str:
 def choose(document: Reference, section: str, kind: str | None) -> list[Heading]:
     """Return the headings of a section, or of one of its kinds.
 
-    Raises:
-        ConfigError: there is none; names those there are.
+    Raises ConfigError: there is none; names those there are.
     """
     headings = [
         heading for heading in document.headings if section in (heading.path, heading.path.removesuffix(".NAME"))

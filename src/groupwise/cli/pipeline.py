@@ -48,10 +48,8 @@ def pipeline(
         Path, typer.Argument(help="A TOML recipe with [stages], or the pipeline.toml of an earlier run.")],
     overrides: Overrides = None,
     only: Annotated[str | None, typer.Option(metavar="STAGE", help="Run nothing but this stage.")] = None,
-    start: Annotated[
-        str | None,
-        typer.Option("--from", metavar="STAGE", help="Run this stage, and what depends on it, again, finished or not."),
-    ] = None,
+    start: Annotated[str | None, typer.Option("--from", metavar="STAGE",
+        help="Run this stage, and what depends on it, again, finished or not.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, and why; run nothing.")] = False,
     seeds: Annotated[
         int, typer.Option(min=1, help="Run it with seeds 0, 1, ..., each in its own directory, and compare them.")] = 1,

@@ -27,20 +27,17 @@ REFUSED = 2
 def check_recipe(
     recipe: Annotated[Path, typer.Argument(help="A TOML recipe of reinforcement learning, or of a pipeline.")],
     overrides: Overrides = None,
-    leave_out: Annotated[
-        list[str] | None, typer.Option(metavar="CHECK", help="Leave a check out, e.g. `rehearsal`. Repeatable.")
-    ] = None,
+    leave_out: Annotated[list[str] | None, typer.Option(metavar="CHECK",
+        help="Leave a check out, e.g. `rehearsal`. Repeatable.")] = None,
     problems: Annotated[int, typer.Option(min=2, help="Training problems that are sampled.")] = 32,
     samples: Annotated[int, typer.Option(min=2, help="Completions of each; a larger group size counts.")] = 16,
-    price_per_hour: Annotated[
-        float | None, typer.Option(min=0, help="Price of an hour of this machine; the cost of the run is then printed.")
-    ] = None,
+    price_per_hour: Annotated[float | None, typer.Option(min=0,
+        help="Price of an hour of this machine; the cost of the run is then printed.")] = None,
     memory: Annotated[
         bool, typer.Option("--memory", help="Predict the memory, part by part, without loading the model.")] = False,
     prompt_tokens: Annotated[int, typer.Option(min=1, help="With --memory: tokens of a prompt.")] = 64,
-    ranks: Annotated[
-        int, typer.Option(min=1, help="With --memory: processes that train the model together; one of them is shown.")
-    ] = 1,
+    ranks: Annotated[int, typer.Option(min=1,
+        help="With --memory: processes that train the model together; one of them is shown.")] = 1,
     write: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the JSON to a file, too.")] = None,
     json: Json = False,
 ) -> None:  # fmt: skip
@@ -149,8 +146,7 @@ def show_result(path: Path, result: "Preflight") -> None:
 def before_training(recipe: "Recipe", anyway: bool) -> None:
     """Do the checks that cost nothing, before a run; notes are left to `groupwise preflight`.
 
-    Raises:
-        ConfigError: one of them refuses the run, and `anyway` is not set.
+    Raises ConfigError: one of them refuses the run, and `anyway` is not set.
     """
     from groupwise.checks.preflight import preflight
     from groupwise.errors import ConfigError

@@ -84,9 +84,7 @@ def check_data(verifier: str, path: str, overrides: Sequence[str]) -> bool:
 def read_completion(text: str | None, file: Path | None) -> str:
     """Return the completion from the command line, a file, or standard input (no text, or `-`).
 
-    Raises:
-        ConfigError: both are named.
-        DataError: the file cannot be read.
+    Raises ConfigError: both are named; DataError: the file cannot be read.
     """
     if text not in (None, "-") and file is not None:
         raise ConfigError("give the completion as text or with --file, not both")

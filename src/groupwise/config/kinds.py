@@ -175,9 +175,7 @@ class Kinds(Choices):
     def read(self, value: Any, context: Mapping[str, Any] = MappingProxyType({})) -> KindSection:
         """Read a section from a table, or from the name of a kind alone; `context` is that of the validation.
 
-        Raises:
-            ConfigError: there is no such kind.
-            ValidationError: a value cannot be used.
+        Raises ConfigError: there is no such kind; ValidationError: a value cannot be used.
         """
         if isinstance(value, KindSection):
             return value

@@ -21,11 +21,7 @@ RECIPES = Path(__file__).parents[1] / "recipes"
 
 
 def expanded(path: str) -> str:
-    """Return a path with the home directory in place of `~` or `~user`.
-
-    Raises:
-        ConfigError: there is no such user.
-    """
+    """Return a path with the home directory in place of `~` or `~user`. Raises ConfigError: there is no such user."""
     whole = os.path.expanduser(path)
     if whole.startswith("~"):
         user = whole.partition("/")[0]
@@ -36,8 +32,7 @@ def expanded(path: str) -> str:
 def decoded(content: bytes) -> str:
     """Return the text of a file that a user wrote: UTF-8, with or without a byte order mark.
 
-    Raises:
-        UnicodeDecodeError: it is something else; the marks of UTF-16 and UTF-32 are named.
+    Raises UnicodeDecodeError: it is something else; the marks of UTF-16 and UTF-32 are named.
     """
     marks = {codecs.BOM_UTF32_LE: 32, codecs.BOM_UTF32_BE: 32, codecs.BOM_UTF16_LE: 16, codecs.BOM_UTF16_BE: 16}
     for mark, width in marks.items():
@@ -64,11 +59,7 @@ class Place:
 
     @classmethod
     def importable(cls, kind: str) -> "Place":
-        """Return the place that `package.module:name` means.
-
-        Raises:
-            ConfigError: there is no such module.
-        """
+        """Return the place that `package.module:name` means. Raises ConfigError: there is no such module."""
         module, _, name = kind.partition(":")
         try:
             spec = importlib.util.find_spec(module)
@@ -84,8 +75,7 @@ class Place:
     def definition(self) -> ast.stmt | None:
         """Return the statement that makes the name, without running the file; None where it cannot be seen.
 
-        Raises:
-            ConfigError: the file does not exist or is not Python.
+        Raises ConfigError: the file does not exist or is not Python.
         """
         for statement in reversed(_parsed(self.file).body):
             if self.name in _names(statement):
@@ -95,8 +85,7 @@ class Place:
     def load(self) -> Any:
         """Run the file in this process and return the object.
 
-        Raises:
-            ConfigError: the file cannot be run, or has no such name.
+        Raises ConfigError: the file cannot be run, or has no such name.
         """
         _parsed(self.file)  # an error of the file is reported before anything runs
         module = _run(self.file.resolve(), self.module)

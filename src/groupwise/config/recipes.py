@@ -67,11 +67,7 @@ _ENDLESS_KEY = re.compile(rf"(?:^|[\[{{,])[ \t]*(?:[\w'\"-]+[ \t]*\.[ \t]*){{{MO
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Return a file's tables as nested dictionaries.
-
-    Raises:
-        ConfigError: the file is missing or malformed.
-    """
+    """Return a file's tables as nested dictionaries. Raises ConfigError: the file is missing or malformed."""
     try:
         text = decoded(path.read_bytes())
         if _ENDLESS_KEY.search(text):
@@ -89,8 +85,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 def read_recipe(source: Source, changes: Changes = (), over: Sequence[str] = ()) -> dict[str, Any]:
     """Return a recipe's tables with what it extends; other recipes over them, then the changes.
 
-    Raises:
-        ConfigError: a file cannot be read, a recipe extends itself, or a change is malformed.
+    Raises ConfigError: a file cannot be read, a recipe extends itself, or a change is malformed.
     """
     name, folder = named(source)
     tables = _completed(source, name, folder, ()) if isinstance(source, Mapping) else _extended(Path(name), ())
@@ -158,8 +153,7 @@ def as_overrides(changes: Changes) -> Sequence[str]:
 def overridden(tables: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
     """Return the tables, which stay as they are, with `a.b=c` overrides over them.
 
-    Raises:
-        ConfigError: an override is malformed.
+    Raises ConfigError: an override is malformed.
     """
     result: dict[str, Any] = json.loads(json.dumps(tables, default=str))
     for override in overrides:

@@ -176,8 +176,7 @@ PACKAGE = "package:"
 def resolve(path: str) -> str:
     """Return the directory, file or hub name that a model path means.
 
-    Raises:
-        ModelError: a package is not installed, or does not hold one GGUF file.
+    Raises ModelError: a package is not installed, or does not hold one GGUF file.
     """
     if not path.startswith(PACKAGE):
         return str(Path(__file__).parents[1] / "base_model") if path == SHIPPED else expanded(path)

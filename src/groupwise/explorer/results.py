@@ -65,13 +65,10 @@ class Result:
         stats = [(part, (self.path / part).stat()) for part in parts if (self.path / part).is_file()]
         stamp = ([(part, stat.st_size, stat.st_mtime_ns) for part, stat in stats], len(runs), self.depth)
         if self._kept is None or self._kept[0] != stamp:
-            match self.kind:
-                case "pipeline":
-                    facts = pipeline_facts(self.path, runs)
-                case "budget":
-                    facts = _budget(self.path)
-                case "process":
-                    facts = _process(self.path, self.stage)
+            if self.kind == "pipeline":
+                facts = pipeline_facts(self.path, runs)
+            else:
+                facts = _budget(self.path) if self.kind == "budget" else _process(self.path, self.stage)
             self._kept = (stamp, {**self.headline(), **facts})
         return self._kept[1]
 

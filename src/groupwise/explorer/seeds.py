@@ -16,6 +16,7 @@ from groupwise.algorithms.statistics import Estimate, mean_over_seeds
 from groupwise.config import read_toml
 from groupwise.errors import ConfigError, DataError
 from groupwise.explorer.pipeline.data import Stage, load_pipeline
+from groupwise.explorer.pipeline.tables import seconds
 from groupwise.runs.atomic import write_file
 from groupwise.runs.directory import seed_directory
 from groupwise.runs.records import Records
@@ -87,15 +88,8 @@ def _values(stages: Sequence[Stage], task: str, metric: str) -> list[float] | No
 
 def minutes(directories: Sequence[Path]) -> list[float]:
     """Minutes of each run, evaluations included."""
-    return [
-        sum(
-            stage.seconds.get(part, 0.0)
-            for stage in load_pipeline(directory).stages
-            for part in ("seconds", "evaluation_seconds")
-        )
-        / 60
-        for directory in directories
-    ]
+    pipelines = [load_pipeline(directory) for directory in directories]
+    return [sum(seconds(data, part) for part in ("seconds", "evaluation_seconds")) / 60 for data in pipelines]
 
 
 def as_markdown(table: Table, num_seeds: int, durations: Sequence[float]) -> str:
@@ -128,12 +122,11 @@ def as_markdown(table: Table, num_seeds: int, durations: Sequence[float]) -> str
 
 def as_dict(table: Table) -> dict[str, Any]:
     """The table for machines: [value, low, high] of mean and change."""
-
-    def entry(cell: Cell) -> dict[str, Any]:
-        return {"mean": list(cell.mean), "change": None if cell.change is None else list(cell.change)}
-
     return {
-        task: {name: {metric: entry(cell) for metric, cell in cells.items()} for name, cells in stages.items()}
+        task: {
+            name: {key: {"mean": [*cell.mean], "change": cell.change and [*cell.change]} for key, cell in cells.items()}
+            for name, cells in stages.items()
+        }
         for task, stages in table.items()
     }
 

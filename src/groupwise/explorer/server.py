@@ -125,21 +125,15 @@ def make_routes(views: Views) -> list[Route]:
         return endpoint
 
     group = "/api/runs/{index:int}/places/{identifier}/groups/{problem}"
-    return [
-        Route("/api/start", fact(views.start), methods=["GET"]),
-        Route("/api/results", fact(views.results), methods=["GET"]),
-        Route("/api/results/{number:int}", fact(views.result), methods=["GET"]),
-        Route("/api/runs", fact(views.runs), methods=["GET"]),
-        Route("/api/runs/{index:int}", fact(views.run), methods=["GET"]),
-        Route("/api/runs/{index:int}/report", fact(views.report), methods=["GET"]),
-        Route("/api/runs/{index:int}/findings", fact(views.findings), methods=["GET"]),
-        Route("/api/runs/{index:int}/places/{identifier}", fact(views.place), methods=["GET"]),
-        Route(group, fact(views.group), methods=["GET"]),
-        Route(group + "/samples/{sample:int}", fact(views.completion), methods=["GET"]),
-        Route("/", page, methods=["GET"]),
-        Route("/{name}", page, methods=["GET"]),
-        Route("/vendor/{vendored}", page, methods=["GET"]),
-    ]
+    run = "/api/runs/{index:int}"
+    facts: dict[str, Callable[..., Any]] = {
+        "/api/start": views.start, "/api/results": views.results, "/api/results/{number:int}": views.result,
+        "/api/runs": views.runs, run: views.run, f"{run}/report": views.report, f"{run}/findings": views.findings,
+        f"{run}/places/{{identifier}}": views.place, group: views.group,
+        f"{group}/samples/{{sample:int}}": views.completion,
+    }  # fmt: skip
+    of_facts = [Route(address, fact(answer), methods=["GET"]) for address, answer in facts.items()]
+    return [*of_facts, *(Route(file, page, methods=["GET"]) for file in ("/", "/{name}", "/vendor/{vendored}"))]
 
 
 def page(request: Request) -> Response:

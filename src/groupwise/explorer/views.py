@@ -218,11 +218,9 @@ class Views:
         config, why = run.config()
         lines, dev = run.records.metrics("step"), run.records.metrics("dev")
         of_run = config.get("run")
-        without = (  # equal for runs that differ in their seed and their place alone
-            {name: value for name, value in of_run.items() if name not in ("seed", "directory")}
-            if isinstance(of_run, Mapping)
-            else of_run
-        )
+        without = of_run  # equal for runs that differ in their seed and their place alone
+        if isinstance(of_run, Mapping):
+            without = {name: value for name, value in of_run.items() if name not in ("seed", "directory")}
         recipe = short_hash(json.dumps({**config, "run": without}, sort_keys=True, default=str))
         return {
             **empty, "algorithm": _text(config.get("algorithm")), "num_steps": _at(config, "run", "num_steps"),
@@ -267,11 +265,8 @@ def _short(text: str | None) -> str:
 
 
 def _place(identifier: str, at: At) -> dict[str, Any]:
-    return {
-        "id": identifier,
-        "step": at if isinstance(at, int) else None,
-        "name": str(at) if isinstance(at, str) else f"step {at}",
-    }
+    is_step = isinstance(at, int)
+    return {"id": identifier, "step": at if is_step else None, "name": f"step {at}" if is_step else at}
 
 
 def parts_of(texts: Sequence[str | None]) -> dict[str, list[float | None]]:

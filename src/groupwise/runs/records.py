@@ -226,12 +226,11 @@ class Records:
 
     def completion(self, at: At, problem: str, sample: int) -> Row:
         """Return one completion with all that was recorded of it."""
-        completions = self.group(at, problem).completions
-        for completion in completions:
-            if completion.sample == sample:
-                return completion
-        there = ", ".join(str(completion.sample) for completion in completions)
-        raise ConfigError(f"{self.path} has no sample {sample} of problem {problem!r} there; there are {there}")
+        by_sample = {completion.sample: completion for completion in self.group(at, problem).completions}
+        if sample not in by_sample:
+            there = ", ".join(map(str, by_sample))
+            raise ConfigError(f"{self.path} has no sample {sample} of problem {problem!r} there; there are {there}")
+        return by_sample[sample]
 
     def table(self, at: At, columns: Sequence[str]) -> pa.Table:
         """Return chosen columns of all completions there; null where not recorded."""

@@ -157,10 +157,8 @@ class EqualTokens(NamedTuple):
     by_difficulty: Mapping[str, Mapping[int, Estimate]]
 
     def facts(self) -> dict[str, Any]:
-        by_difficulty = {
-            name: {str(label): plain(value) for label, value in bins.items()}
-            for name, bins in self.by_difficulty.items()
-        }
+        ways = self.by_difficulty.items()
+        by_difficulty = {name: {str(label): plain(value) for label, value in bins.items()} for name, bins in ways}
         return {
             "kind": "equal_tokens", "method": self.method, "budget": self.budget, "against": self.against,
             "samples": self.samples, "difference": plain(self.difference), "by_difficulty": by_difficulty,

@@ -125,10 +125,7 @@ def _stage(directory: Path, entry: Mapping[str, Any], base: str) -> Stage:
         output_hash=facts.get("output_hash") or "", tokens=facts.get("tokens") or {},
         seconds=_read(folder / "cost.json") if is_current else {}, statistics=facts.get("statistics") or {},
         evaluation={task: _estimates(folder / "facts.json", measurement) for task, measurement in measurements.items()},
-        sizes={
-            task: (measurement["num_problems"], measurement["num_samples"])
-            for task, measurement in measurements.items()
-        },
+        sizes={task: (of_task["num_problems"], of_task["num_samples"]) for task, of_task in measurements.items()},
         open_ended=frozenset(task for task, measurement in measurements.items() if measurement["kind"] == "open_ended"),
         completions=read_rows(evaluation) if is_current and evaluation.exists() else (),
         run=Records.open(run.path).intact() if is_trained else None,
