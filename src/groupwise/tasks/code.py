@@ -143,25 +143,26 @@ def as_calls(
     statements: Sequence[ast.stmt], aliases: Mapping[str, str], tolerance: float = 0.0
 ) -> dict[str, Any] | None:
     """Tests of form `calls`; None unless every statement asserts that one and the same function returns a literal."""
-    parsed_calls = [_as_call(statement) for statement in statements]
-    names = {call[0] for call in parsed_calls if call}
-    if not parsed_calls or None in parsed_calls or len(names) != 1:
+    names, calls = set[str](), []
+    for statement in statements:
+        match statement:
+            case ast.Assert(
+                test=ast.Compare(
+                    left=ast.Call(func=ast.Name(id=called), args=args, keywords=[]),
+                    ops=[ast.Eq()],
+                    comparators=[expected],
+                )
+            ) if _is_literal(expected) and all(map(_is_literal, args)):
+                names.add(called)
+                arguments = ast.unparse(ast.Tuple(elts=args, ctx=ast.Load()))
+                calls.append({"args": arguments, "expected": ast.unparse(expected)})
+            case _:
+                return None
+    if len(names) != 1:
         return None
     name = names.pop()
-    calls = [{"args": call[1], "expected": call[2]} for call in parsed_calls if call]
     data = {"form": "calls", "entry_point": aliases.get(name, name), "calls": calls}
     return data | {"tolerance": tolerance} if tolerance else data
-
-
-def _as_call(statement: ast.stmt) -> tuple[str, str, str] | None:
-    match statement:
-        case ast.Assert(
-            test=ast.Compare(
-                left=ast.Call(func=ast.Name(id=name), args=args, keywords=[]), ops=[ast.Eq()], comparators=[expected]
-            )
-        ) if _is_literal(expected) and all(map(_is_literal, args)):
-            return name, ast.unparse(ast.Tuple(elts=args, ctx=ast.Load())), ast.unparse(expected)
-    return None
 
 
 def _is_literal(node: ast.expr) -> bool:

@@ -91,19 +91,16 @@ def _message(item: Any, place: str) -> Message:
     if calls is not None:
         if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
             raise DataError(f"{place}: tool_calls is {calls!r:.60}; a list of objects is needed")
-        item["tool_calls"] = [_call(call, place) for call in calls]
+        item["tool_calls"] = list(calls)
+        for number, call in enumerate(calls):
+            function = call.get("function", call)
+            if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+                raise DataError(f"{place}: a tool call is {call!r:.60}; the name of a function is needed")
+            # as JSON text, which OpenAI gives, a template would quote the arguments once more
+            if isinstance(arguments := function.get("arguments"), str):
+                function = {**function, "arguments": read_json(arguments, f"{place}: arguments of {function['name']}")}
+                item["tool_calls"][number] = {**call, "function": function} if "function" in call else function
     return {**item, "content": content}
-
-
-def _call(call: dict[str, Any], place: str) -> dict[str, Any]:
-    """A call whose arguments are an object: as JSON text, which OpenAI gives, a template would quote them once more."""
-    function = call.get("function", call)
-    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-        raise DataError(f"{place}: a tool call is {call!r:.60}; the name of a function is needed")
-    if not isinstance(arguments := function.get("arguments"), str):
-        return call
-    function = {**function, "arguments": read_json(arguments, f"{place}: arguments of {function['name']}")}
-    return {**call, "function": function} if "function" in call else function
 
 
 def _without_nulls(value: Any) -> Any:

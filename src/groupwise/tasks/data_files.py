@@ -162,18 +162,13 @@ def _table(path: Path) -> Iterator[Record]:
         raise DataError(f"{path}, line {number} is no row of a table: {error}") from None
 
 
-def _parquet(path: Path) -> Iterator[Record]:
+def _columns(path: Path) -> Iterator[Record]:
     def tables() -> Iterator[pa.Table]:
         with opened(path) as file:
-            for batch in pq.ParquetFile(file).iter_batches():
-                yield pa.Table.from_batches([batch])
-
-    return _rows(str(path), tables)
-
-
-def _arrow(path: Path) -> Iterator[Record]:
-    def tables() -> Iterator[pa.Table]:
-        with opened(path) as file:
+            if _format(path) == ".parquet":
+                for batch in pq.ParquetFile(file).iter_batches():
+                    yield pa.Table.from_batches([batch])
+                return
             content = file.read()
         table = (pa.ipc.open_file if content.startswith(b"ARROW1") else pa.ipc.open_stream)(content).read_all()
         table.validate(full=True)  # a damaged one would be read beyond its end
@@ -188,8 +183,8 @@ _FORMATS: dict[str, Callable[[Path], Iterator[Record]]] = {
     ".json": _items,
     ".csv": _table,
     ".tsv": _table,
-    ".parquet": _parquet,
-    ".arrow": _arrow,
+    ".parquet": _columns,
+    ".arrow": _columns,
 }
 
 

@@ -150,12 +150,60 @@ class Derivation:
         node = next((node for node in context if node.formula == formula), None)
         if node is not None or depth <= 0 or self.draw.uniform() < 0.6:
             return node or self._premise(formula)
-        return self.draw.choice((_and_elim, _implies_elim))(self, formula, depth - 1, context)
+        return self.draw.choice((self.and_elim, self.implies_elim))(formula, depth - 1, context)
 
     def intermediate(self, context: Context) -> Formula:
         if context and self.draw.uniform() < 0.6:
             return self.draw.choice(context).formula
         return draw_formula(self.draw, self.atoms, 1)
+
+    def implies_intro(self, goal: Formula, depth: int, context: Context) -> Node:
+        start = Node(goal[1], "assume")
+        return Node(goal, "->I", (start, self.derive(goal[2], depth, (*context, start))))
+
+    def not_intro(self, goal: Formula, depth: int, context: Context) -> Node:
+        start = Node(goal[1], "assume")
+        return Node(goal, "~I", (start, self.derive(FALSE, depth, (*context, start))))
+
+    def iff_intro(self, goal: Formula, depth: int, context: Context) -> Node:
+        _, left, right = goal
+        ways = [("->", left, right), ("->", right, left)]
+        return Node(goal, "<->I", tuple(self.derive(way, depth, context) for way in ways))
+
+    def contradiction(self, goal: Formula, depth: int, context: Context) -> Node:
+        claim = self.intermediate(context)
+        if claim[0] == "~":
+            return Node(goal, "~E", (self.derive(claim[1], depth, context), self.main(claim, depth, context)))
+        return Node(goal, "~E", (self.derive(claim, depth, context), self.main(("~", claim), depth, context)))
+
+    def implies_elim(self, goal: Formula, depth: int, context: Context) -> Node:
+        condition = self.intermediate(context)
+        main = self.main(("->", condition, goal), depth, context)
+        return Node(goal, "->E", (main, self.derive(condition, depth, context)))
+
+    def and_elim(self, goal: Formula, depth: int, context: Context) -> Node:
+        left, right = self.draw.shuffled([goal, draw_formula(self.draw, self.atoms, 1)])
+        return Node(goal, "&E", (self.main(("&", left, right), depth, context),))
+
+    def iff_elim(self, goal: Formula, depth: int, context: Context) -> Node:
+        condition = self.intermediate(context)
+        left, right = self.draw.shuffled([condition, goal])
+        main = Node(("->", condition, goal), "<->E", (self.main(("<->", left, right), depth, context),))
+        return Node(goal, "->E", (main, self.derive(condition, depth, context)))
+
+    def or_elim(self, goal: Formula, depth: int, context: Context) -> Node:
+        cases = [Node(draw_formula(self.draw, self.atoms, 1), "assume") for _ in range(2)]
+        main = self.main(("|", cases[0].formula, cases[1].formula), depth, context)
+        conclusions = [self.derive(goal, depth, (*context, case)) for case in cases]
+        return Node(goal, "|E", (main, cases[0], conclusions[0], cases[1], conclusions[1]))
+
+    def by_absurdity(self, goal: Formula, depth: int, context: Context) -> Node:
+        if any(node.formula == ("~", goal) for node in context):  # once is enough
+            return self.false_elim(goal, depth, context)
+        return Node(goal, "~~E", (self.not_intro(("~", ("~", goal)), depth, context),))
+
+    def false_elim(self, goal: Formula, depth: int, context: Context) -> Node:
+        return Node(goal, "FalseE", (self.contradiction(FALSE, depth, context),))
 
 
 def _write(node: Node, numbers: dict[Node, int], lines: list[str]) -> None:
@@ -168,64 +216,6 @@ def _write(node: Node, numbers: dict[Node, int], lines: list[str]) -> None:
     lines.append(f"{numbers[node]}. {write(node.formula)} by {reason}")
 
 
-def _implies_intro(derivation: Derivation, goal: Formula, depth: int, context: Context) -> Node:
-    start = Node(goal[1], "assume")
-    return Node(goal, "->I", (start, derivation.derive(goal[2], depth, (*context, start))))
-
-
-def _not_intro(derivation: Derivation, goal: Formula, depth: int, context: Context) -> Node:
-    start = Node(goal[1], "assume")
-    return Node(goal, "~I", (start, derivation.derive(FALSE, depth, (*context, start))))
-
-
-def _iff_intro(derivation: Derivation, goal: Formula, depth: int, context: Context) -> Node:
-    _, left, right = goal
-    ways = [("->", left, right), ("->", right, left)]
-    return Node(goal, "<->I", tuple(derivation.derive(way, depth, context) for way in ways))
-
-
-def _contradiction(derivation: Derivation, goal: Formula, depth: int, context: Context) -> Node:
-    claim = derivation.intermediate(context)
-    if claim[0] == "~":
-        return Node(goal, "~E", (derivation.derive(claim[1], depth, context), derivation.main(claim, depth, context)))
-    return Node(goal, "~E", (derivation.derive(claim, depth, context), derivation.main(("~", claim), depth, context)))
-
-
-def _implies_elim(derivation: Derivation, goal: Formula, depth: int, context: Context) -> Node:
-    condition = derivation.intermediate(context)
-    main = derivation.main(("->", condition, goal), depth, context)
-    return Node(goal, "->E", (main, derivation.derive(condition, depth, context)))
-
-
-def _and_elim(derivation: Derivation, goal: Formula, depth: int, context: Context) -> Node:
-    left, right = derivation.draw.shuffled([goal, draw_formula(derivation.draw, derivation.atoms, 1)])
-    return Node(goal, "&E", (derivation.main(("&", left, right), depth, context),))
-
-
-def _iff_elim(derivation: Derivation, goal: Formula, depth: int, context: Context) -> Node:
-    condition = derivation.intermediate(context)
-    left, right = derivation.draw.shuffled([condition, goal])
-    main = Node(("->", condition, goal), "<->E", (derivation.main(("<->", left, right), depth, context),))
-    return Node(goal, "->E", (main, derivation.derive(condition, depth, context)))
-
-
-def _or_elim(derivation: Derivation, goal: Formula, depth: int, context: Context) -> Node:
-    cases = [Node(draw_formula(derivation.draw, derivation.atoms, 1), "assume") for _ in range(2)]
-    main = derivation.main(("|", cases[0].formula, cases[1].formula), depth, context)
-    conclusions = [derivation.derive(goal, depth, (*context, case)) for case in cases]
-    return Node(goal, "|E", (main, cases[0], conclusions[0], cases[1], conclusions[1]))
-
-
-def _by_absurdity(derivation: Derivation, goal: Formula, depth: int, context: Context) -> Node:
-    if any(node.formula == ("~", goal) for node in context):  # once is enough
-        return _false_elim(derivation, goal, depth, context)
-    return Node(goal, "~~E", (_not_intro(derivation, ("~", ("~", goal)), depth, context),))
-
-
-def _false_elim(derivation: Derivation, goal: Formula, depth: int, context: Context) -> Node:
-    return Node(goal, "FalseE", (_contradiction(derivation, FALSE, depth, context),))
-
-
 Way = Callable[[Derivation, Formula, int, Context], Node]
 _INTRODUCTIONS: dict[str, Way] = {
     "&": lambda derivation, goal, depth, context: Node(
@@ -234,12 +224,19 @@ _INTRODUCTIONS: dict[str, Way] = {
     "|": lambda derivation, goal, depth, context: Node(
         goal, "|I", (derivation.derive(derivation.draw.choice(goal[1:]), depth, context),)
     ),
-    "->": _implies_intro,
-    "~": _not_intro,
-    "<->": _iff_intro,
-    "False": _contradiction,
+    "->": Derivation.implies_intro,
+    "~": Derivation.not_intro,
+    "<->": Derivation.iff_intro,
+    "False": Derivation.contradiction,
 }
-_ELIMINATIONS: tuple[Way, ...] = (_implies_elim, _and_elim, _iff_elim, _or_elim, _by_absurdity, _false_elim)
+_ELIMINATIONS: tuple[Way, ...] = (
+    Derivation.implies_elim,
+    Derivation.and_elim,
+    Derivation.iff_elim,
+    Derivation.or_elim,
+    Derivation.by_absurdity,
+    Derivation.false_elim,
+)
 _ELIMINATION_WEIGHTS = (6, 3, 2, 3, 1, 1)
 
 

@@ -75,6 +75,17 @@ class Family:
     def template(self, language: Language) -> str:
         return self.en if language == "en" else self.zh
 
+    def solve(self, values: dict[str, int]) -> tuple[Step, ...] | None:
+        numbers, solution = dict(values), list[Step]()
+        for sign, left, right, result in self.steps:
+            if sign == "÷" and numbers[left] % numbers[right]:
+                return None
+            numbers[result] = calculate(sign, numbers[left], numbers[right])
+            solution.append((sign, numbers[left], numbers[right], numbers[result]))
+            if not 2 <= numbers[result] <= MAX_RESULT:
+                return None
+        return tuple(solution)
+
 
 NAMES: dict[Language, tuple[str, ...]] = {
     "en": ("Tom", "Anna", "Ben", "Mia", "Sam", "Lily", "Max", "Emma", "Leo", "Nora", "Jack", "Ella"),
@@ -200,22 +211,9 @@ def draw_numbers(draw: Draw, family: Family) -> tuple[dict[str, str], tuple[Step
         if family.dividend:
             extra = {"+": 1, "-": -1}.get(family.dividend[-2], 0) * values.get("k", 0)
             values["t"] = values["q"] * values["d"] + extra
-        solution = _solve(family, values)
+        solution = family.solve(values)
         if solution is not None and values.get("t", 2) >= 2:
             return {letter: str(value) for letter, value in values.items()}, solution
-
-
-def _solve(family: Family, values: dict[str, int]) -> tuple[Step, ...] | None:
-    numbers = dict(values)
-    solution: list[Step] = []
-    for sign, left, right, result in family.steps:
-        if sign == "÷" and numbers[left] % numbers[right]:
-            return None
-        numbers[result] = calculate(sign, numbers[left], numbers[right])
-        solution.append((sign, numbers[left], numbers[right], numbers[result]))
-        if not 2 <= numbers[result] <= MAX_RESULT:
-            return None
-    return tuple(solution)
 
 
 def draw_words(draw: Draw, language: Language) -> dict[str, str]:

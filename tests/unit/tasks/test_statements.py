@@ -51,7 +51,7 @@ def test_proofnet_without_its_definitions() -> None:
 
 
 def test_validate_without_reference_proofs_says_what_it_did_not_check(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.jsonl", lean("one", "valid", "theorem one : 1 = 1 := by\n"))
+    path = write(tmp_path / "a.jsonl", lean("two", "valid", "theorem two : 2 = 2 := by\n"))
     task, asked = Minif2f(Minif2fConfig(kind="minif2f", path=path)), list[tuple[Problem, str]]()
 
     def honest(problem: Problem, answer: str) -> Verdict:
