@@ -102,17 +102,24 @@ class ColdStart(Stage[ColdStartConfig]):
         chosen = balanced([row for _, row in named], settings.num_rows, settings.seed)
         rows: list[dict[str, Any]] = [
             {
-                "prompt": _asked(task.template, example),
-                "completion": example.completion,
-                "source": "by hand",
+                "prompt": _asked(task.template, example), "completion": example.completion, "source": "by hand",
                 "language": example.language,
             }
             for example in settings.examples
-        ]
+        ]  # fmt: skip
         for row in chosen:
-            source, problem = of[id(row)], problems[row.problem]
-            model = label(self.config.sources[source].path)
-            rows.append(_finished(row, source, model, problem, task.template, settings))
+            source, problem, completion, edits = of[id(row)], problems[row.problem], row.text, list[str]()
+            if settings.summaries is not None:
+                draw = Draw("summary", settings.seed, problem.id, row.sample)
+                completion = f"{completion} {settings.summaries.summary(draw, problem.reference, problem.language)}"
+                edits.append("summary added")
+            rows.append({
+                "prompt": task.template.render(problem) + task.template.prefill, "completion": completion,
+                "source": source, "model": label(self.config.sources[source].path), "problem": problem.id,
+                "reference": problem.reference, "difficulty": problem.difficulty, "language": problem.language,
+                "sample": row.sample, "num_tokens": row.num_read, "verdict": row.evidence,
+                "behaviours": sorted(row_behaviours(row)), "edits": edits,
+            })  # fmt: skip
         digest = write_rows(work.directory.data, rows)
         tokens = sum(row.length for samples in sampled.values() for row in samples)
         statistics = {
@@ -120,9 +127,8 @@ class ColdStart(Stage[ColdStartConfig]):
             "sampled": {name: len(samples) for name, samples in sampled.items()},
             "kept": {name: len(selection.rows) for name, selection in selected.items()},
             "dropped": {name: selection.dropped for name, selection in selected.items()},
-            "sources": counts(rows, "source"),
-            "languages": counts(rows, "language"),
-        }
+            "sources": counts(rows, "source"), "languages": counts(rows, "language"),
+        }  # fmt: skip
         return Made(work.directory.data, digest, tokens, 0, statistics)
 
     def _sample(self, name: str, settings: ColdStartConfig, task: Task, work: Workplace) -> list[Row]:
@@ -154,28 +160,3 @@ def few_shot(template: Template, examples: list[Example]) -> Template:
 
 def _asked(template: Template, example: Example) -> str:
     return template.render(Problem("", example.question, "")) + template.prefill
-
-
-def _finished(
-    row: Row, source: str, model: str, problem: Problem, template: Template, settings: ColdStartConfig
-) -> dict[str, Any]:
-    completion, edits = row.text, []
-    if settings.summaries is not None:
-        draw = Draw("summary", settings.seed, problem.id, row.sample)
-        completion = f"{completion} {settings.summaries.summary(draw, problem.reference, problem.language)}"
-        edits.append("summary added")
-    return {
-        "prompt": template.render(problem) + template.prefill,
-        "completion": completion,
-        "source": source,
-        "model": model,
-        "problem": problem.id,
-        "reference": problem.reference,
-        "difficulty": problem.difficulty,
-        "language": problem.language,
-        "sample": row.sample,
-        "num_tokens": row.num_read,
-        "verdict": row.evidence,
-        "behaviours": sorted(row_behaviours(row)),
-        "edits": edits,
-    }

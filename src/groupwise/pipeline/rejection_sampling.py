@@ -126,20 +126,13 @@ class RejectionSampling(Stage[RejectionConfig]):
         model = label(self.config.path)
         reasoning: list[dict[str, Any]] = [
             {
-                "prompt": template.render(problems[row.problem]) + template.prefill,
-                "completion": row.text,
-                "source": "rejection sampling",
-                "model": model,
-                "problem": row.problem,
-                "reference": row.reference,
-                "difficulty": row.difficulty,
-                "language": row.language,
-                "sample": row.sample,
-                "num_tokens": row.num_read,
-                "verdict": row.evidence,
+                "prompt": template.render(problems[row.problem]) + template.prefill, "completion": row.text,
+                "source": "rejection sampling", "model": model, "problem": row.problem, "reference": row.reference,
+                "difficulty": row.difficulty, "language": row.language, "sample": row.sample,
+                "num_tokens": row.num_read, "verdict": row.evidence,
             }
             for row in chosen
-        ]
+        ]  # fmt: skip
         reasoning += [row for path in settings.include for row in read_rows(Path(path))]
         rows, statistics = reasoning, dict[str, Any]()
         if settings.general:
@@ -151,14 +144,10 @@ class RejectionSampling(Stage[RejectionConfig]):
         tokens = sum(row.length for row in sampled)
         solved = {row.problem for row in sampled if row.outcome is Outcome.CORRECT}
         figures = {
-            "rows": len(rows),
-            "sampled": len(sampled),
-            "dropped": dict(selection.dropped),
-            "sources": counts(rows, "source"),
-            "languages": counts(rows, "language"),
-            "problems_solved": len(solved),
-            "problems": len({row.problem for row in sampled}),
-        }
+            "rows": len(rows), "sampled": len(sampled), "dropped": dict(selection.dropped),
+            "sources": counts(rows, "source"), "languages": counts(rows, "language"),
+            "problems_solved": len(solved), "problems": len({row.problem for row in sampled}),
+        }  # fmt: skip
         return Made(work.directory.data, digest, tokens, 0, figures | statistics)
 
     def _sample(self, settings: RejectionConfig, work: Workplace) -> tuple[list[Row], dict[str, Problem]]:
@@ -194,14 +183,8 @@ def general_rows(
         dropped["not approved by the judge"] = len(remaining - approved)
         remaining = approved
     order = sorted(remaining, key=lambda index: key(seed, "general", index))[:most]
-    rows = [
-        {
-            **candidates[i]._asdict(),
-            "source": "general",
-            "judged_by": [*data.reward_models, *(["judge"] * bool(data.judge))],
-        }
-        for i in order
-    ]
+    judged_by = [*data.reward_models, *(["judge"] * bool(data.judge))]
+    rows = [{**candidates[i]._asdict(), "source": "general", "judged_by": judged_by} for i in order]
     statistics = {"candidates": len(candidates), "kept": len(remaining), "taken": len(rows), "dropped": dict(dropped)}
     return rows, {"general": statistics}
 

@@ -163,18 +163,12 @@ def _work(entry: Planned, directory: PipelineDirectory, display: Display) -> Non
     with timed(stage_dir, "seconds"):
         result = stage.run(located(stage.config, outputs), work)
     facts = {
-        "name": stage.name,
-        "kind": stage.kind,
-        "algorithm": stage.algorithm,
-        "makes": stage.makes,
-        "fingerprint": entry.fingerprint,
-        "inputs": entry.inputs,
-        "output": str(result.output.relative_to(stage_dir.path)),
-        "output_hash": result.output_hash,
+        "name": stage.name, "kind": stage.kind, "algorithm": stage.algorithm, "makes": stage.makes,
+        "fingerprint": entry.fingerprint, "inputs": entry.inputs,
+        "output": str(result.output.relative_to(stage_dir.path)), "output_hash": result.output_hash,
         "tokens": {"sampled": result.sampled_tokens, "trained": result.trained_tokens},
-        "statistics": dict(result.statistics),
-        "evaluation": None,
-    }
+        "statistics": dict(result.statistics), "evaluation": None,
+    }  # fmt: skip
     stage_dir.write("facts", facts)
 
 
@@ -188,14 +182,9 @@ def _output(stage_dir: StageDirectory) -> Path:
 def _measure_base(recipe: PipelineRecipe, stage_dir: StageDirectory, display: Display) -> None:
     model = resolve(recipe.model.path)
     start: dict[str, object] = {
-        "name": BASE,
-        "kind": "start",
-        "algorithm": None,
-        "makes": "model",
-        "inputs": {},
-        "output": recipe.model.path,
+        "name": BASE, "kind": "start", "algorithm": None, "makes": "model", "inputs": {}, "output": recipe.model.path,
         "output_hash": content_hash(Path(model)) if Path(model).exists() else "",
-    }
+    }  # fmt: skip
     facts = stage_dir.facts or {}
     if any(facts.get(key) != value for key, value in start.items()):
         stage_dir.discard()
@@ -222,18 +211,13 @@ def _write_lineage(recipe: PipelineRecipe, directory: PipelineDirectory, planned
     for entry in planned:
         facts = directory.stage(entry.stage.name).facts
         current = facts is not None and facts["fingerprint"] == entry.fingerprint
-        rows.append(
-            {
-                "name": entry.stage.name,
-                "kind": entry.stage.kind,
-                "algorithm": entry.stage.algorithm,
-                "makes": entry.stage.makes,
-                "inputs": list(entry.inputs),
-                "fingerprint": entry.fingerprint,
-                "output": f"stages/{entry.stage.name}/{facts['output']}" if facts and current else None,
-                "output_hash": facts["output_hash"] if facts and current else None,
-                "status": "finished" if current else "not run",
-            }
-        )
+        stage = entry.stage
+        rows.append({
+            "name": stage.name, "kind": stage.kind, "algorithm": stage.algorithm, "makes": stage.makes,
+            "inputs": list(entry.inputs), "fingerprint": entry.fingerprint,
+            "output": f"stages/{stage.name}/{facts['output']}" if facts and current else None,
+            "output_hash": facts["output_hash"] if facts and current else None,
+            "status": "finished" if current else "not run",
+        })  # fmt: skip
     content = {"name": directory.path.resolve().name, "base": recipe.model.path, "stages": rows}
     write_file(directory.lineage, (json.dumps(content, indent=1) + "\n").encode())

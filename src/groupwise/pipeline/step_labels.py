@@ -288,9 +288,7 @@ def _statistics(rows: Sequence[StepRow], dropped: Mapping[str, int]) -> dict[str
     agreeing = sum(row.first_error == row.provenance["exact_first_error"] for row in known)
     sound = sum(row.provenance["exact_first_error"] is None for row in known)
     return {
-        "rows": len(rows),
-        "steps": sum(len(row.steps) for row in rows),
-        "labels": len(labels),
+        "rows": len(rows), "steps": sum(len(row.steps) for row in rows), "labels": len(labels),
         "without_boundary": sum(len(row.steps) == 1 for row in rows),
         "mean_label": round(sum(labels) / len(labels), 6) if labels else None,
         "answers_right": sum(bool(row.final_answer_correct) for row in rows),
@@ -300,4 +298,4 @@ def _statistics(rows: Sequence[StepRow], dropped: Mapping[str, int]) -> dict[str
         "sound_workings": round(sound / len(known), 6) if known else None,
         "first_error_agrees_with_plan": round(agreeing / len(known), 6) if known else None,
         "dropped": {reason: count for reason, count in dropped.items() if count},
-    }
+    }  # fmt: skip

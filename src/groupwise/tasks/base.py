@@ -24,7 +24,7 @@ Verify = Callable[[Problem, str], Verdict]
 
 
 class ChatArguments(Section):
-    """What a chat template is given beside the messages."""
+    """Values that a chat template is given beside the messages."""
 
     arguments: dict[str, Any] = Field(default_factory=dict)
     """Arguments of the tokenizer's chat template, for example `{enable_thinking = false}`; one that it does not read is

@@ -12,7 +12,7 @@ Message = dict[str, Any]
 Said = str | list[Message]
 """Plain text, or messages that the tokenizer's chat template will render."""
 ROLES = ("system", "developer", "user", "assistant", "tool")
-"""Who may speak; a template drops the turns of others without a word."""
+"""Those who may speak; a template drops the turns of others without a word."""
 _SHAREGPT = {"human": "user", "gpt": "assistant", "function_call": "assistant", "observation": "tool"}
 
 

@@ -41,7 +41,7 @@ class GeneratedPairs(Section):
     rule: AnyPreference
     """Writes the completions and says how good they are, for example `worlds/general.py:Helpful`."""
     task: TaskOptions
-    """Whose problems; its dev split is held out."""
+    """Source of the problems; its dev split is held out."""
     noise: float = Field(default=0.1, ge=0, lt=0.5)
     """Probability of a wrong label."""
     num_pairs: int = Field(default=5000, ge=1)
@@ -142,7 +142,7 @@ class TaskPairs(Section):
     source: Literal["task"] = "task"
     """Says that the pairs are made from a task."""
     task: TaskOptions
-    """Whose problems; its dev split is held out."""
+    """Source of the problems; its dev split is held out."""
 
     @model_validator(mode="after")
     def _check_template(self) -> Self:

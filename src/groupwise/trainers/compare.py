@@ -63,8 +63,18 @@ def compare_variants(
         jobs.append(_Job(name, recipe, over, (*comparison.overrides, *variant.overrides, *place), directory))
     for job in jobs:  # a mistake in the last variant answers before the first is run
         load_recipe(job.recipe, job.overrides, job.over)
+
+    def train(job: _Job, children: Children) -> None:
+        if (job.directory / "finished.json").exists():
+            return
+        command = ["train", str(job.recipe)]
+        command += [word for name in job.over for word in ("--extend", name)]
+        command += [word for override in job.overrides for word in ("--set", override)]
+        if fault := children.run(command):
+            raise GroupwiseError(f"{job.directory} failed: {fault}")
+
     on_run(0, len(jobs))
-    many(jobs, comparison.jobs, _train, lambda job, done: on_run(done, len(jobs)))
+    many(jobs, comparison.jobs, train, lambda job, done: on_run(done, len(jobs)))
     runs: dict[str, list[VariantRun]] = {name: [] for name in comparison.variants}
     for job in jobs:
         runs[job.variant].append(read_run(job.directory))
@@ -72,13 +82,3 @@ def compare_variants(
     (table.directory / "comparison.md").write_text(table.as_markdown(), encoding="utf-8")
     (table.directory / "comparison.json").write_text(json.dumps(table.as_dict(), indent=1), encoding="utf-8")
     return table
-
-
-def _train(job: _Job, children: Children) -> None:
-    if (job.directory / "finished.json").exists():
-        return
-    command = ["train", str(job.recipe)]
-    command += [word for name in job.over for word in ("--extend", name)]
-    command += [word for override in job.overrides for word in ("--set", override)]
-    if fault := children.run(command):
-        raise GroupwiseError(f"{job.directory} failed: {fault}")

@@ -16,7 +16,7 @@ from groupwise.algorithms.distillation import DIVERGENCES, Comparison
 from groupwise.config import ReadIf, Section
 from groupwise.errors import ConfigError, DataError, ModelError
 from groupwise.models.config import ModelConfig
-from groupwise.models.packed import Pack, Sequences, pack
+from groupwise.models.packed import Sequences, pack
 from groupwise.models.policy import Policy, load_policy, start_policy
 from groupwise.models.sharded import sharded
 from groupwise.randomness import Draws, Purpose
@@ -271,7 +271,17 @@ def distill_gradient(
 
     def loss_of(chunk: list[Sequences]) -> tuple[Tensor, tuple[float, int]]:
         packed = pack(chunk, student.device)
-        _check_readable(student, teacher, packed)
+        context, vocabulary = min(student.context_length, teacher.context_length), shared_vocabulary(student, teacher)
+        if (longest := int(packed.position_ids.max()) + 1) > context:
+            raise DataError(
+                f"student and teacher would read {longest} tokens of a prompt and its completion; at most {context}, "
+                "the shorter context of the two, is allowed"
+            )
+        if (largest := int(packed.input_ids.max())) >= vocabulary:
+            raise DataError(
+                f"token {largest} occurs, a padding of one model's vocabulary that the other does not have; allowed "
+                f"are tokens below {vocabulary}"
+            )
         compared = student.divergence(packed, teacher, config.comparison)
         loss = compared.divergence / num_tokens
         return loss, (loss.item(), int(compared.agreements.item()))
@@ -280,20 +290,6 @@ def distill_gradient(
     measured = accumulate_rows(loss_of, sequences, lambda sequence: sequence.num_read, student, size)
     losses, agreements = zip(*measured, strict=True)
     return Gradient(sum(losses), sum(agreements) / num_tokens, num_tokens)
-
-
-def _check_readable(student: Policy, teacher: Policy, packed: Pack) -> None:
-    context = min(student.context_length, teacher.context_length)
-    if (longest := int(packed.position_ids.max()) + 1) > context:
-        raise DataError(
-            f"student and teacher would read {longest} tokens of a prompt and its completion; at most {context}, the "
-            "shorter context of the two, is allowed"
-        )
-    if (largest := int(packed.input_ids.max())) >= shared_vocabulary(student, teacher):
-        raise DataError(
-            f"token {largest} occurs, a padding of one model's vocabulary that the other does not have; allowed are "
-            f"tokens below {shared_vocabulary(student, teacher)}"
-        )
 
 
 TRAINER = Trainer(DistillRecipe, train_distill)

@@ -24,8 +24,7 @@ def distributions(result: StepResult, after: Mapping[int, Arrays]) -> dict[str, 
     """
     figures: dict[str, Any] = {
         **_of_tokens(result),
-        "kl_before_last_update": _kl_before_last(result),
-        "kl_after_updates": _kl_after(result, after),
+        **_of_updates(result, after),
         "grad_norms": {str(i): norm for i, norm in enumerate(result.trace.grad_norms)} if result.trace else None,
         **_of_groups(result),
         **_of_texts([group.scored for group in result.groups]),
@@ -87,18 +86,13 @@ def _of_tokens(result: StepResult) -> dict[str, Any]:
     }
 
 
-def _kl_before_last(result: StepResult) -> float | None:
-    """KL(old ‖ weights of a completion's last update) in nats per token; None where a step makes one update."""
-    if result.trace is None or len(result.trace.grad_norms) < 2:
-        return None
-    ratios = np.concatenate([trace.ratio for trace in result.trace.completions.values()]).astype(np.float64)
-    with np.errstate(divide="ignore"):  # a ratio that fell to 0 gives infinity, which is named
-        return float((ratios - 1 - np.log(ratios)).mean())
-
-
-def _kl_after(result: StepResult, after: Mapping[int, Arrays]) -> float | None:
-    """KL(weights that sampled ‖ weights after the step's updates), in nats per token, of the measured completions."""
-    changes = []
+def _of_updates(result: StepResult, after: Mapping[int, Arrays]) -> dict[str, float | None]:
+    """KL in nats per token, from the old weights to those of the last of several updates, and after all of them."""
+    last, changes = None, []
+    if result.trace is not None and len(result.trace.grad_norms) >= 2:
+        ratios = np.concatenate([trace.ratio for trace in result.trace.completions.values()]).astype(np.float64)
+        with np.errstate(divide="ignore"):  # a ratio that fell to 0 gives infinity, which is named
+            last = float((ratios - 1 - np.log(ratios)).mean())
     for group, arrays in after.items():
         completions = result.groups[group].scored.group.completions
         for index, (completion, values) in enumerate(zip(completions, arrays, strict=True)):
@@ -107,10 +101,9 @@ def _kl_after(result: StepResult, after: Mapping[int, Arrays]) -> float | None:
             if trace is not None and trace.trainer_logprobs is not None:
                 before = trace.trainer_logprobs
             changes.append(values[completion.sampled].astype(np.float64) - before)
-    if not changes:
-        return None
-    change = np.concatenate(changes)
-    return float((np.expm1(change) - change).mean())
+    change = np.concatenate(changes) if changes else None
+    end = None if change is None else float((np.expm1(change) - change).mean())
+    return {"kl_before_last_update": last, "kl_after_updates": end}
 
 
 def _of_groups(result: StepResult) -> dict[str, Any]:

@@ -118,7 +118,16 @@ def _part(policy: Policy, name: str, part: DocumentsPart, max_tokens: int, seed:
             return encoded(policy, ["".join(source.text(key(seed, "replay", name), place))])[0]
 
         return Part(generated, float(np.mean([len(generated(place)) for place in range(MEASURED)])))
-    texts = _read(part.path)
+    texts = []
+    for record in read_file(part.path):
+        if "text" not in record.fields:
+            raise DataError(f"{record.place} has no field 'text'")
+        text = record.fields["text"]
+        if not isinstance(text, str) or not text:
+            raise DataError(f"{record.place}: the text must be a non-empty string")
+        texts.append(text)
+    if not texts:
+        raise DataError(f"{part.path} holds no documents")
     pieces = _pieces(policy, name, texts, min(max_tokens or policy.context_length, policy.context_length))
 
     @cache
@@ -172,17 +181,3 @@ def cut(ids: list[int], limit: int) -> list[list[int]]:
     count = -(-len(ids) // limit)
     ends = [-(-len(ids) * part // count) for part in range(count + 1)]
     return [ids[start:end] for start, end in pairwise(ends)]
-
-
-def _read(path: str) -> list[str]:
-    texts = []
-    for record in read_file(path):
-        if "text" not in record.fields:
-            raise DataError(f"{record.place} has no field 'text'")
-        text = record.fields["text"]
-        if not isinstance(text, str) or not text:
-            raise DataError(f"{record.place}: the text must be a non-empty string")
-        texts.append(text)
-    if not texts:
-        raise DataError(f"{path} holds no documents")
-    return texts

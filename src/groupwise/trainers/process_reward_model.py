@@ -18,7 +18,6 @@ from groupwise.config import ReadIf, Section
 from groupwise.config.schema import DataRef
 from groupwise.errors import DataError
 from groupwise.models.backbone import Backbone
-from groupwise.models.config import ModelConfig
 from groupwise.models.policy import start_policy
 from groupwise.models.reward_model import start_reward_model
 from groupwise.models.sharded import sharded
@@ -113,7 +112,14 @@ def train_process_reward_model(
         check_training_rows(rows, path)
     measured = read_step_rows(data.held_out)[:NUM_HELD_OUT] if data.held_out else []
     start = Start(recipe, recipe.run, restart)
-    model, saved = _start(recipe, start.model_to_load(recipe.model))
+    base = start.model_to_load(recipe.model)
+    model: Learns
+    saved: Backbone
+    if config.supervision == "implicit":
+        saved = policy = sharded(start_policy(base, recipe.lora, recipe.run.seed, in_rows=True))
+        model = ImplicitRewardModel(policy, load_reference(recipe.model, recipe.lora, policy), config.beta)
+    else:
+        model = saved = sharded(start_reward_model(base, recipe.lora, recipe.run.seed, in_rows=True))
     train: dict[str, list[EncodedSteps]] = {}
     for path, rows in sources.items():
         encoded = [encode_steps(model, row, config.supervision) for row in rows]
@@ -157,15 +163,6 @@ class Learns(ScoresSteps, Protocol):
     """A model that scores steps and can be trained to."""
 
     def trainable(self) -> list[tuple[str, nn.Parameter]]: ...
-
-
-def _start(recipe: ProcessRewardModelRecipe, model: ModelConfig) -> tuple[Learns, Backbone]:
-    if recipe.process_reward_model.supervision != "implicit":
-        reward_model = sharded(start_reward_model(model, recipe.lora, recipe.run.seed, in_rows=True))
-        return reward_model, reward_model
-    policy = sharded(start_policy(model, recipe.lora, recipe.run.seed, in_rows=True))
-    reference = load_reference(recipe.model, recipe.lora, policy)
-    return ImplicitRewardModel(policy, reference, recipe.process_reward_model.beta), policy
 
 
 def process_reward_model_step(

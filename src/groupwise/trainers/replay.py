@@ -79,20 +79,15 @@ def replay(
         raise ConfigError(f"{run.path} recorded no tokens to compare with (its recipe: record.tokens = 'none')")
     # it says in which shares problems are sampled, and in which order sums are made
     with RANKS.joined(recipe.ranks.model_copy(update={"offload": False})):
-        return _replay(run, recipe, recorded, on_step)
-
-
-def _replay(run: RunDirectory, recipe: RlRecipe, recorded: Row, on_step: Callable[[int], None]) -> Replay:
-    step, problem_id, sample = recorded.step, recorded.problem, recorded.sample
-    start = max((done for done in run.steps() if done <= step), default=None)
-    path = recipe.model.path if start is None else str(run.checkpoint(start))
-    policy = start_policy(recipe.model.at(path), recipe.lora, recipe.run.seed)
-    _repeat_steps(run, recipe, policy, start, step, on_step)
-    chosen = next(batch for batch in _rounds(run, recipe)[step] if problem_id in [problem.id for problem in batch])
-    actors, draws = Actors.of(policy, recipe.task.template, Unjudged()), Draws(recipe.run.seed, Purpose.TRAIN, step)
-    if recipe.sampling.tools:
-        actors = replace(actors, recorded=recorded_results(run.rollouts(step)))
-    scored = sample_and_score(actors, chosen, recipe.batch.group_size, recipe.sampling, draws)
+        start = max((done for done in run.steps() if done <= step), default=None)
+        origin = recipe.model.path if start is None else str(run.checkpoint(start))
+        policy = start_policy(recipe.model.at(origin), recipe.lora, recipe.run.seed)
+        _repeat_steps(run, recipe, policy, start, step, on_step)
+        chosen = next(batch for batch in _rounds(run, recipe)[step] if problem_id in [problem.id for problem in batch])
+        actors, draws = Actors.of(policy, recipe.task.template, Unjudged()), Draws(recipe.run.seed, Purpose.TRAIN, step)
+        if recipe.sampling.tools:
+            actors = replace(actors, recorded=recorded_results(run.rollouts(step)))
+        scored = sample_and_score(actors, chosen, recipe.batch.group_size, recipe.sampling, draws)
     group = next(scored_group.group for scored_group in scored if scored_group.group.prompt.problem.id == problem_id)
     completion = group.completions[sample]
     difference = float("inf")
@@ -100,7 +95,7 @@ def _replay(run: RunDirectory, recipe: RlRecipe, recorded: Row, on_step: Callabl
         logprobs = measured(completion, completion.sampling_logprobs)  # tokens of a tool's result have none
         difference = float(np.nanmax(np.abs(logprobs - recorded.sampling_logprobs), initial=0.0))
     tokens = completion.token_ids.tolist()
-    return Replay(recorded, completion.text, tokens, difference, path, step - (start or 0))
+    return Replay(recorded, completion.text, tokens, difference, origin, step - (start or 0))
 
 
 def _rounds(run: RunDirectory, recipe: RlRecipe) -> dict[int, list[list[Problem]]]:

@@ -136,16 +136,10 @@ class RlRun:
         before = updates - result.update.num_updates
         ages = [before - group.scored.group.policy_version for group in result.groups]
         facts = {
-            "step": step,
-            "problems": [list(ids) for ids in result.problems],
-            "groups": [ledger_group(group) for group in result.groups],
-            "surrogate": result.update.surrogate,
-            "grad_norm": result.update.grad_norm,
-            "updates": updates,
-            "weights": self.actors.policy.fingerprint(),
-        }
-        if any(ages):
-            facts["ages"] = ages
+            "step": step, "problems": [list(ids) for ids in result.problems],
+            "groups": [ledger_group(group) for group in result.groups], "surrogate": result.update.surrogate,
+            "grad_norm": result.update.grad_norm, "updates": updates, "weights": self.actors.policy.fingerprint(),
+        } | ({"ages": ages} if any(ages) else {})  # fmt: skip
         report = step_report(step, self.recipe.run.num_steps, result, self.session.optimizer.lr(step), ages)
         metrics = {"kind": "step", **report._asdict(), "record_s": record_s, "distributions": spreads}
         if engine_facts := facts_of(self.actors.engine):
@@ -229,14 +223,10 @@ class RlRun:
     def _record_evaluation(self, kind: str, done: int, evaluation: Evaluation, more: dict[str, Any]) -> None:
         rows = evaluation.rows
         facts = {
-            "evaluation": kind,
-            "step": done,
-            "pass_at_1": list(estimate("pass_at_1", rows)),
-            "length": estimate("length", rows).value,
-            "truncated": estimate("truncated", rows).value,
-            "tokens": hash_tokens(evaluation.scored),
-            **more,
-        }
+            "evaluation": kind, "step": done, "pass_at_1": list(estimate("pass_at_1", rows)),
+            "length": estimate("length", rows).value, "truncated": estimate("truncated", rows).value,
+            "tokens": hash_tokens(evaluation.scored), **more,
+        }  # fmt: skip
         families = {name: list(solved) for name, solved in by_family(rows).items()}
         shown = {key: value for key, value in facts.items() if key != "tokens"}
         self.session.record(facts, {"kind": kind, **shown, **({"families": families} if len(families) > 1 else {})})

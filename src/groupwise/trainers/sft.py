@@ -26,7 +26,7 @@ from groupwise.tasks.conversations import said, tools_of
 from groupwise.tasks.data_files import has_field, read_file
 from groupwise.trainers.base import FineTuningRecipe, MicroBatchConfig, Trainer, accumulate_rows
 from groupwise.trainers.documents import DocumentsData, Example, TextData, document_batches
-from groupwise.trainers.turns import Dialogue, Turns, turns
+from groupwise.trainers.turns import Dialogue, turns
 from groupwise.training.optimizer import Optimizer
 from groupwise.training.session import Session, Start
 
@@ -172,11 +172,15 @@ def encode(
     """
     pairs = [row for row in rows if not isinstance(row, Dialogue)]
     texts = iter(_encode_texts(policy, pairs, tools) if pairs else ())
-    examples = [
-        _learnt(turns(policy, row, chat or ChatArguments())) if isinstance(row, Dialogue) else next(texts)
-        for row in rows
-    ]
-    for example, row in zip(examples, rows, strict=True):
+    examples = list[Example]()
+    for row in rows:
+        if isinstance(row, Dialogue):
+            written = turns(policy, row, chat or ChatArguments())
+            first = max(1, written.trained.index(True))
+            example = Example(written.ids[:first], written.ids[first:], written.trained[first:])
+        else:
+            example = next(texts)
+        examples.append(example)
         prompt = row.place if isinstance(row, Dialogue) else row[0] or row[1]
         if loss_on == "completion" and row[0] == "":
             raise DataError(
@@ -191,11 +195,6 @@ def encode(
     if loss_on == "all":
         return [Example((e.prompt + e.completion)[:1], (e.prompt + e.completion)[1:]) for e in examples]
     return examples
-
-
-def _learnt(written: Turns) -> Example:
-    first = max(1, written.trained.index(True))
-    return Example(written.ids[:first], written.ids[first:], written.trained[first:])
 
 
 def _encode_texts(policy: Policy, pairs: Sequence[tuple[str, str]], tools: Mapping[str, Tool]) -> list[Example]:

@@ -21,11 +21,11 @@ class Dialogue(NamedTuple):
     """A conversation of data."""
 
     prompt: list[Message]
-    """What is only read; empty where every turn of the assistant is learnt."""
+    """Turns that are only read; empty where every turn of the assistant is learnt."""
     completion: list[Message]
     tools: list[dict[str, Any]] | None
     place: str
-    """Where it stands, for messages."""
+    """Its place, for messages."""
 
     @property
     def messages(self) -> list[Message]:
