@@ -7,7 +7,7 @@ fp32. With adapters (fp32, counted on every linear layer), reference and critic 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Self
+from typing import Any
 
 import torch
 
@@ -59,24 +59,25 @@ def plan(recipe: RlRecipe, prompt_tokens: int = 64) -> MemoryPlan:
     size = language_model_size(recipe.model.path)
     count, text = size.total, size.config.get_text_config()
     of_weight = torch.finfo(getattr(torch, recipe.model.weights_dtype)).bits // 8
-    learns = _Learns.of(recipe, size)
+    adapters = adapter_weights(recipe.model.path, recipe.lora) if recipe.lora else None
+    learnt, learnt_beside = (adapters, adapters) if adapters is not None else (size.total, size.body)
     weights = {"policy": of_weight * count}
     if recipe.lora:
-        weights["adapters"] = FP32 * learns.policy
-    weights["optimizer"] = MOMENTS * FP32 * learns.policy
+        weights["adapters"] = FP32 * learnt
+    weights["optimizer"] = MOMENTS * FP32 * learnt
     rounded = of_weight != FP32 and not recipe.lora  # adapters stay fp32, and what is never trained has no master
     if rounded:
         weights["masters"] = FP32 * count
-    training = {"gradients": FP32 * learns.policy}
+    training = {"gradients": FP32 * learnt}
     if recipe.loss.kl_coef > 0 and not recipe.lora:  # else it is the policy without its adapters
         weights["reference"] = of_weight * count
     beside = trainer_of(recipe).trained_beside(recipe)
     for name in beside:
-        copy = FP32 * learns.beside if recipe.lora else of_weight * count
-        weights |= {name: copy, f"{name}'s optimizer": MOMENTS * FP32 * learns.beside}
+        copy = FP32 * learnt_beside if recipe.lora else of_weight * count
+        weights |= {name: copy, f"{name}'s optimizer": MOMENTS * FP32 * learnt_beside}
         if rounded:
             weights[f"{name}'s masters"] = FP32 * size.body
-        training[f"{name}'s gradients"] = FP32 * learns.beside
+        training[f"{name}'s gradients"] = FP32 * learnt_beside
     for name, part in recipe.reward_models.items():
         weights[f"reward model {name}"] = of_weight * reward_model_size(part.path)
     if isinstance(recipe, GrpoRecipe) and recipe.step_rewards.path:
@@ -93,7 +94,7 @@ def plan(recipe: RlRecipe, prompt_tokens: int = 64) -> MemoryPlan:
     longest = prompt_tokens + recipe.sampling.max_tokens  # one that is larger than a micro-batch stands alone
     of_step = recipe.batch.prompts_per_step * (prompt_tokens + recipe.batch.group_size * recipe.sampling.max_tokens)
     tokens = min(max(micro_batch_tokens(recipe.loss.tokens_per_micro_batch, device), longest), of_step)
-    num_weights = learns.policy + len(beside) * learns.beside
+    num_weights = learnt + len(beside) * learnt_beside
     num_threads = recipe.model.num_threads or torch.get_num_threads()
     at_most = num_threads if of_step > tokens else 1  # all in one micro-batch has nothing beside it
     at_once = num_micro_batches_at_once(num_weights, at_most, device, num_threads)
@@ -119,7 +120,11 @@ def plan(recipe: RlRecipe, prompt_tokens: int = 64) -> MemoryPlan:
     per_position = 2 * text.num_hidden_layers * text.num_key_value_heads * head_dim(text) * width
     sampling = {} if by_servers else {"keys and values": int(per_position * positions)}
     if isinstance(recipe.engine, VllmConfig):
-        weights |= _servers(recipe.engine, size)
+        if servers := recipe.engine.launch:
+            of_theirs = torch.finfo(getattr(torch, recipe.engine.dtype)).bits // 8
+            head = int(text.vocab_size) * int(text.hidden_size) if text.tie_word_embeddings else 0
+            weights["servers' weights"] = servers * of_theirs * (size.total + head)
+            weights["servers' keys and values"] = int(servers * recipe.engine.kv_cache_gib * 2**30)
         sampling |= {REHEARSAL: of_weight * count} if recipe.engine.rehearse else {}
     if device.type == "cpu" and not checkpointing:
         cache = sampling.get("keys and values", 0)  # every layer has a block of keys and one of values
@@ -129,30 +134,6 @@ def plan(recipe: RlRecipe, prompt_tokens: int = 64) -> MemoryPlan:
 
 
 REHEARSAL = "policy's bits, while servers rehearse"
-
-
-def _servers(engine: VllmConfig, size: ModelSize) -> dict[str, int]:
-    if not engine.launch:
-        return {}
-    text = size.config.get_text_config()
-    head = int(text.vocab_size) * int(text.hidden_size) if text.tie_word_embeddings else 0
-    of_weight = torch.finfo(getattr(torch, engine.dtype)).bits // 8
-    return {
-        "servers' weights": engine.launch * of_weight * (size.total + head),
-        "servers' keys and values": int(engine.launch * engine.kv_cache_gib * 2**30),
-    }
-
-
-class _Learns(NamedTuple):
-    policy: int
-    beside: int  # weights of each model that is trained beside the policy
-
-    @classmethod
-    def of(cls, recipe: RlRecipe, size: ModelSize) -> Self:
-        if recipe.lora is None:
-            return cls(size.total, size.body)
-        adapters = adapter_weights(recipe.model.path, recipe.lora)
-        return cls(adapters, adapters)
 
 
 WHOLE = ("reward model ", "process reward model", "servers' ")  # beginnings of the names of parts that no rank shares

@@ -22,13 +22,11 @@ def surroundings() -> dict[str, Any]:
     facts = environment()
     versions = {**facts.pop("versions"), **dependencies()}
     return {
-        **facts,
-        "torch": build,
-        "sandbox": {tier: _or_why_not(partial(sandbox_tier, tier)) for tier in TIERS},
+        **facts, "torch": build, "sandbox": {tier: _or_why_not(partial(sandbox_tier, tier)) for tier in TIERS},
         "fork_server": _or_why_not(fork_server),
         "versions": {name: version for name, version in versions.items() if version != MISSING},
         "not_installed": [name for name, version in versions.items() if version == MISSING],
-    }
+    }  # fmt: skip
 
 
 def _or_why_not(find: Callable[[], Any]) -> Any:

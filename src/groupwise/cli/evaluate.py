@@ -122,15 +122,13 @@ def _cell(key: str, value: Any) -> str:
 
 
 STEP_FIGURES = {
-    "threshold": "threshold",
-    "f1": "F1 of the first mistake",
+    "threshold": "threshold", "f1": "F1 of the first mistake",
     "first_error_found": "first mistake named, where there is one",
-    "correct_passed": "nothing named, where there is none",
-    "auc": "area under the curve of steps",
+    "correct_passed": "nothing named, where there is none", "auc": "area under the curve of steps",
     "calibration_error": "calibration error",
     "wrong_working_found": "named, where the answer is right and a step wrong",
     "lowest_at_end": "lowest score at the last step",
-}
+}  # fmt: skip
 
 
 def evaluate_steps(

@@ -166,16 +166,14 @@ def rows(runs: Mapping[str, Sequence[VariantRun]]) -> list[Compared]:
         differences = [after.pass_at_1 - before.pass_at_1 for before, after in pairs]
         table.append(
             Compared(
-                name=name,
-                pass_at_1=mean_over_seeds([run.pass_at_1 for run in variant_runs]),
+                name=name, pass_at_1=mean_over_seeds([run.pass_at_1 for run in variant_runs]),
                 difference=None if variant_runs is reference else mean_over_seeds(differences),
                 tokens=sum(run.tokens for run in variant_runs) / len(variant_runs),
                 seconds=mean_over_seeds([run.seconds for run in variant_runs]),
                 processor_seconds=mean_over_seeds([run.processor_seconds for run in variant_runs]),
-                peak_memory_mb=max(run.peak_memory_mb for run in variant_runs),
-                num_seeds=len(variant_runs),
+                peak_memory_mb=max(run.peak_memory_mb for run in variant_runs), num_seeds=len(variant_runs),
             )
-        )
+        )  # fmt: skip
     return table
 
 

@@ -240,11 +240,9 @@ def figures(rows: Sequence[Row], patterns: Patterns = PATTERNS) -> dict[str, Any
     first_keys = [key for kind in ("pass_at_", "majority_") for key in estimates if key.startswith(kind)]
     return {
         **{key: estimates[key]._asdict() for key in dict.fromkeys([*first_keys, *estimates])},
-        "verdict_errors": verdict_errors(rows),
-        **({"no_verdict": no_verdict} if no_verdict else {}),
-        "by_difficulty": {label: mean._asdict() for label, mean in by_difficulty(rows).items()},
-        **calls,
-    }
+        "verdict_errors": verdict_errors(rows), **({"no_verdict": no_verdict} if no_verdict else {}),
+        "by_difficulty": {label: mean._asdict() for label, mean in by_difficulty(rows).items()}, **calls,
+    }  # fmt: skip
 
 
 def show(estimate: Estimate, metric: Metric, sign: str = "", with_unit: bool = True) -> str:

@@ -115,9 +115,7 @@ def judge_scores(rows: Sequence[StepRow], scores: Sequence[Sequence[float]], thr
     given, labels = [score for score, _ in pairs], [label for _, label in pairs]
     hits = list(zip(rows, truth, named, strict=True))
     return StepEvaluation(
-        rows=len(rows),
-        threshold=threshold,
-        f1=first_errors(scores, truth, threshold).f1,
+        rows=len(rows), threshold=threshold, f1=first_errors(scores, truth, threshold).f1,
         first_error_found=mean_share([float(found == error) for _, error, found in hits if error is not None]),
         correct_passed=mean_share([float(found is None) for _, error, found in hits if error is None]),
         auc=area_under_curve(given, [label >= 0.5 for label in labels]),
@@ -126,4 +124,4 @@ def judge_scores(rows: Sequence[StepRow], scores: Sequence[Sequence[float]], thr
             [float(found is not None) for row, error, found in hits if row.final_answer_correct and error is not None]
         ),
         lowest_at_end=mean_share([float(min(of_row) == of_row[-1]) for of_row in scores]),
-    )
+    )  # fmt: skip

@@ -46,8 +46,7 @@ def report_of(path: Path) -> dict[str, Any]:
         _facts(run),
     ]  # fmt: skip
     return {
-        "description": description(run),
-        "compared": pair_line(run, pair),
+        "description": description(run), "compared": pair_line(run, pair),
         "tiles": [tile._asdict() for tile in tiles(run, rows)],
         "alarms": [line["step"] for line in run.metrics("dev") if (line.get("second") or {}).get("alarm")],
         "tables": [table.facts() for table in tables if table.lines],
@@ -58,9 +57,8 @@ def report_of(path: Path) -> dict[str, Any]:
         },
         "definitions": definitions([row for each in newest for row in each.rows], patterns) if newest else [],
         "seeds": {"numbers": sorted(seeds), **found._asdict()} if len(found.steps) > 1 else None,
-        "settings": _texts(run.config),
-        "environment": _texts(run.environment),
-    }
+        "settings": _texts(run.config), "environment": _texts(run.environment),
+    }  # fmt: skip
 
 
 def description(run: Records) -> str:

@@ -13,11 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 TYPES = {
-    "html": "text/html; charset=utf-8",
-    "css": "text/css; charset=utf-8",
-    "js": "text/javascript; charset=utf-8",
+    "html": "text/html; charset=utf-8", "css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8",
     "txt": "text/plain; charset=utf-8",
-}
+}  # fmt: skip
 
 
 @cache

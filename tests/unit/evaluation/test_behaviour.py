@@ -184,21 +184,10 @@ def test_courses_add_up_to_one_and_moves_need_not() -> None:
 
 PIECES = st.sampled_from(
     [
-        "<think>",
-        "</think>",
-        "<answer>",
-        "</answer>",
-        "1+1=2. ",
-        "Wait, ",
-        "No. ",
-        "不对。",
-        "重新算",
-        "so ",
-        "所以",
-        "{",
-        "\\",
+        "<think>", "</think>", "<answer>", "</answer>", "1+1=2. ", "Wait, ", "No. ", "不对。", "重新算", "so ", "所以",
+        "{", "\\",
     ]
-)
+)  # fmt: skip
 
 
 @given(

@@ -192,13 +192,8 @@ def test_the_command_survives_kill_9(models: Path, tmp_path: Path) -> None:
     def command(folder: str) -> list[str]:
         dials = ["--problems", "40", "--samples", "8", "--budgets", "1,8", "--methods", "majority,best_of_n,beam"]
         places = [
-            "--prm",
-            str(models / "prm"),
-            "--directory",
-            str(tmp_path / folder),
-            "--report",
-            str(tmp_path / "page"),
-        ]
+            "--prm", str(models / "prm"), "--directory", str(tmp_path / folder), "--report", str(tmp_path / "page"),
+        ]  # fmt: skip
         return [sys.executable, "-m", "groupwise", "budget", "base", "--task", "arithmetic", *dials, *places]
 
     subprocess.run(command("whole"), check=True, capture_output=True)
@@ -367,15 +362,8 @@ def test_a_reward_model_that_cannot_read_a_completion_is_named(models: Path, mon
 def test_the_command_prints_and_writes_a_page(models: Path, tmp_path: Path) -> None:
     arguments = ["budget", "base", "--task", "arithmetic", "--problems", "2", "--samples", "2", "--budgets", "1,2"]
     more = [
-        "--max-tokens",
-        "24",
-        "--difficulty-samples",
-        "0",
-        "--directory",
-        str(tmp_path),
-        "--prm",
-        str(models / "prm"),
-    ]
+        "--max-tokens", "24", "--difficulty-samples", "0", "--directory", str(tmp_path), "--prm", str(models / "prm"),
+    ]  # fmt: skip
     printed = CliRunner().invoke(app, [*arguments, *more])
     assert printed.exit_code == 0, printed.output
     assert "best_of_n/prm_product" in printed.output

@@ -215,17 +215,11 @@ def test_an_engine_that_knows_no_tools_cannot_pause(actors: Actors) -> None:
 
 
 SCRIPT = {
-    "What?\n": "a<<2+3=b</think>7",
-    "What?\na<<2+3=5>>": "b</think>7",
-    "What?\na<<2+3=5>>b Wait. ": "c<<9*9=",
-    "What?\na<<2+3=5>>b Wait. c<<9*9=81>>": "d</think>2",
-    "What?\na<<2+3=5>>b Wait. c<<9*9=81>>d Wait. ": "e<<1+1=",
-    "What?\na<<2+3=5>></think>": "f<<2*2=",
-    "What?\na<<2+3=5>></think>f<<2*2=4>>": "2",
-    "What?\na<<2+</think>": "2",
-    "What?\na<<2+3=5>>b</think>7\0What?\n": "g<<7-6=",
-    "What?\na<<2+3=5>>b</think>7\0What?\ng<<7-6=1>>": "2",
-}
+    "What?\n": "a<<2+3=b</think>7", "What?\na<<2+3=5>>": "b</think>7", "What?\na<<2+3=5>>b Wait. ": "c<<9*9=",
+    "What?\na<<2+3=5>>b Wait. c<<9*9=81>>": "d</think>2", "What?\na<<2+3=5>>b Wait. c<<9*9=81>>d Wait. ": "e<<1+1=",
+    "What?\na<<2+3=5>></think>": "f<<2*2=", "What?\na<<2+3=5>></think>f<<2*2=4>>": "2", "What?\na<<2+</think>": "2",
+    "What?\na<<2+3=5>>b</think>7\0What?\n": "g<<7-6=", "What?\na<<2+3=5>>b</think>7\0What?\ng<<7-6=1>>": "2",
+}  # fmt: skip
 """What is written behind a text, up to the end or a call."""
 
 

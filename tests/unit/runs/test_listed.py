@@ -57,17 +57,12 @@ def packed(columns: object) -> bytes:
 
 GOOD = {name: [None] * 3 for name in LISTED}
 BAD: dict[str, bytes] = {
-    "no base64": b"\xff\xff",
-    "not compressed": base64.b64encode(b"{}"),
-    "no JSON": base64.b64encode(zlib.compress(b"{")),
-    "deep": base64.b64encode(zlib.compress(b"[" * 200_000)),
-    "no object": packed([]),
-    "too few rows": packed({**GOOD, "reward": [1.0]}),
-    "a column less": packed({"reward": [1.0] * 3}),
-    "another type": packed({**GOOD, "outcome": [3, 3, 3]}),
-    "no list": packed({**GOOD, "text": "abc"}),
-    "cut": base64.b64encode(zlib.compress(json.dumps(GOOD).encode())[:-8]),
-}
+    "no base64": b"\xff\xff", "not compressed": base64.b64encode(b"{}"),
+    "no JSON": base64.b64encode(zlib.compress(b"{")), "deep": base64.b64encode(zlib.compress(b"[" * 200_000)),
+    "no object": packed([]), "too few rows": packed({**GOOD, "reward": [1.0]}),
+    "a column less": packed({"reward": [1.0] * 3}), "another type": packed({**GOOD, "outcome": [3, 3, 3]}),
+    "no list": packed({**GOOD, "text": "abc"}), "cut": base64.b64encode(zlib.compress(json.dumps(GOOD).encode())[:-8]),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("fault", BAD)

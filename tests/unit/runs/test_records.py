@@ -47,15 +47,10 @@ def detailed(problem: str, put_in: bool = False) -> Detailed:
     group = scored(problem, [1.0, 0.0], put_in)
     advantages = (np.where(group.group.completions[0].sampled, 0.5, 0.0), np.full(3, -0.5))
     update = {
-        "trained": True,
-        "old": "trainer",
-        "loss_weight": 0.125,
-        "trainer_logprobs": LOGPROBS + np.float32(1e-6),
-        "ratio": np.array([1.25, 1, 0.5], np.float32),
-        "bound": np.array([2, 0, 1], np.int8),
-        "after_logprobs": LOGPROBS + np.float32(0.5),
-        "token_ends": np.array([1, 2, 2]),
-    }
+        "trained": True, "old": "trainer", "loss_weight": 0.125, "trainer_logprobs": LOGPROBS + np.float32(1e-6),
+        "ratio": np.array([1.25, 1, 0.5], np.float32), "bound": np.array([2, 0, 1], np.int8),
+        "after_logprobs": LOGPROBS + np.float32(0.5), "token_ends": np.array([1, 2, 2]),
+    }  # fmt: skip
     return Detailed(AdvantagedGroup(group, advantages), None, np.array([3, 7]), [update, {"trained": False}])
 
 

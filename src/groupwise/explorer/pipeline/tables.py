@@ -184,12 +184,10 @@ def alarm_table(data: PipelineData) -> Table:
         shares = [Estimate(*check["share"]) for check in checks.values() if check.get("share")]
         example = (checks[steps[0]].get("example") or {}) if steps else {}
         texts = (
-            str(checks[min(checks)].get("verifier", NOTHING)),
-            str(len(checks)),
-            ", ".join(map(str, steps)) or "none",
+            str(checks[min(checks)].get("verifier", NOTHING)), str(len(checks)), ", ".join(map(str, steps)) or "none",
             show(max(shares), REJECTED) if shares else NOTHING,
             " ".join(str(example[key]) for key in ("problem", "evidence") if key in example) or NOTHING,
-        )
+        )  # fmt: skip
         lines.append(Line(stage.name, "", tuple(map(text_cell, texts))))
     columns = tuple(map(Column, ("second verifier", "checks", "alarms after steps", "most rejected", "for example")))
     note = (

@@ -20,19 +20,12 @@ DATA = Path(__file__).parent / "scenarios.jsonl"
 NAMES = ("sampled_correct=rewards/correctness/mean", "dev=eval/accuracy")
 """What the scalars mean, as `groupwise import --scalar` is told."""
 RULES: dict[str, tuple[str, ...]] = {
-    "healthy": (),
-    "entropy_collapse": ("entropy_collapse",),
-    "saturated_groups": ("no_signal",),
-    "too_hard": ("no_signal", "never_correct"),
-    "reward_hacking": ("reward_without_result", "overfitting"),
-    "length_hacking": ("length_runaway", "overfitting"),
-    "truncation": ("truncation",),
-    "kl_blowup": ("kl_to_reference",),
-    "clip_saturation": ("clipping",),
-    "grad_spikes": ("gradient_spikes",),
-    "plateau": ("plateau",),
-    "format_domination": ("reward_without_result", "part_dominates"),
-}
+    "healthy": (), "entropy_collapse": ("entropy_collapse",), "saturated_groups": ("no_signal",),
+    "too_hard": ("no_signal", "never_correct"), "reward_hacking": ("reward_without_result", "overfitting"),
+    "length_hacking": ("length_runaway", "overfitting"), "truncation": ("truncation",),
+    "kl_blowup": ("kl_to_reference",), "clip_saturation": ("clipping",), "grad_spikes": ("gradient_spikes",),
+    "plateau": ("plateau",), "format_domination": ("reward_without_result", "part_dominates"),
+}  # fmt: skip
 """Those of our rules that a scenario is about."""
 WHY = {
     "healthy": "silent is right",

@@ -49,16 +49,12 @@ STATISTICS: dict[str, dict[str, Any]] = {
     "preferences_helpful": {"rows": 800, "sources": {"rule": 800}, "noise": 0.1},
     "preferences_harmless": {"rows": 800, "sources": {"rule": 800}, "noise": 0.1},
     "rejection": {
-        "rows": 2400,
-        "sampled": 4096,
-        "dropped": {"not correct": 723, "mixed language": 61, "duplicate": 388},
-        "sources": {"rejection sampling": 1800, "general": 600},
-        "languages": {"en": 1377, "zh": 1023},
-        "problems_solved": 498,
-        "problems": 512,
+        "rows": 2400, "sampled": 4096, "dropped": {"not correct": 723, "mixed language": 61, "duplicate": 388},
+        "sources": {"rejection sampling": 1800, "general": 600}, "languages": {"en": 1377, "zh": 1023},
+        "problems_solved": 498, "problems": 512,
         "general": {"candidates": 2000, "kept": 688, "taken": 600, "dropped": {"below the best 50% by helpful": 1000}},
     },
-}
+}  # fmt: skip
 
 Samples = Sequence[tuple[str, Outcome]]
 
@@ -157,13 +153,8 @@ class FakePipeline:
     def measure_base(self, measured: Mapping[str, Any]) -> None:
         """The base model is only measured, never made."""
         facts = {
-            "name": "base",
-            "kind": "start",
-            "makes": "model",
-            "output": "base",
-            "inputs": {},
-            "evaluation": measured,
-        }
+            "name": "base", "kind": "start", "makes": "model", "output": "base", "inputs": {}, "evaluation": measured,
+        }  # fmt: skip
         self.write(self.place("base") / "facts.json", facts)
         self.write(self.place("base") / "cost.json", {"evaluation_seconds": 12.0})
 
@@ -204,13 +195,8 @@ def rl_lines(level: float, alarms: Sequence[int] = (), num_steps: int = 20) -> l
         value = level * (1 - 0.5 * math.exp(-step / 5))
         if step % 5 == 0:
             dev = {
-                "kind": "dev",
-                "step": step,
-                "pass_at_1": share(value),
-                "length": 40.0,
-                "truncated": 0.0,
-                "best": True,
-            }
+                "kind": "dev", "step": step, "pass_at_1": share(value), "length": 40.0, "truncated": 0.0, "best": True,
+            }  # fmt: skip
             lines.append(dev | ({"second": second(step in alarms)} if alarms else {}))
         wave = 0.03 * math.sin(2.1 * step)
         line = {"kind": "step", "step": step, "reward": value + wave, "signal": 0.8, "entropy": 0.2,
@@ -224,14 +210,9 @@ def second(alarm: bool) -> dict[str, Any]:
     example = {"problem": "arithmetic/47x86", "sample": 1, "evidence": "'4042,' is not a number"} if alarm else None
     found = share(0.19 if alarm else 0.01, 0.02)
     return {
-        "verifier": "math",
-        "judged": 100,
-        "rejected": 19,
-        "failed": 0,
-        "share": found,
-        "alarm": alarm,
+        "verifier": "math", "judged": 100, "rejected": 19, "failed": 0, "share": found, "alarm": alarm,
         "example": example,
-    }
+    }  # fmt: skip
 
 
 def sft_lines(num_steps: int = 20) -> list[dict[str, Any]]:
