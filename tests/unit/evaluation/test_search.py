@@ -218,7 +218,7 @@ def test_what_cannot_go_on_is_named(actors: Actors, begun: int) -> None:
 
 def test_a_score_that_is_no_number_is_named(actors: Actors) -> None:
     class Broken:
-        tokenizer, context_length = actors.policy.tokenizer, 256
+        tokenizer, context_length, stop_ids = actors.policy.tokenizer, 256, frozenset[int]()
 
     scorer = Scorer(Broken(), "runs/prm", "prm", STEP, "", 0)  # type: ignore[arg-type]
     with pytest.MonkeyPatch.context() as patch:
