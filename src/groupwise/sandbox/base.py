@@ -71,6 +71,16 @@ class Status(StrEnum):
     FAILED = "failed"  # the sandbox (not the program) failed: nothing is known about the program
 
 
+class Limits(NamedTuple):
+    """Limits of one run."""
+
+    wall_s: float
+    cpu_s: int
+    memory_mb: int
+    max_processes: int = MAX_PROCESSES
+    files_mb: int = FILES_MB
+
+
 @dataclass(frozen=True, slots=True)
 class Program:
     """One program to run: a Python source, or a command over files."""
@@ -90,6 +100,9 @@ class Program:
         for name in self.files:
             if name in ("", ".", "..") or "/" in name or "\0" in name:
                 raise ValueError(f"a program's file is named {name!r}; a plain name without a slash is allowed")
+
+    def limits(self, config: SandboxConfig) -> Limits:
+        return Limits(self.wall_s or config.wall_s, self.cpu_s or config.cpu_s, self.memory_mb or config.memory_mb)
 
 
 @dataclass(frozen=True, slots=True)

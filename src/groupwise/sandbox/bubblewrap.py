@@ -17,17 +17,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from groupwise.errors import SandboxError
-from groupwise.sandbox.base import FILES_MB, MAX_PROCESSES, OUTPUT_KB, Program, RunResult, SandboxConfig, Status
-from groupwise.sandbox.host import (
-    interpreter,
-    launcher,
-    machine,
-    make_cgroups,
-    reachable_interpreter,
-    remove_cgroups,
-    zygote_command,
-    zygote_environment,
-)
+from groupwise.sandbox import host
+from groupwise.sandbox.base import FILES_MB, Limits, Program, RunResult, Status
 from groupwise.sandbox.local import LocalSandbox, Outputs, memory_file, pipe, read_exit_code, watch
 from groupwise.sandbox.seccomp import run_filter, sandbox_filter
 
@@ -50,63 +41,58 @@ class BubblewrapSandbox(LocalSandbox):
 
     def run_command(self, program: Program) -> RunResult:
         """Run a program of the host's /usr (SandboxError: not there), in a control group where this host allows one."""
-        config = self.config
         name, *arguments = program.command
         path = shutil.which(name, path=_PATH)
         if path is None:
             raise SandboxError(f"there is no program {name!r} in {_PATH}; install it")
-        cpu_s, memory_mb = program.cpu_s or config.cpu_s, program.memory_mb or config.memory_mb
+        limits = program.limits(self.config)
         command = [
-            "/usr/bin/prlimit", f"--cpu={cpu_s}:{cpu_s + 1}", f"--as={memory_mb << 20}",
-            f"--fsize={FILES_MB << 20}", f"--nproc={MAX_PROCESSES}", "--core=0", "--nofile=256",
+            "/usr/bin/prlimit", f"--cpu={limits.cpu_s}:{limits.cpu_s + 1}", f"--as={limits.memory_mb << 20}",
+            f"--fsize={limits.files_mb << 20}", f"--nproc={limits.max_processes}", "--core=0", "--nofile=256",
             "--memlock=0", "--msgqueue=0", "--", path, *arguments,
         ]  # fmt: skip
-        groups = make_cgroups(memory_mb, MAX_PROCESSES + 4)
-        try:
-            with ExitStack() as ours:
-                return _run(command, program, config, launcher(groups), ours)
-        finally:
-            remove_cgroups(groups)
+        groups = host.make_cgroups(limits.memory_mb)
+        with ExitStack() as ours:
+            ours.callback(host.remove_cgroups, groups)
+            return _run(command, program, limits, host.launcher(groups), ours)
 
 
-def _run(
-    command: Sequence[str], program: Program, config: SandboxConfig, launch: Sequence[str], ours: ExitStack
-) -> RunResult:
-    outputs, start = Outputs(OUTPUT_KB), time.monotonic()
-    wall_s = program.wall_s or config.wall_s
+def _run(command: Sequence[str], program: Program, limits: Limits, launch: Sequence[str], ours: ExitStack) -> RunResult:
+    outputs = Outputs()
+    deadline = outputs.start + limits.wall_s
     status_read, status_write = ours.enter_context(pipe())
     with ExitStack() as theirs:
         stdin, rules, *copies = (
             theirs.enter_context(memory_file(content))
-            for content in (program.stdin, sandbox_filter(machine()), *program.files.values())
+            for content in (program.stdin, sandbox_filter(host.machine()), *program.files.values())
         )
         files = dict(zip(program.files, copies, strict=True))
         process = subprocess.Popen(
             [*launch, *command_line(rules, status_write, files, command)],
             stdin=stdin,
-            stdout=outputs.open_stdout(ours, theirs),
-            stderr=outputs.open_stderr(ours, theirs),
+            stdout=outputs.open(ours, theirs, error=False),
+            stderr=outputs.open(ours, theirs, error=True),
             pass_fds=[rules, status_write, *copies],
             env={},
             start_new_session=True,
         )
-    watch(outputs.readers, lambda: start + wall_s, lambda: outputs.is_flooded)
-    in_time = not outputs.is_flooded and _ends(process, start + wall_s - time.monotonic())
-    report = _read_report(status_read)
+    watch(outputs.readers, lambda: deadline, lambda: outputs.is_flooded)
+    in_time = not outputs.is_flooded and _ends(process, deadline - time.monotonic())
+    report: dict[str, Any] = {}
+    os.set_blocking(status_read, False)
+    with contextlib.suppress(BlockingIOError):
+        for line in os.read(status_read, 1 << 16).splitlines():
+            report |= json.loads(line)
     if not in_time:
         _kill(process, report.get("child-pid"))
-    end: tuple[Status, int | None, str]
     if outputs.is_flooded:
-        end = Status.FLOODED, None, "it wrote more than is read"
-    elif not in_time:
-        end = Status.TIMEOUT, None, f"it did not end within {wall_s:g} s"
-    elif "exit-code" not in report:
-        end = Status.FAILED, None, outputs.stderr.decode(errors="replace")[-400:]
-    else:
-        code = report["exit-code"]
-        end = read_exit_code(code if code <= _SHELL_SIGNAL else _SHELL_SIGNAL - code)
-    status, exit_code, evidence = end
-    return RunResult(status, exit_code, outputs.stdout, outputs.stderr, time.monotonic() - start, evidence)
+        return outputs.result(Status.FLOODED, None, "it wrote more than is read")
+    if not in_time:
+        return outputs.result(Status.TIMEOUT, None, f"it did not end within {limits.wall_s:g} s")
+    if "exit-code" not in report:
+        return outputs.result(Status.FAILED, None, outputs.stderr.decode(errors="replace")[-400:])
+    code = report["exit-code"]
+    return outputs.result(*read_exit_code(code if code <= _SHELL_SIGNAL else _SHELL_SIGNAL - code))
 
 
 def _ends(process: "subprocess.Popen[bytes]", seconds: float) -> bool:
@@ -115,15 +101,6 @@ def _ends(process: "subprocess.Popen[bytes]", seconds: float) -> bool:
     except subprocess.TimeoutExpired:
         return False
     return True
-
-
-def _read_report(descriptor: int) -> dict[str, int]:
-    os.set_blocking(descriptor, False)
-    report: dict[str, Any] = {}
-    with contextlib.suppress(BlockingIOError):
-        for line in os.read(descriptor, 1 << 16).splitlines():
-            report |= json.loads(line)
-    return report
 
 
 def _kill(process: "subprocess.Popen[bytes]", first: int | None) -> None:
@@ -150,16 +127,16 @@ def find_bubblewrap() -> str:
 
 def fork_server_command(filter_fd: int) -> list[str]:
     """Return the command of bubblewrap with the fork server as process 1; it reads the filter from a descriptor."""
-    program, prefix = reachable_interpreter()
-    if interpreter()[1] == Path("/usr"):
+    program, prefix = host.reachable_interpreter()
+    if host.interpreter()[1] == Path("/usr"):
         python, binds = str(program), ["--ro-bind", str(program), str(program)]
     else:
         python = f"{_PYTHON_HOME}/bin/{program.name}"
         binds = ["--ro-bind", f"{prefix}/lib", f"{_PYTHON_HOME}/lib", "--ro-bind", str(program), python]
-    boot = {"run_filter": run_filter(machine()).hex(), "directory": "/tmp"}
+    boot = {"run_filter": run_filter(host.machine()).hex(), "directory": "/tmp"}
     return [
         *_base(filter_fd), *_libraries(["/usr/lib", "/usr/lib64"]), *binds,
-        *_end(zygote_environment(_PYTHON_HOME)), "--as-pid-1", "--", *zygote_command(python, boot),
+        *_end(host.zygote_environment(_PYTHON_HOME)), "--as-pid-1", "--", *host.zygote_command(python, boot),
     ]  # fmt: skip
 
 

@@ -40,19 +40,18 @@ def read_answers(result: RunResult, num_calls: int) -> list[Answer]:
 
 def _read_answer(line: bytes) -> Answer:
     try:
-        reply = json.loads(line)
+        match json.loads(line):
+            case {"value": content, **others} if not others:
+                return Answer(decode(content))
+            case {"raised": name, **others} if not others:
+                return Answer(None, f"it raised {str(name)[:80]}")
+            case {"missing": name, **others} if not others:
+                return Answer(None, f"it does not define {str(name)[:80]}")
+    except PlainError as error:
+        return Answer(None, f"its answer is not plain data: {error}")
     except (ValueError, RecursionError):
-        return Answer(None, "its answer is not plain data")
-    if type(reply) is not dict or len(reply) != 1:
-        return Answer(None, "its answer is not plain data")
-    ((kind, content),) = reply.items()
-    if kind == "value":
-        try:
-            return Answer(decode(content))
-        except PlainError as error:
-            return Answer(None, f"its answer is not plain data: {error}")
-    words = {"raised": "it raised", "missing": "it does not define"}.get(kind)
-    return Answer(None, f"{words} {str(content)[:80]}" if words else "its answer is not plain data")
+        pass
+    return Answer(None, "its answer is not plain data")
 
 
 def read_findings(result: RunResult, num_tests: int) -> list[str]:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.errors import SandboxError
+from groupwise.sandbox.base import MAX_PROCESSES
 from groupwise.sandbox.seccomp import MACHINES
 
 _CGROUPS = Path("/sys/fs/cgroup")
@@ -80,10 +81,10 @@ def launcher(groups: Sequence[Path] = ()) -> list[str]:
     return [*own_mounts, "sh", "-c", _LAUNCH, "sh", " ".join(map(str, groups)), mount]
 
 
-def make_cgroups(memory_mb: int, max_processes: int) -> list[Path]:
-    """Make control groups with these limits; return those that this host allows, possibly none."""
+def make_cgroups(memory_mb: int) -> list[Path]:
+    """Make control groups with a limit on memory; return those that this host allows, possibly none."""
     name = f"groupwise-{os.getpid()}-{next(_NUMBERS)}"
-    memory, processes = str(memory_mb << 20), str(max_processes)
+    memory, processes = str(memory_mb << 20), str(MAX_PROCESSES + 4)
     version_2 = _make(_CGROUPS / name, {"memory.max": memory, "pids.max": processes})
     return version_2 or [
         *_make(_CGROUPS / "memory" / name, {"memory.limit_in_bytes": memory}),

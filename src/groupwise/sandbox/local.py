@@ -15,36 +15,19 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from typing import ClassVar, NamedTuple, TypeVar
+from typing import ClassVar, TypeVar
 
 from groupwise.errors import SandboxError
-from groupwise.sandbox.base import (
-    FILES_MB,
-    MAX_PROCESSES,
-    OUTPUT_KB,
-    Pair,
-    Program,
-    RunResult,
-    Sandbox,
-    SandboxConfig,
-    Status,
-)
+from groupwise.sandbox import host
+from groupwise.sandbox.base import FILES_MB, OUTPUT_KB, Pair, Program, RunResult, Sandbox, SandboxConfig, Status
 from groupwise.sandbox.fork_server import ForkServer, Report
-from groupwise.sandbox.host import (
-    launcher,
-    machine,
-    make_cgroups,
-    reachable_interpreter,
-    remove_cgroups,
-    zygote_command,
-    zygote_environment,
-)
 from groupwise.sandbox.seccomp import run_filter, sandbox_filter
 from groupwise.sandbox.zygote import landlock_version
 
 RUNS_PER_SERVER = 500
 _SERVER_MB = 64  # memory of a fork server itself
 _CHUNK = 1 << 16
+_MAX_BYTES = OUTPUT_KB << 10
 _GRACE_S = 0.5  # seconds that a solver may take to end after its tester
 _SOLVER, _TESTER = 0, 1
 _READABLE = ("/usr/lib", "/usr/lib64", "/lib", "/lib64", "/etc/ld.so.cache", "/dev/zero", "/dev/urandom")
@@ -55,21 +38,15 @@ _Value = TypeVar("_Value")
 class Outputs:
     """Standard output and error of one program, read as they come."""
 
-    def __init__(self, max_kb: int) -> None:
-        self._max_bytes = max_kb << 10
+    def __init__(self) -> None:
+        self.start = time.monotonic()
         self._stdout, self._stderr = bytearray(), bytearray()
         self._buffers: dict[int, bytearray] = {}
 
-    def open_stdout(self, ours: ExitStack, theirs: ExitStack) -> int:
-        return self._open(self._stdout, ours, theirs)
-
-    def open_stderr(self, ours: ExitStack, theirs: ExitStack) -> int:
-        return self._open(self._stderr, ours, theirs)
-
-    def _open(self, buffer: bytearray, ours: ExitStack, theirs: ExitStack) -> int:
+    def open(self, ours: ExitStack, theirs: ExitStack, *, error: bool) -> int:
         read, write = theirs.enter_context(pipe())
         ours.callback(os.close, kept := os.dup(read))
-        self._buffers[kept] = buffer
+        self._buffers[kept] = self._stderr if error else self._stdout
         return write
 
     @property
@@ -83,15 +60,15 @@ class Outputs:
 
     @property
     def is_flooded(self) -> bool:
-        return max(len(self._stdout), len(self._stderr)) > self._max_bytes
-
-    @property
-    def stdout(self) -> bytes:
-        return bytes(self._stdout[: self._max_bytes])
+        return max(len(self._stdout), len(self._stderr)) > _MAX_BYTES
 
     @property
     def stderr(self) -> bytes:
-        return bytes(self._stderr[: self._max_bytes])
+        return bytes(self._stderr[:_MAX_BYTES])
+
+    def result(self, status: Status, exit_code: int | None, evidence: str, end: float | None = None) -> RunResult:
+        seconds = (end or time.monotonic()) - self.start
+        return RunResult(status, exit_code, bytes(self._stdout[:_MAX_BYTES]), self.stderr, seconds, evidence)
 
 
 def watch(
@@ -134,30 +111,23 @@ def memory_file(content: bytes) -> Iterator[int]:
         os.close(descriptor)
 
 
-class _Outcome(NamedTuple):
-    result: RunResult
-    is_reusable: bool
+_Outcome = tuple[RunResult, bool]  # a result, and true when the server may be used again
 
 
 class _Run:
     """A program in flight."""
 
     def __init__(self, server: ForkServer, program: Program, config: SandboxConfig) -> None:
-        self._server, self._program, self._config = server, program, config
-        self.outputs = Outputs(OUTPUT_KB)
-        self.wall_s = program.wall_s or config.wall_s
-        self.start = time.monotonic()
+        self._server, self._program, self._most_mb = server, program, config.memory_mb
+        self.limits, self.outputs = program.limits(config), Outputs()
+        self.latest = self.outputs.start + self.limits.wall_s
         self.end: float | None = None  # None until the server has said how it ended
         self._report: Report | None = None
 
     def begin(self, ours: ExitStack, stdin: int | None = None, stdout: int | None = None) -> None:
-        program, config = self._program, self._config
-        limits = {
-            "cpu_s": program.cpu_s or config.cpu_s,
-            "memory_mb": min(program.memory_mb or config.memory_mb, config.memory_mb),
-            "files_mb": FILES_MB,
-            "max_processes": MAX_PROCESSES,
-        }
+        program = self._program
+        limits = self.limits._asdict() | {"memory_mb": min(self.limits.memory_mb, self._most_mb)}
+        del limits["wall_s"]  # the parent keeps it
         files = {name: content.decode("latin-1") for name, content in program.files.items()}
         message = json.dumps({"source": program.source, "files": files, "limits": limits}).encode("ascii")
         with ExitStack() as theirs:
@@ -165,8 +135,8 @@ class _Run:
             if stdin is None:
                 stdin = theirs.enter_context(memory_file(program.stdin))
             if stdout is None:
-                stdout = self.outputs.open_stdout(ours, theirs)
-            self._server.begin(request, stdin, stdout, self.outputs.open_stderr(ours, theirs))
+                stdout = self.outputs.open(ours, theirs, error=False)
+            self._server.begin(request, stdin, stdout, self.outputs.open(ours, theirs, error=True))
 
     @property
     def readers(self) -> Mapping[int, Callable[[int], bool]]:
@@ -177,17 +147,15 @@ class _Run:
         return False
 
     def outcome(self) -> _Outcome:
-        status, exit_code, evidence = self._describe_end()
-        seconds = (self.end or time.monotonic()) - self.start
-        result = RunResult(status, exit_code, self.outputs.stdout, self.outputs.stderr, seconds, evidence)
+        result = self.outputs.result(*self._describe_end(), self.end)
         is_reusable = self._report is not None and self._report.is_clean and not self.outputs.is_flooded
-        return _Outcome(result, is_reusable)
+        return result, is_reusable
 
     def _describe_end(self) -> tuple[Status, int | None, str]:
         if self.outputs.is_flooded:
             return Status.FLOODED, None, f"it wrote more than {OUTPUT_KB} KiB"
         if self.end is None:
-            return Status.TIMEOUT, None, f"it did not end within {self.wall_s:g} s"
+            return Status.TIMEOUT, None, f"it did not end within {self.limits.wall_s:g} s"
         if self._report is None:
             return Status.FAILED, None, "the sandbox ended before it said how the program did"
         return read_exit_code(os.waitstatus_to_exitcode(self._report.status))
@@ -228,10 +196,10 @@ class _Slot:
         try:
             outcomes = run([self.server(role) for role in roles])
         finally:
-            for role, is_kept in zip(roles, [x.is_reusable for x in outcomes] or [False] * len(roles), strict=True):
-                if not is_kept:
+            for index, role in enumerate(roles):
+                if not outcomes or not outcomes[index][1]:
                     self.discard(role)
-        return [outcome.result for outcome in outcomes]
+        return [result for result, _ in outcomes]
 
 
 class LocalSandbox(Sandbox):
@@ -251,13 +219,13 @@ class LocalSandbox(Sandbox):
 
     def start_server(self) -> ForkServer:
         config = self.config
-        with memory_file(sandbox_filter(machine())) as filter_fd:
+        with memory_file(sandbox_filter(host.machine())) as filter_fd:
             command = self.server_command(filter_fd)
-            groups = make_cgroups(config.memory_mb + FILES_MB + _SERVER_MB, MAX_PROCESSES + 4)
+            groups = host.make_cgroups(config.memory_mb + FILES_MB + _SERVER_MB)
             try:
-                return ForkServer([*launcher(groups), *command], {}, pass_fds=[filter_fd], groups=groups)
+                return ForkServer([*host.launcher(groups), *command], {}, pass_fds=[filter_fd], groups=groups)
             except SandboxError as error:
-                remove_cgroups(groups)
+                host.remove_cgroups(groups)
                 raise SandboxError(f"{config.tier} does not start here ({error}): {self.advice}") from None
 
     def run_command(self, program: Program) -> RunResult:
@@ -282,7 +250,7 @@ class LocalSandbox(Sandbox):
             run = _Run(servers[0], program, self.config)
             with ExitStack() as ours:
                 run.begin(ours)
-                watch(run.readers, lambda: run.start + run.wall_s, lambda: run.outputs.is_flooded)
+                watch(run.readers, lambda: run.latest, lambda: run.outputs.is_flooded)
             return [run.outcome()]
 
         return self._attempt([_SOLVER], run_alone)[0]
@@ -294,7 +262,7 @@ class LocalSandbox(Sandbox):
                 with pipe() as (from_tester, to_solver), pipe() as (from_solver, to_tester):
                     tester.begin(ours, from_solver, to_solver)
                     solver.begin(ours, from_tester, to_tester)
-                latest = tester.start + max(tester.wall_s, solver.wall_s)
+                latest = tester.outputs.start + max(tester.limits.wall_s, solver.limits.wall_s)
                 watch(
                     {**tester.readers, **solver.readers},
                     lambda: latest if tester.end is None else min(latest, tester.end + _GRACE_S),
@@ -337,15 +305,15 @@ class LandlockSandbox(LocalSandbox):
     def server_command(self, filter_fd: int) -> list[str]:
         if landlock_version() == 0:
             raise SandboxError(f"this kernel has no landlock: {self.advice}")
-        program, prefix = reachable_interpreter()
+        program, prefix = host.reachable_interpreter()
         boot = {
-            "run_filter": run_filter(machine(), threads=False).hex(),
-            "sandbox_filter": sandbox_filter(machine(), metadata=False).hex(),
+            "run_filter": run_filter(host.machine(), threads=False).hex(),
+            "sandbox_filter": sandbox_filter(host.machine(), metadata=False).hex(),
             "readable": [f"{prefix}/lib", *_READABLE],
             "directory": "/",
         }
-        environment = [f"{name}={value}" for name, value in zygote_environment(str(prefix)).items()]
-        return ["/usr/bin/env", "-i", *environment, *zygote_command(str(program), boot)]
+        environment = [f"{name}={value}" for name, value in host.zygote_environment(str(prefix)).items()]
+        return ["/usr/bin/env", "-i", *environment, *host.zygote_command(str(program), boot)]
 
     def run_many(self, programs: Sequence[Program]) -> list[RunResult]:
         if any(program.files for program in programs):

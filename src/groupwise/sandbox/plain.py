@@ -94,9 +94,6 @@ class _Decoder(_Counted):
         ((kind, content),) = data.items()
         if kind in ("set", "frozenset", "dict") and len(content) > MAX_HASHED:
             raise PlainError(f"a {kind} of more than {MAX_HASHED} entries")
-        return self._decode_tagged(kind, content, depth)
-
-    def _decode_tagged(self, kind: str, content: Any, depth: int) -> Any:
         if kind in _SEQUENCES:
             return _SEQUENCES[kind](self.decode(value, depth + 1) for value in content)
         if kind == "dict":

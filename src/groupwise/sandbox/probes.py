@@ -84,17 +84,14 @@ def _output_fault(result: RunResult, probe: Mapping[str, str], secrets: Sequence
     leaked = next((secret for secret in secrets if secret in text and secret not in probe["code"]), None)
     if leaked:
         return f"it saw {leaked[:40]!r} of the host"
-    return next((fault for line in text.splitlines() if (fault := _line_fault(line.strip()))), "")
-
-
-def _line_fault(line: str) -> str:
-    claim = _CLAIM.fullmatch(line)
-    word, value = (claim[1], claim[2] or "") if claim else ("", line)
-    if value in ("", "[]", "{}") or value.startswith("[Errno"):
-        return f"it says {word}" if word and not value else ""
-    if value.startswith(("[", "{")):
-        return f"it saw {value[:80]}"
-    most = {"N": MAX_PROCESSES, "MB": FILES_MB * 5 // 4}.get(word, -1)  # blocks may be below a MiB
-    if word and re.fullmatch(r"-?[0-9]+", value) and int(value) > most:
-        return f"it says {line[:80]}"
+    for line in map(str.strip, text.splitlines()):
+        claim = _CLAIM.fullmatch(line)
+        word, value = (claim[1], claim[2] or "") if claim else ("", line)
+        if word and not value:
+            return f"it says {word}"
+        if value.startswith(("[", "{")) and value not in ("[]", "{}") and not value.startswith("[Errno"):
+            return f"it saw {value[:80]}"
+        most = {"N": MAX_PROCESSES, "MB": FILES_MB * 5 // 4}.get(word, -1)  # blocks may be below a MiB
+        if word and re.fullmatch(r"-?[0-9]+", value) and int(value) > most:
+            return f"it says {line[:80]}"
     return ""

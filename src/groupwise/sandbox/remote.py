@@ -14,17 +14,7 @@ import urllib.request
 from collections.abc import Sequence
 from typing import Any
 
-from groupwise.sandbox.base import (
-    FILES_MB,
-    MAX_PROCESSES,
-    OUTPUT_KB,
-    Pair,
-    Program,
-    RunResult,
-    Sandbox,
-    SandboxConfig,
-    Status,
-)
+from groupwise.sandbox.base import OUTPUT_KB, Pair, Program, RunResult, Sandbox, SandboxConfig, Status
 
 _SPARE_S = 30.0  # seconds a request may take beside the deadlines of its programs
 _MAX_REPLY = 1 << 28
@@ -48,10 +38,9 @@ class RemoteSandbox(Sandbox):
 
     def _post(self, runs: Sequence[Sequence[Program]]) -> list[list[RunResult]]:
         body = {"runs": [[self._encode(program) for program in run] for run in runs]}
-        request = urllib.request.Request(
-            self.config.url, json.dumps(body).encode("ascii"), {"Content-Type": "application/json"}
-        )
-        seconds = _SPARE_S + sum(max(program.wall_s or self.config.wall_s for program in run) for run in runs)
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(self.config.url, json.dumps(body).encode("ascii"), headers)
+        seconds = _SPARE_S + sum(max(program.limits(self.config).wall_s for program in run) for run in runs)
         try:
             with self._opener.open(request, timeout=seconds) as response:
                 reply = json.loads(response.read(_MAX_REPLY))
@@ -77,17 +66,12 @@ class RemoteSandbox(Sandbox):
             return [[failed] * len(run) for run in runs]
 
     def _encode(self, program: Program) -> dict[str, Any]:
-        config = self.config
         return {
             "source": program.source,
             "command": list(program.command),
             "stdin": _base64(program.stdin),
             "files": {name: _base64(content) for name, content in program.files.items()},
-            "wall_s": program.wall_s or config.wall_s,
-            "cpu_s": program.cpu_s or config.cpu_s,
-            "memory_mb": program.memory_mb or config.memory_mb,
-            "max_processes": MAX_PROCESSES,
-            "files_mb": FILES_MB,
+            **program.limits(self.config)._asdict(),
             "output_kb": OUTPUT_KB,
         }
 

@@ -25,10 +25,10 @@ class _Handle:
         self.__dict__["number"] = number
 
     def __getattr__(self, name: str) -> Any:
-        return _ask({"name": "getattr", "args": list(map(_pack, (self, name)))})
+        return _ask("getattr", self, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        _ask({"name": "setattr", "args": list(map(_pack, (self, name, value)))})
+        _ask("setattr", self, name, value)
 
 
 class _UnfitError(Exception):
@@ -59,14 +59,7 @@ def main(setup: str, names: list[str], tests: list[str]) -> None:
 
 
 def _proxy(name: str) -> Callable[..., Any]:
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return _ask({"name": name, "args": list(map(_pack, args)), "kwargs": {k: _pack(v) for k, v in kwargs.items()}})
-
-    return call
-
-
-def _pack(value: Any) -> Any:
-    return encode(value, _number)
+    return lambda *args, **kwargs: _ask(name, *args, **kwargs)
 
 
 def _number(value: Any) -> int:
@@ -75,7 +68,9 @@ def _number(value: Any) -> int:
     raise _UnfitError(f"a test passes a value of type {type(value).__name__}, which is not plain data")
 
 
-def _ask(call: dict[str, Any]) -> Any:
+def _ask(name: str, /, *args: Any, **kwargs: Any) -> Any:
+    packed_kwargs = {key: encode(value, _number) for key, value in kwargs.items()}
+    call = {"name": name, "args": [encode(value, _number) for value in args], "kwargs": packed_kwargs}
     line = b""
     try:
         os.write(_OUTPUT, json.dumps(call).encode("ascii") + b"\n")
@@ -94,11 +89,11 @@ def _ask(call: dict[str, Any]) -> Any:
             raise _UnfitError(f"the answer is not plain data: {error}") from None
     if type(reply) is dict and type(reply.get("missing")) is str:
         raise _UnfitError(f"the program does not define {reply['missing'][:80]}")
-    name = reply.get("raised") if type(reply) is dict else None
-    kind = getattr(builtins, name, None) if type(name) is str else None
+    raised = reply.get("raised") if type(reply) is dict else None
+    kind = getattr(builtins, raised, None) if type(raised) is str else None
     if isinstance(kind, type) and issubclass(kind, Exception) and not issubclass(kind, AssertionError):
         raise kind()  # a built-in exception, which tests may expect
-    raise _UnfitError("the call raised an exception" if name else "the answer is none")
+    raise _UnfitError("the call raised an exception" if raised else "the answer is none")
 
 
 def _handle(number: Any) -> _Handle:

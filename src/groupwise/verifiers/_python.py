@@ -43,7 +43,7 @@ class NoTokens:
 
 
 class TrainerState:
-    """What is known here of TRL's `trainer_state`."""
+    """The part of TRL's `trainer_state` that is known here."""
 
     def __init__(self, known: Mapping[str, int]) -> None:
         self.__dict__ |= known
@@ -54,7 +54,7 @@ class TrainerState:
 
 
 class Log:
-    """What a function logs in one call: metrics, and columns with one value per completion."""
+    """Record of what a function logs in one call: metrics, and columns with one value per completion."""
 
     def __init__(self) -> None:
         self.metrics: dict[str, list[float]] = defaultdict(list)
@@ -64,7 +64,13 @@ class Log:
         self.metrics[str(name)].append(_number(value, value))
 
     def extra(self, column: str, values: Iterable[Any]) -> None:
-        self.columns[str(column)] += [_as_logged(value) for value in values]
+        """Keep texts, None and finite numbers as they are, anything else as text."""
+        logged = self.columns[str(column)]
+        for value in values:
+            try:
+                logged.append(None if value is None else _number(value, value))
+            except ValueError:
+                logged.append(str(value))
 
 
 def judge(request: dict[str, Any]) -> dict[str, Any]:
@@ -114,7 +120,9 @@ def _call(function: Callable[..., Any], request: Mapping[str, Any], file: Path) 
         arguments["completion_ids"] = NoTokens()
     try:
         value = _awaited(function(**arguments))
-        values = [value] if count is None else _as_list(value)
+        values: list[Any] | None = [value] if count is None else None
+        if count is not None and hasattr(value, "__iter__") and not isinstance(value, Mapping | Set | str | bytes):
+            values = list(value) if getattr(value, "shape", None) != () else None  # a tensor of no dimension is no list
     except NotSampledError:
         return {"abstains": "reads completion_ids, and no model sampled this text"}
     except SystemExit as error:
@@ -150,12 +158,6 @@ def _awaited(value: Any) -> Any:
 
         value = collect()
     return _loop().run_until_complete(value) if inspect.isawaitable(value) else value
-
-
-def _as_list(value: Any) -> list[Any] | None:
-    """A list, array, tensor or generator as a list; None for what is none of these, or has no order."""
-    has_order = hasattr(value, "__iter__") and not isinstance(value, Mapping | Set | str | bytes)
-    return list(value) if has_order and getattr(value, "shape", None) != () else None
 
 
 @cache
@@ -217,16 +219,6 @@ def _number(value: Any, result: Any) -> float:
             if math.isfinite(number):
                 return number
     raise ValueError(_quote(result))
-
-
-def _as_logged(value: Any) -> float | str | None:
-    """A logged value: a finite number as such, anything else as text."""
-    if value is None or isinstance(value, str):
-        return value
-    try:
-        return _number(value, value)
-    except ValueError:
-        return str(value)
 
 
 def _quote(value: Any) -> str:

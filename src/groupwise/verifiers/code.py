@@ -27,14 +27,7 @@ from pydantic import Field
 
 from groupwise.progress import counted
 from groupwise.sandbox.base import Pair, Program, RunResult, Sandbox, SandboxConfig, Status
-from groupwise.sandbox.functions import (
-    Answer,
-    describe_end,
-    read_answers,
-    read_findings,
-    solver_program,
-    tester_program,
-)
+from groupwise.sandbox.functions import describe_end, read_answers, read_findings, solver_program, tester_program
 from groupwise.sandbox.opening import open_sandbox
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers.base import Finding, Request, Verifier, VerifierConfig, verdict
@@ -75,18 +68,15 @@ class CallTests(Tests):
     def faults(self, source: str, sandbox: Sandbox, *, stop_early: bool) -> list[str]:
         program = solver_program(source, [(self.entry_point, args) for args, _ in self.calls])
         answers = read_answers(_require_run(sandbox.run(program)), len(self.calls))
-        return [
-            "" if self._is_right(answer, right) else self._describe(args, answer)
-            for (args, right), answer in zip(self.calls, answers, strict=True)
-        ]
-
-    def _is_right(self, answer: Answer, right: tuple[Any, ...]) -> bool:
-        value = _as_json(answer.value) if self.as_json else answer.value
-        return not answer.fault and any(same_value(value, expected, self.tolerance) for expected in right)
-
-    def _describe(self, args: tuple[Any, ...], answer: Answer) -> str:
-        call = f"{self.entry_point}({', '.join(map(_shown, args))})"[:_MAX_SHOWN]
-        return f"{call}: {answer.fault or f'it returned {_shown(answer.value)}'[:_MAX_SHOWN]}"
+        faults = []
+        for (args, right), answer in zip(self.calls, answers, strict=True):
+            value = _as_json(answer.value) if self.as_json else answer.value
+            fault = answer.fault
+            if not fault and not any(same_value(value, expected, self.tolerance) for expected in right):
+                fault = f"it returned {_shown(answer.value)}"[:_MAX_SHOWN]
+            call = f"{self.entry_point}({', '.join(map(_shown, args))})"[:_MAX_SHOWN] if fault else ""
+            faults.append(fault and f"{call}: {fault}")
+        return faults
 
 
 def _shown(value: Any) -> str:
@@ -148,16 +138,16 @@ class StdioTests(Tests):
         faults = []
         for stdin, expected in self.tests:
             result = _require_run(sandbox.run(Program(source, stdin=stdin.encode())))
-            faults.append(self._fault(result, expected))
+            output = result.stdout.decode("utf-8", errors="replace")
+            if result.status is not Status.EXITED or result.exit_code != 0:
+                faults.append(describe_end(result))
+            elif same_tokens(output, expected, self.tolerance):
+                faults.append("")
+            else:
+                faults.append(f"it printed {output[:_MAX_SHOWN]!r}")
             if stop_early and faults[-1]:
                 break
         return faults
-
-    def _fault(self, result: RunResult, expected: str) -> str:
-        if result.status is not Status.EXITED or result.exit_code != 0:
-            return describe_end(result)
-        output = result.stdout.decode("utf-8", errors="replace")
-        return "" if same_tokens(output, expected, self.tolerance) else f"it printed {output[:_MAX_SHOWN]!r}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,9 +162,8 @@ class PythonTests(Tests):
         return len(self.tests)
 
     def faults(self, source: str, sandbox: Sandbox, *, stop_early: bool) -> list[str]:
-        tester, solver = sandbox.run_pairs(
-            [Pair(tester_program(self.setup, self.names, self.tests), solver_program(source))]
-        )[0]
+        pair = Pair(tester_program(self.setup, self.names, self.tests), solver_program(source))
+        ((tester, solver),) = sandbox.run_pairs([pair])
         faults = read_findings(_require_run(tester), len(self.tests))
         return [fault and f"{fault}; {describe_end(_require_run(solver))}" for fault in faults]
 
@@ -265,9 +254,8 @@ class CodeVerifier(Verifier):
             for request, program in zip(requests, programs, strict=True)
             if program.answer is not None
         }
-        findings = dict(
-            zip(jobs, self._judge_all([(problem, source) for (_, source), problem in jobs.items()]), strict=True)
-        )
+        results = self._judge_all([(problem, source) for (_, source), problem in jobs.items()])
+        findings = dict(zip(jobs, results, strict=True))
         return [
             verdict(Finding(Outcome.UNPARSABLE, program.reason), self.config, tags_right=False)
             if program.answer is None

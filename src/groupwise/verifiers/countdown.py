@@ -54,18 +54,14 @@ def read(answer: str) -> tuple[list[str], int | None]:
     expression, equals, tail = answer.partition("=")
     if equals and not re.fullmatch(r"\s*-?[0-9]{1,30}\s*", tail):
         raise UnreadableError(f"after '=' comes {tail.strip()[:40]!r}; only a number is allowed there")
-    return _tokens(expression.rstrip()), int(tail) if equals else None
-
-
-def _tokens(text: str) -> list[str]:
-    tokens, position = [], 0
+    text, tokens, position = expression.rstrip(), list[str](), 0
     while position < len(text):
         match = _TOKEN.match(text, position)
         if match is None:
             raise UnreadableError(f"{text[position:].strip()[:20]!r} is not a number, + - * / or a parenthesis")
         tokens.append(match[1])
         position = match.end()
-    return tokens
+    return tokens, int(tail) if equals else None
 
 
 def evaluate(tokens: Sequence[str]) -> tuple[Fraction | None, list[int]]:
@@ -74,7 +70,7 @@ def evaluate(tokens: Sequence[str]) -> tuple[Fraction | None, list[int]]:
     value = parser.total(0)
     if parser.peek():
         raise UnreadableError(f"{parser.peek()!r} where an operator or the end was expected")
-    return value, parser.numbers
+    return value, [int(number) for number in parser.numbers]
 
 
 class _Parser:
@@ -82,7 +78,7 @@ class _Parser:
 
     def __init__(self, tokens: Sequence[str]) -> None:
         self._tokens, self._position = tokens, 0
-        self.numbers: list[int] = []
+        self.numbers: list[Fraction] = []
 
     def peek(self) -> str:
         return self._tokens[self._position] if self._position < len(self._tokens) else ""
@@ -106,9 +102,9 @@ class _Parser:
 
     def _atom(self, depth: int) -> Fraction | None:
         token = self._take()
-        if token.isdigit():
-            self.numbers.append(int(token))
-            return Fraction(int(token))
+        if token[:1].isdigit():
+            self.numbers.append(Fraction(token))
+            return self.numbers[-1]
         if token != "(" or depth >= MAX_NESTING:
             raise UnreadableError(f"{token or 'the end'!r} where a number or '(' was expected")
         value = self.total(depth + 1)

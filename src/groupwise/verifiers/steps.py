@@ -17,6 +17,8 @@ from pydantic import AfterValidator
 from groupwise.errors import ConfigError
 from groupwise.types import StepReward, Verdict
 from groupwise.verifiers.base import Request, WrappedVerifier
+from groupwise.verifiers.countdown import evaluate
+from groupwise.verifiers.logic import UnreadableError
 
 NUMBER = r"[0-9]{1,12}(?:\.[0-9]{1,12})?"
 _TERM = rf"\(?\s*{NUMBER}\s*\)?"
@@ -179,33 +181,7 @@ def value(expression: str) -> Fraction | None:
     >>> value("(3 + 4) × 2")
     Fraction(14, 1)
     """
-    tokens = _TOKEN.findall(expression.translate(_SPELLINGS))
-    total, rest = _sum(tokens)
-    return total if not rest else None
-
-
-def _sum(tokens: list[str]) -> tuple[Fraction | None, list[str]]:
-    total, rest = _product(tokens)
-    while rest and rest[0] in "+-" and total is not None:
-        sign, (term, rest) = rest[0], _product(rest[1:])
-        total = None if term is None else total + term if sign == "+" else total - term
-    return total, rest
-
-
-def _product(tokens: list[str]) -> tuple[Fraction | None, list[str]]:
-    total, rest = _atom(tokens)
-    while rest and rest[0] in "*/" and total is not None:
-        sign, (factor, rest) = rest[0], _atom(rest[1:])
-        if factor is None or (sign == "/" and factor == 0):
-            return None, rest
-        total = total * factor if sign == "*" else total / factor
-    return total, rest
-
-
-def _atom(tokens: list[str]) -> tuple[Fraction | None, list[str]]:
-    if not tokens:
-        return None, []
-    if tokens[0] == "(":
-        total, rest = _sum(tokens[1:])
-        return (total, rest[1:]) if rest[:1] == [")"] else (None, rest)
-    return (Fraction(tokens[0]), tokens[1:]) if tokens[0][0].isdigit() else (None, tokens)
+    try:
+        return evaluate(_TOKEN.findall(expression.translate(_SPELLINGS)))[0]
+    except UnreadableError:
+        return None

@@ -103,9 +103,8 @@ def judge_working(problem: Problem, text: str, verdict: Verdict, step: str = "eq
     if not right and all(equation.kind.correct for equation in equations):
         equations = _without_plan(problem, equations, used, targets)
     ends = step_ends(text, step)
-    starts = [0, *ends]
     judged = []
-    for start, end in zip(starts, ends, strict=False):
+    for start, end in zip([0, *ends], ends, strict=False):
         inside = [index for index, equation in enumerate(equations) if start < equation.end <= end]
         mistake = next((equations[index] for index in inside if not equations[index].kind.correct), None)
         if mistake:
@@ -114,7 +113,14 @@ def judge_working(problem: Problem, text: str, verdict: Verdict, step: str = "eq
             judged.append(StepJudgement(end, StepKind.SOUND, ""))
         else:
             judged.append(StepJudgement(end, StepKind.IDLE, "nothing follows from it" if inside else "no equation"))
-    return Working(tuple(_with_answer(judged, right, bool(equations) and equations[-1].end == len(text))), right)
+    if judged and judged[-1].kind.correct:
+        end = judged[-1].end
+        if not right:
+            kind = StepKind.WRONG if all(step.kind.correct for step in judged) else StepKind.INHERITS
+            judged[-1] = StepJudgement(end, kind, "the answer is wrong or missing")
+        elif not equations or equations[-1].end != len(text):
+            judged[-1] = StepJudgement(end, StepKind.SOUND, "")
+    return Working(tuple(judged), right)
 
 
 def parts(number: Fraction) -> Iterator[Fraction]:
@@ -202,15 +208,3 @@ def _without_plan(
             spoilt |= result[index].makes
             result[index] = result[index]._replace(kind=StepKind.INHERITS, evidence="reads a number from that step")
     return result
-
-
-def _with_answer(judged: list[StepJudgement], right: bool, ends_in_equation: bool) -> list[StepJudgement]:
-    if not judged or (right and not judged[-1].kind.correct):
-        return judged
-    end, clean = judged[-1].end, all(step.kind.correct for step in judged)
-    if right:
-        return judged if ends_in_equation else [*judged[:-1], StepJudgement(end, StepKind.SOUND, "")]
-    if not judged[-1].kind.correct:
-        return judged
-    kind = StepKind.WRONG if clean else StepKind.INHERITS
-    return [*judged[:-1], StepJudgement(end, kind, "the answer is wrong or missing")]

@@ -10,23 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations, pairwise
 from typing import Any
 
-from sympy import (
-    Complement,
-    Eq,
-    Expr,
-    FiniteSet,
-    Ge,
-    Gt,
-    Intersection,
-    Interval,
-    Le,
-    Lt,
-    Ne,
-    Rational,
-    S,
-    Union,
-    oo,
-)  # fmt: skip
+import sympy as sp
 from sympy.core.relational import Relational
 from sympy.logic.boolalg import And
 
@@ -35,11 +19,9 @@ from groupwise.verifiers.math.parsing import parse
 from groupwise.verifiers.math.structure import LETTER, between, read, spans_of, wraps
 
 _DIGITS = 40
-_TOLERANCE = Rational(1, 10**30)
-_RELATIONS = (Lt, Le, Gt, Ge, Ne, Eq)
-_FLIPPED = {Lt: Gt, Gt: Lt, Le: Ge, Ge: Le, Ne: Ne}
-
-
+_TOLERANCE = sp.Rational(1, 10**30)
+_RELATIONS = (sp.Lt, sp.Le, sp.Gt, sp.Ge, sp.Ne, sp.Eq)
+_FLIPPED = {sp.Lt: sp.Gt, sp.Gt: sp.Lt, sp.Le: sp.Ge, sp.Ge: sp.Le, sp.Ne: sp.Ne}
 _JOINT = re.compile(r"[,; ]*(?:\\text ?\{[ ,]*(and|or)[ ,]*\}|(?<![A-Za-z\\])(and|or)(?![A-Za-z]))[, ]*")
 _OR = re.compile(r"\\(?:cup|lor|vee)(?![a-zA-Z])|(?<![A-Za-z\\])or(?![A-Za-z])")
 _AND = re.compile(r"\\(?:cap|land|wedge)(?![a-zA-Z])|(?<![A-Za-z\\])and(?![A-Za-z])")
@@ -47,17 +29,13 @@ _MINUS = re.compile(r"\\(?:setminus|backslash)(?![a-zA-Z])|(?<=[})\]]) ?[-/] ?(?
 _COMMA = re.compile(r"[,;]")
 _IN = re.compile(r"\\in(?![a-zA-Z])|(?<![<>=:])=")
 _RELATION = re.compile(r"<|>|=|\\(?:leq|geq|neq)(?![a-zA-Z])")
-_SIGNS = {"<": Lt, ">": Gt, "=": Eq, r"\leq": Le, r"\geq": Ge, r"\neq": Ne}
+_SIGNS = {"<": sp.Lt, ">": sp.Gt, "=": sp.Eq, r"\leq": sp.Le, r"\geq": sp.Ge, r"\neq": sp.Ne}
 _UNKNOWN = re.compile(rf"{LETTER}(?:_(?:\w|\{{\w{{1,4}}\}}))?")
 _ALL = re.compile(
     r"all (?:real numbers?|reals)(?: (?P<unknown>[a-z]))?(?: ?(?:except|other than|but) (?:for )?(?P<but>.+))?"
 )
-_NAMED_SETS = {
-    "\\mathbb{R}": S.Reals,
-    "\\emptyset": S.EmptySet,
-    "no solution": S.EmptySet,
-    "no real solution": S.EmptySet,
-}
+_NAMED_SETS = dict.fromkeys((r"\emptyset", "no solution", "no real solution"), sp.S.EmptySet)
+_NAMED_SETS |= {r"\mathbb{R}": sp.S.Reals}
 
 Named = tuple[str | None, Any]  # the unknown that the set describes (None: no unknown), and the set
 
@@ -90,18 +68,18 @@ def _read_set(text: str) -> Named:
         parts = between(text, spans_of(pattern, text))
         if len(parts) > 1 and not (pattern is _COMMA and wraps(text)):
             return reader([part for part in parts if part])
-    words = re.sub(r"\\text ?\{([^{}]*)\}", r" \1 ", text)
-    words = " ".join(words.split()).removesuffix("s") if text not in _NAMED_SETS else text
+    bare = " ".join(re.sub(r"\\text ?\{([^{}]*)\}", r" \1 ", text).split())
+    words = bare.removesuffix("s") if text not in _NAMED_SETS else text
     key = re.sub(r"(?<=\\mathbb) | (?=\})|(?<=\{) ", "", text)
     if key in _NAMED_SETS or words in _NAMED_SETS:
         return None, _NAMED_SETS.get(key, _NAMED_SETS.get(words))
-    match = _ALL.fullmatch(words) or _ALL.fullmatch(" ".join(re.sub(r"\\text ?\{([^{}]*)\}", r" \1 ", text).split()))
+    match = _ALL.fullmatch(words) or _ALL.fullmatch(bare)
     if match:
         exception = match["but"]
         exclusions = _values(re.sub(r"^[a-z] ?= ?", "", exception)) if exception else []
         if exclusions is None:
             raise _NoSetError
-        return None, Complement(S.Reals, FiniteSet(*exclusions), evaluate=False) if exception else S.Reals
+        return None, sp.Complement(sp.S.Reals, sp.FiniteSet(*exclusions), evaluate=False) if exception else sp.S.Reals
     return _read_bracketed(text) or _read_relation(text)
 
 
@@ -113,8 +91,9 @@ def _join(parts: Sequence[Named], kind: type) -> Named:
 
 
 def _difference(parts: list[str]) -> Named:
-    minuend, *subtrahends = (_read_set(part) for part in parts)
-    return minuend[0], Complement(minuend[1], Union(*(part for _, part in subtrahends), evaluate=False), evaluate=False)
+    minuend, *subtrahends = map(_read_set, parts)
+    excluded = sp.Union(*(part for _, part in subtrahends), evaluate=False)
+    return minuend[0], sp.Complement(minuend[1], excluded, evaluate=False)
 
 
 def _enumeration(parts: list[str]) -> Named:
@@ -123,20 +102,21 @@ def _enumeration(parts: list[str]) -> Named:
     for part in parts:
         if sets and _RELATION.search(part) is None and parts[0] != part and _values(part) is not None:
             name, last_set = sets[-1]  # `x \neq 1, 2`
-            if isinstance(last_set, Complement) and last_set.args[0] == S.Reals:
-                sets[-1] = name, Complement(S.Reals, FiniteSet(*last_set.args[1].args, *_values(part)), evaluate=False)  # type: ignore[misc]
+            if isinstance(last_set, sp.Complement) and last_set.args[0] == sp.S.Reals:
+                exclusions = sp.FiniteSet(*last_set.args[1].args, *(_values(part) or ()))
+                sets[-1] = name, sp.Complement(sp.S.Reals, exclusions, evaluate=False)
                 continue
         sets.append(_read_set(part))
     names = {name for name, _ in sets}
-    if None in names and len(names) > 1 and not any(part == S.Reals for _, part in sets):
+    if None in names and len(names) > 1 and not any(part == sp.S.Reals for _, part in sets):
         raise _NoSetError
-    kind = Union if names == {None} else Intersection
+    kind = sp.Union if names == {None} else sp.Intersection
     for (_, left), (_, right) in combinations(sets, 2):
         ends = [*_ends(left), *_ends(right)]
         if not all(map(_is_real_number, ends)):
             raise _NoSetError
         if not any(_holds(left, point) and _holds(right, point) for point in _witnesses(ends)):
-            kind = Union
+            kind = sp.Union
             break
     return _join(sets, kind)
 
@@ -160,19 +140,19 @@ def _read_bracketed(text: str) -> Named | None:
             condition_name, members = _read_set(condition)
             if not _UNKNOWN.fullmatch(name.strip()) or condition_name not in (name.strip(), None):
                 raise _NoSetError
-            return None, Intersection(_read_set(domain)[1], members, evaluate=False) if domain else members
+            return None, sp.Intersection(_read_set(domain)[1], members, evaluate=False) if domain else members
         numbers = _values(body) if body else []
         if numbers is None:
             raise _NoSetError
-        return None, FiniteSet(*numbers)
+        return None, sp.FiniteSet(*numbers)
     if len(text) > 4 and text[0] in "([" and text[-1] in ")]" and wraps(text):
         ends = between(text[1:-1], spans_of(_COMMA, text[1:-1]))
         if len(ends) != 2:
             raise _NoSetError
         low, high = (_constant(end) for end in ends)
-        if oo == low or high == -oo or (-oo < low and high < oo and _side(low, high.evalf(_DIGITS)) >= 0):
+        if sp.oo == low or high == -sp.oo or (-sp.oo < low and high < sp.oo and _side(low, high.evalf(_DIGITS)) >= 0):
             raise _NoSetError
-        return None, Interval(low, high, text[0] == "(", text[-1] == ")")
+        return None, sp.Interval(low, high, text[0] == "(", text[-1] == ")")
     spans = spans_of(_IN, text)
     if len(spans) == 1:
         name, content = between(text, spans)
@@ -199,29 +179,30 @@ def _read_relation(text: str) -> Named:
         operand = sides[index + 1] if index == middle else sides[index]
         kind = kind if index == middle else _FLIPPED.get(kind, kind)
         values = _values(operand)
-        if values is None or (len(values) > 1 and kind not in (Eq, Ne)):
+        if values is None or (len(values) > 1 and kind not in (sp.Eq, sp.Ne)):
             raise _NoSetError
         parts.append((name, _solution_set(kind, values)))
-    return _join(parts, Intersection) if len(parts) > 1 else parts[0]
+    return _join(parts, sp.Intersection) if len(parts) > 1 else parts[0]
 
 
 def _solution_set(kind: Any, values: list[Any]) -> Any:
-    if kind in (Eq, Ne):
-        points = FiniteSet(*values)
-        return points if kind is Eq else Complement(S.Reals, points, evaluate=False)
-    bound = values[0]
-    return Interval(-oo, bound, False, kind is Lt) if kind in (Lt, Le) else Interval(bound, oo, kind is Gt)
+    if kind in (sp.Eq, sp.Ne):
+        points = sp.FiniteSet(*values)
+        return points if kind is sp.Eq else sp.Complement(sp.S.Reals, points, evaluate=False)
+    if kind in (sp.Lt, sp.Le):
+        return sp.Interval(-sp.oo, values[0], False, kind is sp.Lt)
+    return sp.Interval(values[0], sp.oo, kind is sp.Gt)
 
 
 def _constant(text: str) -> Any:
     text = text.strip()
     if text in (r"\infty", r"+\infty", r"+ \infty"):
-        return oo
+        return sp.oo
     if text in (r"-\infty", r"- \infty"):
-        return -oo
+        return -sp.oo
     number = parse_number(text)
     if number is not None:
-        return Rational(number.exact.numerator, number.exact.denominator)
+        return sp.Rational(number.exact.numerator, number.exact.denominator)
     try:
         value = parse(text, True, True)
     except Exception:  # whatever the grammar raises: this is not a number
@@ -233,8 +214,8 @@ def _constant(text: str) -> Any:
 
 _SPLITS = (
     (_COMMA, _enumeration),
-    (_OR, lambda parts: _join([_read_set(part) for part in parts], Union)),
-    (_AND, lambda parts: _join([_read_set(part) for part in parts], Intersection)),
+    (_OR, lambda parts: _join([_read_set(part) for part in parts], sp.Union)),
+    (_AND, lambda parts: _join([_read_set(part) for part in parts], sp.Intersection)),
     (_MINUS, _difference),
 )
 
@@ -258,23 +239,23 @@ def _real_set(expression: Any) -> tuple[Any, Any] | None:
         parts = [_real_set(part) for part in expression.args]
         if None in parts or len({part[0] for part in parts if part}) != 1:
             return None
-        return parts[0][0], Intersection(*(part[1] for part in parts if part), evaluate=False)  # type: ignore[index]
+        return parts[0][0], sp.Intersection(*(part[1] for part in parts if part), evaluate=False)  # type: ignore[index]
     if isinstance(expression, Relational):
         kind, unknown, bound = type(expression), expression.lhs, expression.rhs
         if not unknown.free_symbols and kind in _FLIPPED:
             kind, unknown, bound = _FLIPPED[kind], bound, unknown
-        if not isinstance(bound, Expr) or bound.free_symbols or not (unknown.is_Symbol or unknown.is_Function):
+        if not isinstance(bound, sp.Expr) or bound.free_symbols or not (unknown.is_Symbol or unknown.is_Function):
             return None
         is_plain = kind in _RELATIONS and unknown.func.__name__ != "Abs"
         return (unknown, _solution_set(kind, [bound])) if is_plain else None
-    is_set = isinstance(expression, Interval | FiniteSet | Union | Intersection | Complement)
-    return (None, expression) if is_set or expression in (S.Reals, S.EmptySet) else None
+    is_set = isinstance(expression, sp.Interval | sp.FiniteSet | sp.Union | sp.Intersection | sp.Complement)
+    return (None, expression) if is_set or expression in (sp.S.Reals, sp.S.EmptySet) else None
 
 
 def _ends(part: Any) -> Iterator[Any]:
-    if isinstance(part, Interval):
-        yield from (end for end in (part.start, part.end) if end not in (oo, -oo))
-    elif isinstance(part, FiniteSet):
+    if isinstance(part, sp.Interval):
+        yield from (end for end in (part.start, part.end) if end not in (sp.oo, -sp.oo))
+    elif isinstance(part, sp.FiniteSet):
         yield from part.args
     else:
         for subset in part.args:
@@ -282,34 +263,34 @@ def _ends(part: Any) -> Iterator[Any]:
 
 
 def _is_real_number(end: Any) -> bool:
-    return isinstance(end, Expr) and not end.free_symbols and bool(end.evalf(_DIGITS).is_Float or end.is_Rational)
+    return isinstance(end, sp.Expr) and not end.free_symbols and bool(end.evalf(_DIGITS).is_Float or end.is_Rational)
 
 
 def _witnesses(ends: list[Any]) -> list[Any]:
     """The ends, one number between each two, and one beyond them on either side."""
-    values = sorted(end.evalf(_DIGITS) for end in ends) or [S.Zero]
+    values = sorted(end.evalf(_DIGITS) for end in ends) or [sp.S.Zero]
     midpoints = [(left + right) / 2 for left, right in pairwise(values)]
     return [values[0] - 1, *values, *midpoints, values[-1] + 1]
 
 
 def _holds(part: Any, point: Any) -> bool:
-    if isinstance(part, Interval):
+    if isinstance(part, sp.Interval):
         low, high = _side(part.start, point), _side(part.end, point)
         return (low < 0 or (low == 0 and not part.left_open)) and (high > 0 or (high == 0 and not part.right_open))
-    if isinstance(part, FiniteSet):
+    if isinstance(part, sp.FiniteSet):
         return any(_side(subset, point) == 0 for subset in part.args)
     memberships = [_holds(subset, point) for subset in part.args]
-    if isinstance(part, Complement):
+    if isinstance(part, sp.Complement):
         return memberships[0] and not memberships[1]
-    if isinstance(part, Union | Intersection):
-        return any(memberships) if isinstance(part, Union) else all(memberships)
-    return bool(part != S.EmptySet)
+    if isinstance(part, sp.Union | sp.Intersection):
+        return any(memberships) if isinstance(part, sp.Union) else all(memberships)
+    return bool(part != sp.S.EmptySet)
 
 
 def _side(end: Any, point: Any) -> int:
     """Return -1 for an end left of the point, 0 at it, 1 right of it."""
-    if end in (oo, -oo):
-        return 1 if end == oo else -1
+    if end in (sp.oo, -sp.oo):
+        return 1 if end == sp.oo else -1
     difference = end.evalf(_DIGITS) - point
     if abs(difference) <= _TOLERANCE * max(1, abs(point)):
         return 0

@@ -208,13 +208,8 @@ def _read_equation(text: str) -> Node | None:
     if not spans:
         return None
     head, *links = between(text, spans)
-    is_name = (
-        _NAME.fullmatch(head)
-        or _NAMES.fullmatch(head)
-        or (
-            _describes(head) and not letters_of(links[-1]) and links[-1] != "0"  # which ends an equation to solve
-        )
-    )
+    solves = letters_of(links[-1]) or links[-1] == "0"
+    is_name = _NAME.fullmatch(head) or _NAMES.fullmatch(head) or (_describes(head) and not solves)
     is_rounded = [text[start:end] == r"\approx" for start, end in spans]
     rounded_links = [link for link, flag in zip(links, is_rounded, strict=True) if flag]
     exact_links = [] if is_name else [head]
@@ -254,32 +249,25 @@ def _read_rows(text: str) -> Node | None:
     return Node("list", text, tuple(_flatten(parts))) if parts else None
 
 
-def _read_joined(text: str) -> Node | None:
-    """Read a ratio of three or more numbers (one of two is a quotient), or a union."""
+def _read_collection(text: str) -> Node | None:
+    r"""Read a ratio of three or more numbers (one of two is a quotient), a union, a set in braces, or signs `\pm`."""
     colons, cups = spans_of(_COLON, text), spans_of(_CUP, text)
     if len(colons) > 1:
         return Node("tuple", text, tuple(map(read, between(text, colons))), "::")
-    return Node("union", text, tuple(map(read, between(text, cups)))) if cups else None
-
-
-def _read_signs(text: str) -> Node | None:
+    if cups:
+        return Node("union", text, tuple(map(read, between(text, cups))))
+    if text.startswith(r"\{") and text.endswith(r"\}") and wraps(text[1:]):
+        content = text[2:-2].strip()
+        if builder := _BUILDER.fullmatch(content):
+            return read(builder["condition"])
+        if parts := [part for part in split(content) if part]:
+            return Node("list", text, tuple(_flatten(parts)), "{}")
     pieces = text.split(r"\pm")
     if not 2 <= len(pieces) <= MAX_SIGNS + 1:
         return None
     choices = product("+-", repeat=len(pieces) - 1)
     texts = ["".join(a + b for a, b in zip(pieces, (*choice, ""), strict=True)) for choice in choices]
     return Node("list", text, tuple(map(read, texts)))
-
-
-def _read_braces(text: str) -> Node | None:
-    if not (text.startswith(r"\{") and text.endswith(r"\}") and wraps(text[1:])):
-        return None
-    content = text[2:-2].strip()
-    builder = _BUILDER.fullmatch(content)
-    if builder:
-        return read(builder["condition"])
-    parts = [part for part in split(content) if part]
-    return Node("list", text, tuple(_flatten(parts)), "{}") if parts else None
 
 
 def _read_tuple(text: str) -> Node | None:
@@ -327,9 +315,8 @@ def _ungrouped(text: str) -> str:
     chars = []
     for index, char in enumerate(text):
         if char in _OPEN:
-            brackets.append(
-                text[index - 1 : index + 1] if char == "{" and text[index - 1 : index] in ("_", "\\") else char
-            )
+            is_script = char == "{" and text[index - 1 : index] in ("_", "\\")
+            brackets.append(text[index - 1 : index + 1] if is_script else char)
         elif char in _CLOSE and brackets:
             brackets.pop()
         if index not in grouping or set(brackets) - {"{"}:
@@ -337,7 +324,4 @@ def _ungrouped(text: str) -> str:
     return "".join(chars)
 
 
-_READERS = (
-    _read_rows, _read_list, _read_lead, _read_equation, _read_joined, _read_braces, _read_signs,
-    _read_tuple, _read_matrix,
-)  # fmt: skip
+_READERS = (_read_rows, _read_list, _read_lead, _read_equation, _read_collection, _read_tuple, _read_matrix)

@@ -7,30 +7,12 @@ by the values of their sides, sets of real numbers by their ends (`real_sets.py`
 import logging
 from fractions import Fraction
 from functools import partial
+from itertools import chain
 from math import lcm
 from typing import Any
 
+import sympy as sp
 from math_verify.grader import verify
-from sympy import (
-    Derivative,
-    Eq,
-    Expr,
-    Ge,
-    Gt,
-    Integral,
-    Le,
-    Limit,
-    Lt,
-    Ne,
-    Product,
-    Set,
-    Sum,
-    Symbol,
-    Tuple,
-    fraction,
-    simplify,
-    together,
-)
 from sympy.core.relational import Relational
 from sympy.matrices import MatrixBase
 
@@ -53,7 +35,7 @@ from groupwise.verifiers.math.values import agree, constant_ratio, rounds
 
 logging.getLogger("math_verify").setLevel(logging.ERROR)
 
-_UNEVALUATED = (Integral, Sum, Product, Limit, Derivative)
+_UNEVALUATED = (sp.Integral, sp.Sum, sp.Product, sp.Limit, sp.Derivative)
 _WARM = (
     r"3+4i", r"e^{2}", r"\sqrt[3]{x}+\sqrt{2}", r"\binom{n}{k}", "x_1+x_{12}", r"|x-1|", r"\sin^2 x+\cos(2x)",
     r"\log_2 8", r"\ln(x+1)", r"\arctan x", "n!", "f(x)", "a(b+1)", r"2\pi r^2", "-x^2", "2^{-1}", "(0,1]", "x>1",
@@ -95,9 +77,8 @@ def judge(request: dict[str, Any]) -> dict[str, str]:
         return _reply("unparsable", f"the answer {answer!r} cannot be parsed: {error}")
     except _FaultError as error:
         return _reply("wrong", f"{answer!r}: {error}")
-    return _reply(
-        "correct" if is_same else "wrong", f"{answer!r} {'equals' if is_same else 'differs from'} {reference!r}"
-    )
+    evidence = f"{answer!r} {'equals' if is_same else 'differs from'} {reference!r}"
+    return _reply("correct" if is_same else "wrong", evidence)
 
 
 def warm_up() -> None:
@@ -150,12 +131,12 @@ def _same_objects(gold: Any, value: Any, digits: float) -> bool:
     if _is_expression(gold) and _is_expression(value) and not _has(gold, _UNEVALUATED):
         is_same = agree(gold, value, digits)
         return _verify(gold, value) if is_same is None else is_same
-    if isinstance(gold, Relational) and isinstance(value, Relational) and not _has(gold, (Set, Tuple)):
+    if isinstance(gold, Relational) and isinstance(value, Relational) and not _has(gold, (sp.Set, sp.Tuple)):
         return _same_relation(gold, value, digits)
-    if isinstance(gold, Eq) and _is_expression(value):
+    if isinstance(gold, sp.Eq) and _is_expression(value):
         unknowns = (gold.lhs - gold.rhs).free_symbols - value.free_symbols
         return bool(len(unknowns) == 1 and value.free_symbols) and _solves(gold, next(iter(unknowns)), value, digits)
-    if _is_expression(gold) and isinstance(value, Set | Tuple | Relational):
+    if _is_expression(gold) and isinstance(value, sp.Set | sp.Tuple | Relational):
         return False
     is_same = same_sets(gold, value)
     return _verify(gold, value) if is_same is None else is_same
@@ -167,27 +148,26 @@ def _same_relation(gold: Relational, value: Relational, digits: float) -> bool:
     if kind is not other_kind:
         return False
     ratio = constant_ratio(left, right, digits)
-    if kind in (Eq, Ne):
-        numerators = [fraction(together(side))[0] for side in (left, right)]
+    if kind in (sp.Eq, sp.Ne):
+        numerators = [sp.fraction(sp.together(side))[0] for side in (left, right)]
         if ratio is not None or constant_ratio(numerators[0], numerators[1], digits) is not None:
             return True
         solution, other_solution = _solved_form(gold), _solved_form(value)
-        if kind is Eq and (solution is None) != (other_solution is None):
+        if kind is sp.Eq and (solution is None) != (other_solution is None):
             equation, solved = (gold, other_solution) if solution is None else (value, solution)
             return solved is not None and _solves(equation, solved[0], solved[1], digits)
-        if kind is Ne or solution is None or other_solution is None or solution[0] == other_solution[0]:
+        if kind is sp.Ne or solution is None or other_solution is None or solution[0] == other_solution[0]:
             return False
         # equations solved for different letters (`y = e^x`, `x = \ln y`) hold wherever the other does
-        pairs = ((gold, other_solution), (value, solution))
-        sides = [
-            (equation.lhs.xreplace({name: term}), equation.rhs.xreplace({name: term}))
-            for equation, (name, term) in pairs
-        ]
-        return all(agree(left, right, digits) is True for left, right in sides)
+        for equation, (name, term) in ((gold, other_solution), (value, solution)):
+            left, right = (side.xreplace({name: term}) for side in (equation.lhs, equation.rhs))
+            if agree(left, right, digits) is not True:
+                return False
+        return True
     return ratio is not None and bool(ratio.imag == 0 and ratio.real > 0)
 
 
-def _solves(equation: Eq, unknown: Any, value: Any, digits: float) -> bool:
+def _solves(equation: sp.Eq, unknown: Any, value: Any, digits: float) -> bool:
     """True for the value of a letter in an equation that is linear in it."""
     difference = equation.lhs - equation.rhs
     slope = difference.diff(unknown)
@@ -196,7 +176,7 @@ def _solves(equation: Eq, unknown: Any, value: Any, digits: float) -> bool:
     return agree(-difference.subs(unknown, 0) / slope, value, digits) is True
 
 
-def _solved_form(equation: Eq) -> tuple[Any, Any] | None:
+def _solved_form(equation: sp.Eq) -> tuple[Any, Any] | None:
     for name, term in ((equation.lhs, equation.rhs), (equation.rhs, equation.lhs)):
         if name.is_Symbol and _is_expression(term) and name not in term.free_symbols:
             return name, term
@@ -205,7 +185,7 @@ def _solved_form(equation: Eq) -> tuple[Any, Any] | None:
 
 def _standard_form(relation: Relational) -> tuple[Any, Any]:
     difference = relation.lhs - relation.rhs
-    opposite = {Gt: Lt, Ge: Le}.get(type(relation))
+    opposite = {sp.Gt: sp.Lt, sp.Ge: sp.Le}.get(type(relation))
     return (opposite, -difference) if opposite else (type(relation), difference)
 
 
@@ -216,7 +196,7 @@ def _verify(gold: Any, value: Any) -> bool:
 
 
 def _is_expression(expression: Any) -> bool:
-    return isinstance(expression, Expr) and not isinstance(expression, MatrixBase) and not expression.is_Matrix
+    return isinstance(expression, sp.Expr) and not isinstance(expression, MatrixBase) and not expression.is_Matrix
 
 
 def _has(expression: Any, kinds: Any) -> bool:
@@ -259,7 +239,7 @@ def _family(node: Node, text: Declared) -> Family | None:
     if value.kind != "expression" or len(letters) != 1 or (text.domains and not letters <= text.domains.keys()):
         return None
     expression = parse(value.text, True, False)
-    symbols = expression.free_symbols if isinstance(expression, Expr) else set[Symbol]()
+    symbols = expression.free_symbols if isinstance(expression, sp.Expr) else set[sp.Symbol]()
     if len(symbols) != 1:
         return None
     letter = next(iter(symbols))
@@ -269,7 +249,7 @@ def _family(node: Node, text: Declared) -> Family | None:
 
 def _same_residues(gold: list[Family], value: list[Family]) -> bool:
     unit = gold[0][1]
-    shares = [simplify(period / unit) for _, period in (*gold, *value)]
+    shares = [sp.simplify(period / unit) for _, period in (*gold, *value)]
     if not all(share.is_Rational for share in shares):
         return False
     shares = [abs(Fraction(int(share.p), int(share.q))) for share in shares]
@@ -282,13 +262,6 @@ def _same_residues(gold: list[Family], value: list[Family]) -> bool:
         [(offset / unit * denominator + step * period).evalf(_FAMILY_DIGITS) / cycle for step in range(cycle // period)]
         for (offset, _), period in zip((*gold, *value), periods, strict=True)
     ]
-    left, right = (
-        [point for group in groups for point in group] for groups in (residues[: len(gold)], residues[len(gold) :])
-    )
-    return all(any(_is_whole(left_point - right_point) for right_point in right) for left_point in left) and all(
-        any(_is_whole(left_point - right_point) for left_point in left) for right_point in right
-    )
-
-
-def _is_whole(difference: Any) -> bool:
-    return bool(abs(difference - round(difference)) < _FAMILY_TOLERANCE)
+    left, right = list(chain(*residues[: len(gold)])), list(chain(*residues[len(gold) :]))
+    table = [[abs(a - b - round(a - b)) < _FAMILY_TOLERANCE for b in right] for a in left]
+    return all(map(any, table)) and all(map(any, zip(*table, strict=True)))

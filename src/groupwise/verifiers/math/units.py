@@ -50,7 +50,7 @@ _COUNTED = """
     volunteer vote voter vowel watermelon way wheel widget win window won word worker zero
 """
 _THINGS = frozenset(_COUNTED.split())
-"""What is counted, in the singular."""
+"""Counted things, in the singular."""
 _DESCRIBED = """
     additional big black blue brown complex composite consecutive different distinct even fair full gold green
     identical large negative new nonnegative odd ordered original other pink positive possible purple quadratic

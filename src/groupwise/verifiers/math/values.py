@@ -21,28 +21,10 @@ from fractions import Fraction
 from typing import Any
 
 import mpmath  # type: ignore[import-untyped]
-from sympy import (
-    Add,
-    Expr,
-    Float,
-    I,
-    Mod,
-    Mul,
-    Pow,
-    Rational,
-    Symbol,
-    binomial,
-    ceiling,
-    factorial,
-    floor,
-    gamma,
-    nan,
-    oo,
-    zoo,
-)
+import sympy as sp
 from sympy.core.function import AppliedUndef
 
-Point = Mapping[Symbol, Fraction]
+Point = Mapping[sp.Symbol, Fraction]
 
 _SURE = 30  # digits beyond those in which a difference can hide
 _SPARE = 20
@@ -52,8 +34,8 @@ _POINTS = 14
 _ENOUGH = 6
 """Points at which two expressions must agree; fewer, where the domain is small, prove nothing below `_LEAST`."""
 _LEAST = 3
-_ARITHMETIC = (Add, Mul, Pow, factorial, binomial)
-_WHOLE = (floor, ceiling, factorial, binomial, Mod)
+_ARITHMETIC = (sp.Add, sp.Mul, sp.Pow, sp.factorial, sp.binomial)
+_WHOLE = (sp.floor, sp.ceiling, sp.factorial, sp.binomial, sp.Mod)
 _INDEX = re.compile(r"[d-npqst](?:_.*)?")  # letters that stand for whole numbers when a formula suggests it
 
 
@@ -61,12 +43,12 @@ class LeftDomainError(Exception):
     """The expression has no value there, or one on which readers differ."""
 
 
-def agree(gold: Expr, value: Expr, digits: float) -> bool | None:
+def agree(gold: sp.Expr, value: sp.Expr, digits: float) -> bool | None:
     """Compare two expressions; None when their values do not tell."""
     gold, value = _prepare(gold), _prepare(value)
-    if gold.has(nan, zoo, oo, -oo) or value.has(nan, zoo, oo, -oo):
+    if gold.has(sp.nan, sp.zoo, sp.oo, -sp.oo) or value.has(sp.nan, sp.zoo, sp.oo, -sp.oo):
         gold, value = gold.doit(), value.doit()
-        return bool(gold == value) and gold in (oo, -oo)
+        return bool(gold == value) and gold in (sp.oo, -sp.oo)
     if _is_rational(gold) and _is_rational(value):
         return bool(gold.doit() == value.doit())
     num_agreed, digits = 0, _max_digits(gold, value, digits)
@@ -77,7 +59,7 @@ def agree(gold: Expr, value: Expr, digits: float) -> bool | None:
     return True if num_agreed >= _min_points(gold, value) else None
 
 
-def constant_ratio(gold: Expr, value: Expr, digits: float) -> Any | None:
+def constant_ratio(gold: sp.Expr, value: sp.Expr, digits: float) -> Any | None:
     """The factor by which two expressions differ everywhere; None when they differ by no constant factor."""
     gold, value = _prepare(gold), _prepare(value)
     ratio, num_agreed, digits = None, 0, _max_digits(gold, value, digits)
@@ -94,7 +76,7 @@ def constant_ratio(gold: Expr, value: Expr, digits: float) -> Any | None:
     return ratio if num_agreed >= _min_points(gold, value) else None
 
 
-def rounds(exact: Expr, decimal: Fraction, places: int) -> bool:
+def rounds(exact: sp.Expr, decimal: Fraction, places: int) -> bool:
     """True when a decimal with this many places is the exact number, rounded or cut."""
     with mpmath.workdps(places + _SURE):
         value = evaluate(_prepare(exact), {})
@@ -105,7 +87,7 @@ def rounds(exact: Expr, decimal: Fraction, places: int) -> bool:
         return bool(error <= 0.5 or (error < 1 and abs(approximation) < abs(value)))
 
 
-def _is_rational(number: Expr) -> bool:
+def _is_rational(number: sp.Expr) -> bool:
     """True for what exact arithmetic computes: whole powers, factorials and the like of fractions."""
     if number.is_Rational:
         return True
@@ -113,15 +95,16 @@ def _is_rational(number: Expr) -> bool:
     return bool(has_whole_power and number.func in _ARITHMETIC and all(map(_is_rational, number.args)))
 
 
-def _prepare(expression: Expr) -> Expr:
+def _prepare(expression: sp.Expr) -> sp.Expr:
     """Decimals as the fractions they are, `i` as the imaginary unit, applied unknown functions as letters."""
-    rationals = {number: Rational(str(number)) for number in expression.atoms(Float)}
-    letters = {symbol: I for symbol in expression.free_symbols if symbol.name == "i"}
+    rationals = {number: sp.Rational(str(number)) for number in expression.atoms(sp.Float)}
+    letters = {symbol: sp.I for symbol in expression.free_symbols if symbol.name == "i"}
     expression = expression.xreplace(rationals | letters)
-    return expression.xreplace({call: Symbol(str(call.doit()), real=True) for call in expression.atoms(AppliedUndef)})
+    calls = {call: sp.Symbol(str(call.doit()), real=True) for call in expression.atoms(AppliedUndef)}
+    return expression.xreplace(calls)
 
 
-def _values(gold: Expr, value: Expr, digits: int) -> Iterator[tuple[Any, Any]]:
+def _values(gold: sp.Expr, value: sp.Expr, digits: int) -> Iterator[tuple[Any, Any]]:
     symbols = sorted(gold.free_symbols | value.free_symbols, key=lambda symbol: str(symbol.name))
     is_whole = _is_of_whole_numbers(gold) or _is_of_whole_numbers(value)
     is_whole = is_whole and all(_INDEX.fullmatch(symbol.name) for symbol in symbols)
@@ -139,8 +122,8 @@ def _values(gold: Expr, value: Expr, digits: int) -> Iterator[tuple[Any, Any]]:
             return
 
 
-def _max_digits(gold: Expr, value: Expr, digits: float) -> int:
-    has_gamma = gold.has(factorial, binomial, gamma) or value.has(factorial, binomial, gamma)
+def _max_digits(gold: sp.Expr, value: sp.Expr, digits: float) -> int:
+    has_gamma = gold.has(sp.factorial, sp.binomial, sp.gamma) or value.has(sp.factorial, sp.binomial, sp.gamma)
     return min(int(digits), _MOST_GAMMA_DIGITS if has_gamma else _MOST_DIGITS)
 
 
@@ -155,7 +138,7 @@ def _are_close(left: Any, right: Any, digits: int) -> bool:
         return bool(abs(left - right) <= scale * mpmath.mpf(10) ** -(_SURE + digits))
 
 
-def _min_points(gold: Expr, value: Expr) -> int:
+def _min_points(gold: sp.Expr, value: sp.Expr) -> int:
     return _LEAST if gold.free_symbols | value.free_symbols else 1
 
 
@@ -168,12 +151,12 @@ def _coordinate(name: str, index: int, is_whole: bool) -> Fraction:
     return sign * (Fraction(1, 7) + Fraction(chance % 99991, 33331))
 
 
-def _is_of_whole_numbers(expression: Expr) -> bool:
-    powers = expression.atoms(Pow)
+def _is_of_whole_numbers(expression: sp.Expr) -> bool:
+    powers = expression.atoms(sp.Pow)
     return expression.has(*_WHOLE) or any(power.base.is_negative and power.exp.free_symbols for power in powers)
 
 
-def evaluate(expression: Expr, point: Point) -> Any:
+def evaluate(expression: sp.Expr, point: Point) -> Any:
     """A real or complex mpmath number, at the precision of the context (LeftDomainError, or as mpmath raises)."""
     if expression.is_Symbol:
         value = point[expression]

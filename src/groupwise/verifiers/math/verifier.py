@@ -77,15 +77,10 @@ class ComparingVerifier(Verifier):
         extraction = extract(text, self.config.extraction)
         step = decide(problem, extraction, self.config.decimals)
         finding = step.finding or self.compare([step.pair])[step.pair]
-        reading = f"read ({self.config.extraction}): {extraction.answer!r}" if extraction.answer is not None else ""
+        reading = f"read ({self.config.extraction}): {extraction.answer!r}"
         pair_line = f"normalised: reference {step.pair.reference!r}, answer {step.pair.answer!r}"
-        lines = [
-            reading,
-            pair_line if reading else "",
-            f"decided by: {step.path}",
-            f"{finding.outcome}: {finding.evidence}",
-        ]
-        return [line for line in lines if line]
+        lines = [reading, pair_line, f"decided by: {step.path}", f"{finding.outcome}: {finding.evidence}"]
+        return lines if extraction.answer is not None else lines[2:]
 
     @abstractmethod
     def compare(self, pairs: Sequence[Pair]) -> dict[Pair, Finding]:

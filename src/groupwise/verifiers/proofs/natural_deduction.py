@@ -166,10 +166,6 @@ def infer(name: str, formula: Expression, theorems: Sequence[Theorem]) -> Theore
     return Theorem(hypotheses, formula, _SEAL)
 
 
-def _negation(formula: Expression) -> Expression:
-    return Expression("~", (formula,))
-
-
 def _is(formula: Expression, head: str, *parts: Expression) -> bool:
     return formula == Expression(head, parts)
 
@@ -189,90 +185,45 @@ def _or_elim(
     return disjunction.hypotheses | in_left | in_right
 
 
-def _iff_intro(formula: Expression, forward: Theorem, backward: Theorem) -> Hypotheses | None:
-    if forward.conclusion.head != "->":
-        return None
-    left, right = forward.conclusion.parts
-    fits = _is(backward.conclusion, "->", right, left) and _is(formula, "<->", left, right)
-    return forward.hypotheses | backward.hypotheses if fits else None
-
-
-RULES: Mapping[str, Rule] = MappingProxyType(
-    {
-        "assume": Rule(
-            "anything; what follows depends on it until it is discharged", 0, lambda formula: frozenset({formula})
-        ),
-        "copy": Rule("A; gives A", 1, lambda formula, a: a.hypotheses if formula == a.conclusion else None),
-        "&I": Rule(
-            "A, B; gives A & B",
-            2,
-            lambda formula, a, b: (
-                a.hypotheses | b.hypotheses if _is(formula, "&", a.conclusion, b.conclusion) else None
-            ),
-        ),
-        "&E": Rule(
-            "A & B; gives A or B",
-            1,
-            lambda formula, ab: ab.hypotheses if ab.conclusion.head == "&" and formula in ab.conclusion.parts else None,
-        ),
-        "|I": Rule(
-            "A; gives A | B or B | A",
-            1,
-            lambda formula, a: a.hypotheses if formula.head == "|" and a.conclusion in formula.parts else None,
-        ),
-        "|E": Rule("A | B, assumption A, C, assumption B, C; gives C", 5, _or_elim),
-        "->I": Rule(
-            "assumption A, B; gives A -> B",
-            2,
-            lambda formula, a, b: (
-                b.hypotheses - a.hypotheses
-                if _is_assumption(a) and _is(formula, "->", a.conclusion, b.conclusion)
-                else None
-            ),
-        ),
-        "->E": Rule(
-            "A -> B, A; gives B",
-            2,
-            lambda formula, ab, a: (
-                ab.hypotheses | a.hypotheses if _is(ab.conclusion, "->", a.conclusion, formula) else None
-            ),
-        ),
-        "~I": Rule(
-            "assumption A, False; gives ~A",
-            2,
-            lambda formula, a, false: (
-                false.hypotheses - a.hypotheses
-                if _is_assumption(a) and false.conclusion == FALSE and formula == _negation(a.conclusion)
-                else None
-            ),
-        ),
-        "~E": Rule(
-            "A, ~A; gives False",
-            2,
-            lambda formula, a, not_a: (
-                a.hypotheses | not_a.hypotheses
-                if formula == FALSE and not_a.conclusion == _negation(a.conclusion)
-                else None
-            ),
-        ),
-        "~~E": Rule(
-            "~~A; gives A",
-            1,
-            lambda formula, a: a.hypotheses if a.conclusion == _negation(_negation(formula)) else None,
-        ),
-        "FalseE": Rule("False; gives anything", 1, lambda formula, a: a.hypotheses if a.conclusion == FALSE else None),
-        "<->I": Rule("A -> B, B -> A; gives A <-> B", 2, _iff_intro),
-        "<->E": Rule(
-            "A <-> B; gives A -> B or B -> A",
-            1,
-            lambda formula, ab: (
-                ab.hypotheses
-                if ab.conclusion.head == "<->"
-                and formula.head == "->"
-                and formula.parts in (ab.conclusion.parts, ab.conclusion.parts[::-1])
-                else None
-            ),
-        ),
-    }
-)
+RULES: Mapping[str, Rule] = MappingProxyType({
+    "assume": Rule(
+        "anything; what follows depends on it until it is discharged", 0, lambda formula: frozenset({formula})),
+    "copy": Rule("A; gives A", 1, lambda formula, a: a.hypotheses if formula == a.conclusion else None),
+    "&I": Rule(
+        "A, B; gives A & B", 2, lambda formula, a, b:
+        a.hypotheses | b.hypotheses if _is(formula, "&", a.conclusion, b.conclusion) else None),
+    "&E": Rule(
+        "A & B; gives A or B", 1, lambda formula, ab:
+        ab.hypotheses if ab.conclusion.head == "&" and formula in ab.conclusion.parts else None),
+    "|I": Rule(
+        "A; gives A | B or B | A", 1, lambda formula, a:
+        a.hypotheses if formula.head == "|" and a.conclusion in formula.parts else None),
+    "|E": Rule("A | B, assumption A, C, assumption B, C; gives C", 5, _or_elim),
+    "->I": Rule(
+        "assumption A, B; gives A -> B", 2, lambda formula, a, b:
+        b.hypotheses - a.hypotheses if _is_assumption(a) and _is(formula, "->", a.conclusion, b.conclusion) else None),
+    "->E": Rule(
+        "A -> B, A; gives B", 2, lambda formula, ab, a:
+        ab.hypotheses | a.hypotheses if _is(ab.conclusion, "->", a.conclusion, formula) else None),
+    "~I": Rule(
+        "assumption A, False; gives ~A", 2, lambda formula, a, false:
+        false.hypotheses - a.hypotheses
+        if _is_assumption(a) and false.conclusion == FALSE and _is(formula, "~", a.conclusion) else None),
+    "~E": Rule(
+        "A, ~A; gives False", 2, lambda formula, a, not_a:
+        a.hypotheses | not_a.hypotheses if formula == FALSE and _is(not_a.conclusion, "~", a.conclusion) else None),
+    "~~E": Rule(
+        "~~A; gives A", 1, lambda formula, a:
+        a.hypotheses if _is(a.conclusion, "~", Expression("~", (formula,))) else None),
+    "FalseE": Rule("False; gives anything", 1, lambda formula, a: a.hypotheses if a.conclusion == FALSE else None),
+    "<->I": Rule(
+        "A -> B, B -> A; gives A <-> B", 2, lambda formula, ab, ba:
+        ab.hypotheses | ba.hypotheses
+        if ab.conclusion.head == "->" and _is(formula, "<->", *ab.conclusion.parts)
+        and _is(ba.conclusion, "->", *ab.conclusion.parts[::-1]) else None),
+    "<->E": Rule(
+        "A <-> B; gives A -> B or B -> A", 1, lambda formula, ab:
+        ab.hypotheses if ab.conclusion.head == "<->" and formula.head == "->"
+        and formula.parts in (ab.conclusion.parts, ab.conclusion.parts[::-1]) else None),
+})  # fmt: skip
 """All rules by name."""

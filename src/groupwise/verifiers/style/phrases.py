@@ -13,39 +13,27 @@ from pydantic import AfterValidator, Field
 
 from groupwise.config import Section
 
-PHRASES: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {
-        "checks": {
-            "en": (
-                r"\bwait\b",
-                r"\b(?:double|re)[- ]?check",
-                r"\b(?:let me|let's|to) (?:check|verify)\b",
-                r"\bcheck(?:ing)?:",
-            ),
-            "zh": ("等一下", "等等", "检查", "验证", "验算"),
-        },
-        "backtracks": {
-            "en": (
-                r"\b(?:that|this|it)(?:['’]s| is| was)(?: not|n['’]t) (?:right|correct)\b(?!-)",
-                r"(?<!if )\b(?:that|this|it)(?:['’]s| is| was) (?:wrong|incorrect)\b",
-                r"\b(?:let me|let['’]s|i(?:['’]ll| will| must| should| need to)) (?:redo|start again|go back)\b",
-                r"\bstart(?:ing)? over\b",
-                r"\bi made an? (?:\w+ )?(?:mistake|error)\b",
-                # a check that ends in "No."; after a question mark it answers a question
-                r"\bcheck\b[^?\n]{0,400}[.!] no[.!](?!\w)",
-            ),
-            "zh": ("(?<!对)不对(?![称等应齐])", "重新(?:计?算|来|开始|做|考虑)", "[算弄搞]错了"),
-        },
-        "another_way": {
-            "en": (
-                r"\banother (?:way|approach|method)\b",
-                r"\balternatively\b",
-                r"\b(?:a )?different(?:ly| way| approach)\b",
-            ),
-            "zh": ("另一种", "换一种", "换个方法"),
-        },
-    }
-)
+PHRASES: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType({
+    "checks": {
+        "en": (r"\bwait\b", r"\b(?:double|re)[- ]?check", r"\b(?:let me|let's|to) (?:check|verify)\b",
+               r"\bcheck(?:ing)?:"),
+        "zh": ("等一下", "等等", "检查", "验证", "验算"),
+    },
+    "backtracks": {
+        "en": (r"\b(?:that|this|it)(?:['’]s| is| was)(?: not|n['’]t) (?:right|correct)\b(?!-)",
+               r"(?<!if )\b(?:that|this|it)(?:['’]s| is| was) (?:wrong|incorrect)\b",
+               r"\b(?:let me|let['’]s|i(?:['’]ll| will| must| should| need to)) (?:redo|start again|go back)\b",
+               r"\bstart(?:ing)? over\b", r"\bi made an? (?:\w+ )?(?:mistake|error)\b",
+               # a check that ends in "No."; after a question mark it answers a question
+               r"\bcheck\b[^?\n]{0,400}[.!] no[.!](?!\w)"),
+        "zh": ("(?<!对)不对(?![称等应齐])", "重新(?:计?算|来|开始|做|考虑)", "[算弄搞]错了"),
+    },
+    "another_way": {
+        "en": (r"\banother (?:way|approach|method)\b", r"\balternatively\b",
+               r"\b(?:a )?different(?:ly| way| approach)\b"),
+        "zh": ("另一种", "换一种", "换个方法"),
+    },
+})  # fmt: skip
 """The embedded phrases; languages by their ISO 639-1 code."""
 
 
@@ -87,13 +75,9 @@ class BehaviourConfig(Section):
     """Phrases to look for beside the embedded ones, or in their place."""
 
     def phrases(self) -> dict[str, dict[str, tuple[str, ...]]]:
-        additions: dict[str, Phrases] = {name: getattr(self.patterns, name) for name in PHRASES}
-        return {name: self._join(PHRASES[name], additions[name]) for name in PHRASES}
-
-    def _join(self, table: Mapping[str, tuple[str, ...]], additions: Phrases) -> dict[str, tuple[str, ...]]:
-        defaults = {
-            language: phrases for language, phrases in table.items() if self.extend or language not in additions
-        }
-        return {
-            language: (*defaults.get(language, ()), *additions.get(language, ())) for language in {**table, **additions}
-        }
+        phrases = {name: dict(table) for name, table in PHRASES.items()}
+        for name, table in phrases.items():
+            additions: Phrases = getattr(self.patterns, name)
+            for language, patterns in additions.items():
+                table[language] = (*(table.get(language, ()) if self.extend else ()), *patterns)
+        return phrases
