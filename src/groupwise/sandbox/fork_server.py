@@ -15,7 +15,7 @@ import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO
 
 from groupwise.errors import SandboxError
 from groupwise.sandbox.host import remove_cgroups
@@ -26,19 +26,15 @@ _ANSWER_S = 20.0
 _END_S = 2.0
 
 
-class Report(NamedTuple):
-    """Wait status of a run that ended, and True when it left nothing behind."""
-
-    status: int
-    is_clean: bool
+Report = tuple[int, bool]
+"""Wait status of a run that ended, and True when it left nothing behind."""
 
 
 class ForkServer:
     """One server process, started by a command; its standard input is the socket on which it takes orders.
 
-    It either runs programs, one at a time (`begin`, `report`), or forks workers, by order of many threads (`fork`,
-    `end_worker`). After `end` it must not be used again. SandboxError: it does not serve within `start_s` seconds, or
-    runs another interpreter than this one.
+    It either runs programs, one at a time (`begin`, `report`), or forks workers for many threads (`fork`,
+    `end_worker`). SandboxError: it does not serve within `start_s` seconds, or runs another interpreter than this one.
     """
 
     def __init__(
@@ -87,7 +83,8 @@ class ForkServer:
     def report(self) -> Report | None:
         """Return how the run ended; None when the server is gone."""
         try:
-            return Report(*ANSWER.unpack(self._control.recv(64)))
+            status, is_clean = ANSWER.unpack(self._control.recv(64))
+            return status, is_clean
         except (OSError, struct.error):
             return None
 

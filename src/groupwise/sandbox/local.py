@@ -148,7 +148,7 @@ class _Run:
 
     def outcome(self) -> _Outcome:
         result = self.outputs.result(*self._describe_end(), self.end)
-        is_reusable = self._report is not None and self._report.is_clean and not self.outputs.is_flooded
+        is_reusable = self._report is not None and self._report[1] and not self.outputs.is_flooded
         return result, is_reusable
 
     def _describe_end(self) -> tuple[Status, int | None, str]:
@@ -158,7 +158,7 @@ class _Run:
             return Status.TIMEOUT, None, f"it did not end within {self.limits.wall_s:g} s"
         if self._report is None:
             return Status.FAILED, None, "the sandbox ended before it said how the program did"
-        return read_exit_code(os.waitstatus_to_exitcode(self._report.status))
+        return read_exit_code(os.waitstatus_to_exitcode(self._report[0]))
 
 
 def read_exit_code(code: int) -> tuple[Status, int | None, str]:

@@ -212,10 +212,7 @@ def landlock_version() -> int:
 
 
 def restrict_files(readable: Sequence[str]) -> None:
-    """Let this process open only what lies below these paths, and only to read; /dev/null also to write (landlock).
-
-    Where the kernel can, TCP is refused, and signals and abstract sockets reach no process outside.
-    """
+    """Let this process only read below these paths, and write /dev/null; no TCP or signals where the kernel can."""
     version = landlock_version()
     rights = (1 << _FILE_RIGHTS[min(version, 5)]) - 1
     attributes = struct.pack("@QQQ", rights, 3, 3)[: 8 if version < 4 else 16 if version < 6 else 24]

@@ -8,15 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from groupwise.errors import ConfigError
-from groupwise.verifiers.base import (
-    Finding,
-    Request,
-    Verifier,
-    VerifierConfig,
-    check_lengths,
-    extraction_of,
-    verdict,
-)
+from groupwise.verifiers.base import Finding, Request, Verifier, VerifierConfig, check_lengths, extraction_of, verdict
 from groupwise.verifiers.composition import ComposedVerifier, second_verifiers
 from groupwise.verifiers.scoring import (
     OverlappedScoring,

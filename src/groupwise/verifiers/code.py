@@ -13,6 +13,7 @@ between numbers that are not both whole, relative above 1.
 """
 
 import ast
+import contextlib
 import json
 import re
 import sys
@@ -90,15 +91,13 @@ def _as_json(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_as_json(item) for item in value]
     if isinstance(value, dict):
-        return {_as_key(key): _as_json(item) for key, item in value.items()}
+        converted = {}
+        for key, item in value.items():
+            with contextlib.suppress(ValueError):  # an integer of more digits than any key of JSON
+                key = json.dumps(key) if isinstance(key, int | float | None) else key
+            converted[key] = _as_json(item)
+        return converted
     return value
-
-
-def _as_key(key: Any) -> Any:
-    try:
-        return json.dumps(key) if isinstance(key, int | float | None) else key
-    except ValueError:  # an integer of more digits than any key of JSON
-        return key
 
 
 def same_value(value: Any, expected: Any, tolerance: float) -> bool:

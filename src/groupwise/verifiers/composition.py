@@ -150,13 +150,9 @@ class ComposedVerifier(WrappedVerifier):
         values = {name: part.measure(request, verdict) for name, part in styles.items()}
         measures = {name: measure for name, measure in values.items() if measure is not None}
         verdict = _extend(verdict, measures=measures)
-        return _extend(
-            verdict,
-            parts={
-                name: styles[name].weight * measure if self._is_open(styles[name], verdict) else 0.0
-                for name, measure in measures.items()
-            },
-        )
+        is_open = {name: self._is_open(styles[name], verdict) for name in measures}
+        pay = {name: styles[name].weight * value if is_open[name] else 0.0 for name, value in measures.items()}
+        return _extend(verdict, parts=pay)
 
     def _is_open(self, part: Part, verdict: Verdict) -> bool:
         match part.gate:

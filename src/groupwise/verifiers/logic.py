@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Context, Decimal
 from types import MappingProxyType
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, Generic, TypeVar
 
 from pydantic import Field
 
@@ -196,7 +196,7 @@ class JsonVerifier(ReferenceVerifier[Any]):
             return json.loads(
                 text,
                 object_pairs_hook=_object,
-                parse_constant=_refuse_constant,
+                parse_constant=_bounded,
                 parse_float=lambda digits: Decimal(_bounded(digits)),
                 parse_int=lambda digits: int(_bounded(digits)),
             )
@@ -217,11 +217,9 @@ def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
     return content
 
 
-def _refuse_constant(name: str) -> NoReturn:
-    raise UnreadableError(f"{name} is not JSON")
-
-
 def _bounded(digits: str) -> str:
+    if digits.lstrip("-").isalpha():  # Infinity, NaN
+        raise UnreadableError(f"{digits} is not JSON")
     if len(digits) > MAX_DIGITS:
         raise UnreadableError(f"a number has {len(digits)} characters, at most {MAX_DIGITS} are read")
     if _LARGE_EXPONENT.search(digits):
@@ -312,14 +310,11 @@ class InstructionsVerifier(ExactVerifier):
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
         verdicts, weight = super().verify_many(requests), self.config.partial_credit
-        if not weight:
-            return verdicts
-        return [
-            replace(verdict, parts={**verdict.parts, "partial": weight * verdict.measures.get("constraints", 0.0)})
-            if verdict.outcome.judged
-            else verdict
-            for verdict in verdicts
-        ]
+        for index, result in enumerate(verdicts):
+            if weight and result.outcome.judged:
+                partial = weight * result.measures.get("constraints", 0.0)
+                verdicts[index] = replace(result, parts={**result.parts, "partial": partial})
+        return verdicts
 
     def find(self, problem: Problem, answer: str) -> Measured:
         constraints = data_list(problem, "constraints", dict)

@@ -36,8 +36,7 @@ class OversizedError(Exception):
 def post(url: str, body: bytes, headers: Mapping[str, str], timeout_s: float) -> Response:
     """Send and receive within `timeout_s` seconds; connecting and the TLS handshake may each take that long again.
 
-    Raises TimeoutError at the deadline, OversizedError where the server sends more than anyone would read, and OSError,
-    HTTPException or ValueError where the connection fails or what comes is not HTTP.
+    Raises TimeoutError, OversizedError, and OSError, HTTPException or ValueError where what comes is not HTTP.
     """
     parts = urlsplit(url)
     deadline = time.monotonic() + timeout_s

@@ -153,10 +153,7 @@ class PythonVerifier(Verifier):
         return [self._verdicts([request], reply)[0] for request, reply in zip(requests, replies, strict=True)]
 
     def _judge_together(self, batch: Sequence[Request]) -> list[Verdict]:
-        """Judge completions of a group as lists; if that fails, without those that fail alone.
-
-        A failure that no completion alone explains is the function's: the whole group has no verdict.
-        """
+        """Judge a group as lists; if that fails, without those that fail alone, and if none does, not at all."""
         reply = self._pool.call(self._call(batch), self.config.timeout_s * len(batch))
         verdicts = self._verdicts(batch, reply)
         if len(batch) == 1 or (reply.status == "ok" and ("fault" not in reply.value or "of_function" in reply.value)):

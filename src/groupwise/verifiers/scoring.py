@@ -43,11 +43,7 @@ def _request(group: Group, completion: Completion, max_tokens: int | None) -> Re
 
 
 def by_calls(finish_reason: FinishReason, calls: Sequence[ToolCall], verdict: Verdict) -> Verdict:
-    """The verdict on a completion that ended so, where calls of tools leave it as it is.
-
-    A completion whose tool failed was not judged. One that broke the rules of calls is wrong and earns nothing,
-    whatever it had answered before.
-    """
+    """The verdict on a completion that ended so: not judged where a tool failed, wrong where a call was malformed."""
     evidence = calls[-1].evidence if calls else ""
     if finish_reason is FinishReason.TOOL_FAILED:
         return Verdict(Outcome.CRASHED, {}, f"a tool failed: {evidence}")
@@ -58,14 +54,10 @@ def by_calls(finish_reason: FinishReason, calls: Sequence[ToolCall], verdict: Ve
 
 
 def spot_check(scored: Sequence[ScoredGroup], verifier: Verifier, max_tokens: int | None, *parts: int | str) -> None:
-    """Verify a few completions again, alone: their verdicts must be those that were recorded for them.
+    """Verify a few completions again, alone (InvariantError: the verdict is another; names the problem and both).
 
-    Catches verdicts that belong to other completions, and verifiers that do not repeat themselves. One that compares
-    the completions of a group passes where the group, in another order, gets the verdicts that it got. `parts` are the
-    key that decides which completions are taken.
-
-    Raises:
-        InvariantError: names the problem and both verdicts.
+    A verifier that compares the completions of a group passes where the group, in another order, gets the verdicts
+    that it got. `parts` are the key that decides which completions are taken.
     """
     rows = [(result, i) for result in scored for i in range(len(result.verdicts))]
     for index in permutation(len(rows), "spot check", *parts)[: SPOT_CHECKS if verifier.repeatable else 0]:
@@ -146,14 +138,9 @@ CLOSE_S = 1.0
 
 
 class OverlappedScoring(Closing):
-    """Scores the groups of one step in a background thread.
+    """Scores the groups of one step in a background thread, with the verdicts of `score`.
 
-        with OverlappedScoring(verifier, max_tokens) as scoring:
-            groups = collect(...)  # calls scoring.submit(group) as each group finishes
-            scored = scoring.result(groups)
-
-    The verdicts are those of `score(groups, verifier, max_tokens)`. Leaving the block early (an interrupt, an error)
-    drops what is not yet verified.
+    Leaving the block early (an interrupt, an error) drops what is not yet verified.
     """
 
     def __init__(self, verifier: Verifier, max_tokens: int | None = None) -> None:

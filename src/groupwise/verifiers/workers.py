@@ -101,9 +101,8 @@ class Worker:
 class WorkerPool:
     """Up to `num_workers` processes that run one function of a JSON value each; safe to use from many threads.
 
-    `target` names the function as `package.module:function`; it is imported in the fork server only. `prepare` is the
-    first request of every worker, which is not part of a deadline. With `inherit` workers see the environment's
-    variables.
+    `target`, `package.module:function`, is imported in the fork server only. `prepare` is the first request of every
+    worker, without a deadline. With `inherit` workers see the environment's variables.
     """
 
     def __init__(
@@ -183,11 +182,10 @@ class WorkerPool:
             message = worker.ask(self._prepare, START_S)
             if "failed" in message:
                 raise DiedError(message["failed"])
-        except TimeoutError:
+        except BaseException as error:
             worker.kill()
-            raise DiedError(f"not ready after {START_S:g} s") from None
-        except BaseException:
-            worker.kill()
+            if isinstance(error, TimeoutError):
+                raise DiedError(f"not ready after {START_S:g} s") from None
             raise
         return worker
 

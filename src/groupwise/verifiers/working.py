@@ -188,16 +188,13 @@ def _without_plan(
     plan = {frozenset((Fraction(left), Fraction(right), Fraction(result)))
             for _, left, right, result in problem.data["steps"]}  # fmt: skip
     beside = [
-        index
-        for index in sorted(used)
-        if "target" not in problem.data
-        and equations[index].reads <= whole
-        and equations[index].reads | equations[index].makes not in plan
+        i for i in sorted(used) if equations[i].reads <= whole and equations[i].reads | equations[i].makes not in plan
     ]
-    makers = [index for index in sorted(used) if equations[index].makes & targets]
-    if not beside and not makers:
+    makers = [i for i in sorted(used) if equations[i].makes & targets]
+    candidates = makers if "target" in problem.data else beside or makers
+    if not candidates:
         return equations
-    mistake = (beside or makers)[0]
+    mistake = candidates[0]
     spoilt = set(equations[mistake].makes)
     result = list(equations)
     result[mistake] = equations[mistake]._replace(

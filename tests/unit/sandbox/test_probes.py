@@ -67,8 +67,7 @@ def contained(sandbox: Sandbox, expected: str = "refused") -> bool:
 
 
 @pytest.mark.parametrize(
-    "said",
-    ["WROTE", "[Errno 1] x\nCONNECTED", "N 500", "N 17", "MB 600", "S 0", "M 0", "FDS [3]", "['a']", "{'A': 1}"],
+    "said", ["WROTE", "[Errno 1] x\nCONNECTED", "N 500", "N 17", "MB 600", "S 0", "M 0", "FDS [3]", "['a']", "{'A': 1}"]
 )
 def test_an_escape_is_seen(said: str) -> None:
     assert not contained(Says(said))

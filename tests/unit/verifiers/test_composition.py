@@ -81,8 +81,7 @@ def test_parts_add_to_the_task_s_verifier() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gate", "paid"),
-    [("always", [1, 1, 1, 1]), ("correct", [1, 0, 1, 0]), ("format", [1, 1, 0, 0])],
+    ("gate", "paid"), [("always", [1, 1, 1, 1]), ("correct", [1, 0, 1, 0]), ("format", [1, 1, 0, 0])]
 )
 def test_gates(gate: str, paid: list[int]) -> None:
     settings = config(parts={

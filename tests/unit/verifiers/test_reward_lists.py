@@ -184,10 +184,12 @@ def test_async_on_one_completion(make: Make) -> None:
 
 
 @pytest.mark.parametrize(("name", "evidence"), [
-    ("one_for_all", "returned 1 values for 3 completions"), ("too_many", "returned 4 values for 3 completions"),
-    ("number", r"returned 1.0 \(a float\), but a list of 3 is needed"), ("zero_d", r"array\(1.\) \(a ndarray\), but"),
-    ("nothing", r"None \(a NoneType\), but"), ("table", r"\(a dict\), but"), ("a_set", r"\(a set\), but"),
-    ("text", r"'111' \(a str\), but"), ("columns", r"returned array\(\[1., 1.\]\) \(a ndarray\)"),
+    ("one_for_all", r"returned 1 values \(exactly one per completion is needed\) for 3 completions"),
+    ("too_many", r"returned 4 values \(exactly one per completion is needed\) for 3 completions"),
+    ("number", r"returned 1.0 \(a float\) \(a list of 3 values is needed\)"),
+    ("zero_d", r"array\(1.\) \(a ndarray\) \(a"), ("nothing", r"None \(a NoneType\) \(a"),
+    ("table", r"\(a dict\) \(a"), ("a_set", r"\(a set\) \(a"),
+    ("text", r"'111' \(a str\) \(a"), ("columns", r"returned array\(\[1., 1.\]\) \(a ndarray\)"),
     ("stops", r"called exit\(3\)"),
     ("fails_together", "raised RuntimeError: only one at a time .*for 3 completions, the first 'a'"),
 ])  # fmt: skip
@@ -248,7 +250,7 @@ def test_what_it_logs_is_recorded(make: Make) -> None:
 
 def test_a_column_is_as_long_as_the_group(make: Make) -> None:
     (verdict, *_) = score([group(*TEXTS)], make("logs_too_few"))[0].verdicts
-    assert "logged 1 values of 'x' for 3 completions" in verdict.evidence
+    assert "logged 1 values of 'x' (exactly one per completion is needed) for 3 completions" in verdict.evidence
 
 
 def test_groups_are_judged_apart_even_of_one_problem(make: Make) -> None:

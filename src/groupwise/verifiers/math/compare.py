@@ -35,8 +35,7 @@ def equivalent(
 ) -> bool | None:
     """Compare a normalised answer with the reference; None when the leaves could not tell.
 
-    `same_leaf` compares single expressions. `same_whole` compares sets of real numbers and families with a free whole
-    number, which have no parts; without it they are left undecided.
+    `same_whole` compares what has no parts: sets of real numbers, and families with a free whole number.
     """
     is_equal = equal_numbers(reference, answer, decimals)
     if is_equal is not None:

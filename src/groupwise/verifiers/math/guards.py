@@ -84,11 +84,7 @@ def restates(reference: str, answer: str) -> bool:
 
 
 def size(text: str) -> float:
-    """About how many decimal digits the numbers of an expression have when computed; infinity beyond any bound.
-
-    A bound in the manner of heights: sizes add up in sums, products and quotients; a power multiplies the size of its
-    base by the value of its exponent. A letter stands for a number of one digit.
-    """
+    """About how many decimal digits the numbers of an expression have when computed (a letter: one); else infinity."""
     try:
         return _Sizes(_TOKEN.findall(text)).group().digits
     except OverflowError:

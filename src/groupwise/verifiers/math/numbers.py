@@ -61,13 +61,27 @@ def parse_number(text: str) -> Number | None:
         text = text[1:-1].strip()
     text = text[1:-1].strip() if re.fullmatch(r"\((?:\\frac\{[0-9]+\}\{[0-9]+\})\)", text) else text
     match = _NUMBER.fullmatch(text) if len(text) <= MAX_CHARS else None
-    magnitude = None if match is None else _magnitude(match)
-    if match is None or magnitude is None:
+    if match is None:
         return None
+    if match["power"] is not None:
+        magnitude = Fraction(10) ** int(match["power"])
+    elif match["cycle"] is not None:
+        head, cycle = match["head"], match["cycle"]
+        places = len(head.partition(".")[2])
+        magnitude = _decimal(head) + Fraction(int(cycle), (10 ** len(cycle) - 1) * 10**places)
+    elif match["decimal"] is not None:
+        magnitude = _decimal(match["decimal"]) * Fraction(10) ** int(match["exponent"] or 0)
+    else:
+        whole = match["whole"] or match["whole2"]
+        top, bottom = _decimal(match["a"] or match["c"]), _decimal(match["b"] or match["d"])
+        # a mixed number needs a proper fraction; otherwise it is a product or a slip, which is not ours to judge
+        if bottom == 0 or (whole is not None and not 0 < top < bottom):
+            return None
+        magnitude = int(whole or 0) + top / bottom
     value = -magnitude if match["sign"] == "-" else magnitude
     is_decimal = match["decimal"] is not None and match["exponent"] is None
-    places = len(match["decimal"].partition(".")[2]) if is_decimal else None
-    return Number(value, match["percent"] is not None, places)
+    num_places = len(match["decimal"].partition(".")[2]) if is_decimal else None
+    return Number(value, match["percent"] is not None, num_places)
 
 
 def equal(reference: Number, answer: Number, decimals: int = DECIMALS) -> bool:
@@ -80,11 +94,8 @@ def equal(reference: Number, answer: Number, decimals: int = DECIMALS) -> bool:
 
 
 def rounded(reference: Number) -> bool:
-    """True for a decimal that data sets give for a number without finite decimal form: `30.52` for 1587/52.
-
-    At least 1, with two places (`41.4%`: with one) and three digits or more, so that few wrong answers round to it.
-    """
-    places = reference.places or 0
+    """True for a decimal that data sets give for a number without finite decimal form: `30.52` for 1587/52."""
+    places = reference.places or 0  # two (`41.4%`: one) and three digits or more: few wrong answers round to it
     return places > (not reference.percent) and abs(reference.value) >= max(Fraction(1), Fraction(100, 10**places))
 
 
@@ -125,25 +136,6 @@ def _rounds_to(decimal: Number, fraction: Number, decimals: int, is_given: bool 
     error = abs(value - decimal.value) * 10**decimal.places
     is_cut = decimal.places >= decimals and abs(decimal.value) < abs(value)
     return error <= Fraction(1, 2) or (error < 1 and is_cut)
-
-
-def _magnitude(match: re.Match[str]) -> Fraction | None:
-    if match["power"] is not None:
-        return Fraction(10) ** int(match["power"])
-    if match["cycle"] is not None:
-        head, cycle = match["head"], match["cycle"]
-        places = len(head.partition(".")[2])
-        return _decimal(head) + Fraction(int(cycle), (10 ** len(cycle) - 1) * 10**places)
-    if match["decimal"] is not None:
-        return _decimal(match["decimal"]) * Fraction(10) ** int(match["exponent"] or 0)
-    whole = match["whole"] or match["whole2"]
-    top, bottom = _decimal(match["a"] or match["c"]), _decimal(match["b"] or match["d"])
-    if bottom == 0:
-        return None
-    if whole is None:
-        return top / bottom
-    # a mixed number needs a proper fraction; otherwise it is a product or a slip, which is not ours to judge
-    return int(whole) + top / bottom if 0 < top < bottom else None
 
 
 def _decimal(text: str) -> Fraction:

@@ -68,6 +68,11 @@ def _read_set(text: str) -> Named:
         parts = between(text, spans_of(pattern, text))
         if len(parts) > 1 and not (pattern is _COMMA and wraps(text)):
             return reader([part for part in parts if part])
+    parts = between(text, spans_of(_MINUS, text))
+    if len(parts) > 1:
+        minuend, *subtrahends = (_read_set(part) for part in parts if part)
+        excluded = sp.Union(*(members for _, members in subtrahends), evaluate=False)
+        return minuend[0], sp.Complement(minuend[1], excluded, evaluate=False)
     bare = " ".join(re.sub(r"\\text ?\{([^{}]*)\}", r" \1 ", text).split())
     words = bare.removesuffix("s") if text not in _NAMED_SETS else text
     key = re.sub(r"(?<=\\mathbb) | (?=\})|(?<=\{) ", "", text)
@@ -88,12 +93,6 @@ def _join(parts: Sequence[Named], kind: type) -> Named:
     if len(unknowns) > 1:
         raise _NoSetError
     return next(iter(unknowns), None), kind(*(part for _, part in parts), evaluate=False)
-
-
-def _difference(parts: list[str]) -> Named:
-    minuend, *subtrahends = map(_read_set, parts)
-    excluded = sp.Union(*(part for _, part in subtrahends), evaluate=False)
-    return minuend[0], sp.Complement(minuend[1], excluded, evaluate=False)
 
 
 def _enumeration(parts: list[str]) -> Named:
@@ -216,7 +215,6 @@ _SPLITS = (
     (_COMMA, _enumeration),
     (_OR, lambda parts: _join([_read_set(part) for part in parts], sp.Union)),
     (_AND, lambda parts: _join([_read_set(part) for part in parts], sp.Intersection)),
-    (_MINUS, _difference),
 )
 
 

@@ -240,27 +240,23 @@ class _Reader:
         if token == r"\frac":
             return self._argument() / self._argument()
         if token == r"\sqrt":
-            return self._root()
+            degree = mpmath.mpf(2)
+            if self._peek() == "[":
+                self._take()
+                degree = self._sum()
+                self._take("]")
+            radicand = self._argument()
+            if mpmath.im(radicand) or radicand < 0:
+                raise ValueError
+            return mpmath.root(radicand, int(degree))
         if token == r"\pi":
             return +mpmath.pi
-        if token in _FUNCTIONS and self._peek() in ("(", "{"):
-            return _FUNCTIONS[token](self._base())
-        if token in _FUNCTIONS and re.fullmatch(r"[0-9]+|[a-z]|\\pi", self._peek()) and len(self._tokens) == 1:
+        is_last = len(self._tokens) == 1 and re.fullmatch(r"[0-9]+|[a-z]|\\pi", self._peek())
+        if token in _FUNCTIONS and (self._peek() in ("(", "{") or is_last):
             return _FUNCTIONS[token](self._base())
         if not re.fullmatch(r"\\(?:alpha|beta|gamma|theta|lambda|mu|phi)", token):
             raise _UnknownError
         return self._letter(token)
-
-    def _root(self) -> Any:
-        degree = mpmath.mpf(2)
-        if self._peek() == "[":
-            self._take()
-            degree = self._sum()
-            self._take("]")
-        radicand = self._argument()
-        if mpmath.im(radicand) or radicand < 0:
-            raise ValueError
-        return mpmath.root(radicand, int(degree))
 
     def _argument(self) -> Any:
         token = self._peek()

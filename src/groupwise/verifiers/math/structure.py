@@ -143,10 +143,7 @@ def leaves(node: Node) -> Iterator[str]:
 
 
 def split(text: str) -> list[str]:
-    """The parts between the separators outside brackets: semicolons if there are any, else commas.
-
-    An unspaced comma that groups digits (`1,000`) separates nothing where other commas are followed by a space.
-    """
+    """The parts between the separators outside brackets: semicolons if any, else commas that group no digits."""
     outer_text = outer(text)
     mark = ";" if ";" in outer_text else ","
     spans = [match.span() for match in re.finditer(mark, outer_text)]
@@ -222,10 +219,7 @@ def _read_equation(text: str) -> Node | None:
 
 
 def _describes(text: str) -> bool:
-    r"""True for what names a quantity (`\frac{AB}{CD}`, `m + n`, `\sin A`), not an equation to solve.
-
-    `x + 1` and a line's `2x + 3y` do not: a single letter can be solved for, and x, y, z are coordinates.
-    """
+    r"""True for what names a quantity (`\frac{AB}{CD}`, `m + n`), not an equation to solve (`x + 1`, `2x + 3y`)."""
     if not _DESCRIPTION.fullmatch(text) or not letters_of(text) or _CONSTANT_TERM.search(outer(text)):
         return False
     return _QUANTITY.search(text) is not None or len(letters_of(text, subscripts=True) - {"x", "y", "z"}) > 1

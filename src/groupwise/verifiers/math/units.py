@@ -154,13 +154,12 @@ def _unit(tail: str) -> str | None:
             powers[last] *= int(match["power"])
             last = ""
         elif word.casefold() in _POWERS:
-            power = _POWERS[word.casefold()]
-            if word.endswith("ed"):
-                if not last:
-                    return None
-                powers[last] *= power
+            if not word.endswith("ed"):
+                next_power = _POWERS[word.casefold()]
+            elif not last:
+                return None
             else:
-                next_power = power
+                powers[last] *= _POWERS[word.casefold()]
         elif word in ("C", "F", "Celsius", "Fahrenheit", "celsius", "fahrenheit", "c", "f") and "circ" in powers:
             del powers["circ"]
             last = "celsius" if word.casefold()[0] == "c" else "fahrenheit"
@@ -170,7 +169,9 @@ def _unit(tail: str) -> str | None:
         elif word in _ADJECTIVES and not powers:
             adjectives.append(word)
         elif word:
-            name = _name(word)
+            lower = word.casefold() if len(word) > 1 else word
+            forms = (lower, lower.removesuffix("s"), lower.removesuffix("es"), f"{lower.removesuffix('ies')}y")
+            name = next((_SYMBOLS.get(form, form) for form in forms if form in _SYMBOLS or form in _THINGS), None)
             if name is None or "circ" in powers:
                 return None
             for part, direction in zip(name.split("/"), (1, -1), strict=False):
@@ -183,13 +184,6 @@ def _unit(tail: str) -> str | None:
     names = [name + (f"^{power}" if power != 1 else "") for name, power in sorted(powers.items())]
     key = " ".join(adjectives + names)
     return "" if key == "unit" else key
-
-
-def _name(word: str) -> str | None:
-    """The one name of a unit or a counted thing; None for another word."""
-    lower = word.casefold() if len(word) > 1 else word
-    forms = (lower, lower.removesuffix("s"), lower.removesuffix("es"), f"{lower.removesuffix('ies')}y")
-    return next((_SYMBOLS.get(form, form) for form in forms if form in _SYMBOLS or form in _THINGS), None)
 
 
 def ordinal(text: str) -> str:

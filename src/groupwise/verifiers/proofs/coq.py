@@ -182,15 +182,10 @@ def _crash(evidence: str) -> Finding:
 
 
 def tactics_only(script: str) -> str:
-    """The script without comments, `Proof.` and `Qed.`: a fence before the real guard, the files compiled around it.
+    """The script without comments, `Proof.` and `Qed.`, as it is compiled (RuleError: names a command in it).
 
     Every command of Coq (Axiom, Admitted, Redirect, Load, Set, ...) begins with a capital letter or an attribute `#[`;
-    no tactic does. So no sentence may, and there is no list of commands to keep complete. What is returned is what is
-    compiled: comments are taken out first, so there is no second reading of them, and texts in quotes are treated
-    like everything else.
-
-    Raises:
-        RuleError: names the command, or says that a comment is not closed.
+    no tactic does. So no sentence may, and there is no list of commands to keep complete.
     """
     text = _END.sub("", _PROOF.sub("", without_comments(script), count=1))
     for sentence in _SENTENCE_END.split(text):

@@ -261,14 +261,7 @@ def _find(reply: Reply, name: str) -> Finding:
 
 
 def complete(header: str, statement: str, proof: str) -> str:
-    """The file to compile: header, statement and the proof, which may repeat them word for word.
-
-    What is returned is what is compiled: comments are taken out first, so there is no second reading of them, and
-    texts in quotes are treated like everything else.
-
-    Raises:
-        RuleError: names what the proof may not hold.
-    """
+    """The file to compile: header, statement, and the proof without comments (RuleError: names a forbidden word)."""
     theorem = statement.rstrip()
     theorem = f"{theorem} by" if theorem.endswith(":=") else theorem
     tactics = without_comments(proof)

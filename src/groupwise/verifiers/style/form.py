@@ -22,10 +22,9 @@ class FormatPart(StylePart):
 
 
 def is_tagged(text: str, prefill: str) -> bool:
-    """True when a completion (prefill included) keeps the form.
+    """True when each tag occurs once, in order, each pair holds a letter or a digit, and nothing stands outside.
 
-    Each tag occurs once, in order; each pair holds a letter or a digit; nothing but the prompt's prefill comes before
-    `<think>`, and nothing is outside `<answer>` where there is one.
+    Before `<think>` the prompt's prefill may stand; behind `</think>` the answer, where there is no `<answer>`.
     """
     if (end := prefill.rfind(THINKING[1]) + len(THINKING[1])) >= len(THINKING[1]):
         # the prompt has closed the thinking, which is none of the completion's

@@ -100,10 +100,7 @@ class CallsPart(StylePart):
 
 
 def check_price(parts: Parts, correct_reward: float, max_calls: int | None) -> None:
-    """Refuse, by ValueError, a price of calls that no right answer with `max_calls` calls (None: no tools) can pay.
-
-    `correct_reward` is the lead of a right answer over a wrong one.
-    """
+    """Refuse, by ValueError, a price of calls that no right answer with `max_calls` calls (None: no tools) can pay."""
     prices = {name: part for name, part in parts.items() if isinstance(part, CallsPart)}
     if prices and max_calls is None:
         raise ValueError(f"verifier.parts.{next(iter(prices))} puts a price on calls, but sampling.tools names no tool")

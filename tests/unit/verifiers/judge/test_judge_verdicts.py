@@ -32,12 +32,7 @@ def test_correctness(endpoint: Any, problem: Problem, said: str, outcome: str, r
 )
 def test_a_rubric_pays_its_share(endpoint: Any, problem: Problem, score: str, outcome: str, reward: float) -> None:
     endpoint.behaviour = lambda exchange, _: exchange.say(f"SCORE: {score}")
-    judge = {
-        "url": endpoint.url,
-        "model": "m",
-        "mode": "rubric",
-        "prompt": "Is it polite?\n{answer}",
-    }
+    judge = {"url": endpoint.url, "model": "m", "mode": "rubric", "prompt": "Is it polite?\n{answer}"}
     config = JudgeVerifier.Config.model_validate(
         {"kind": "judge", "correct_reward": 2.0, "format_reward": 0.5, "judge": judge}
     )

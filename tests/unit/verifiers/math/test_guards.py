@@ -46,8 +46,7 @@ def test_size_takes_no_long_and_no_deep_recursion(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["1 2", "3 % 4", r"4\text{ not }3", r"4\text{ 3}", r"1 \mp 2", r"[-\infty, 3)", "|x|" * 9, "2^{9^{9}}"],
+    "text", ["1 2", "3 % 4", r"4\text{ not }3", r"4\text{ 3}", r"1 \mp 2", r"[-\infty, 3)", "|x|" * 9, "2^{9^{9}}"]
 )
 def test_what_parsers_misread(text: str) -> None:
     assert unreadable(text) is not None

@@ -21,7 +21,7 @@ PROBES = SHARED / "attack_probes/math.jsonl"
 
 # Core cases that go the strict way, each for a stated reason.
 KNOWN_FALSE_NEGATIVES = {
-    "0135",  # 2.6667 for 8/3: four places are not enough
+    "0135"  # 2.6667 for 8/3: four places are not enough
 }
 
 
