@@ -96,11 +96,9 @@ def _run(command: Sequence[str], program: Program, limits: Limits, launch: Seque
 
 
 def _ends(process: "subprocess.Popen[bytes]", seconds: float) -> bool:
-    try:
+    with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(max(0.0, seconds))
-    except subprocess.TimeoutExpired:
-        return False
-    return True
+    return process.returncode is not None
 
 
 def _kill(process: "subprocess.Popen[bytes]", first: int | None) -> None:

@@ -26,8 +26,7 @@ _ANSWER_S = 20.0
 _END_S = 2.0
 
 
-Report = tuple[int, bool]
-"""Wait status of a run that ended, and True when it left nothing behind."""
+Report = tuple[int, bool]  # wait status of a run that ended, and true when it left nothing behind
 
 
 class ForkServer:

@@ -187,9 +187,8 @@ class _Slot:
         return self._servers[role]
 
     def discard(self, role: int) -> None:
-        server = self._servers.pop(role, None)
-        if server is not None:
-            server.end()
+        if role in self._servers:
+            self._servers.pop(role).end()
 
     def run(self, roles: Sequence[int], run: Callable[[Sequence[ForkServer]], Sequence[_Outcome]]) -> list[RunResult]:
         outcomes: Sequence[_Outcome] = ()
@@ -279,11 +278,10 @@ class LocalSandbox(Sandbox):
         slot = self._slots.get()
         try:
             results = slot.run(roles, run)
-            if any(result.status is Status.FAILED for result in results):
-                results = slot.run(roles, run)
+            is_failed = any(result.status is Status.FAILED for result in results)
+            return slot.run(roles, run) if is_failed else results
         finally:
             self._slots.put(slot)
-        return results
 
     def close(self) -> None:
         for slot in [self._slots.get() for _ in range(self.config.num_workers)]:

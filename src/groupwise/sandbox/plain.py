@@ -103,8 +103,8 @@ class _Decoder(_Counted):
         if kind == "int":
             return int(content, 16)
         if kind == "complex":
-            real, imaginary = content
-            return complex(float(real), float(imaginary))
+            real, imaginary = map(float, content)
+            return complex(real, imaginary)
         if kind == "type" and content in _TYPES:
             return _TYPES[content]
         if kind == "object" and self._find is not None:

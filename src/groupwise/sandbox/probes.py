@@ -53,11 +53,8 @@ def run_probes(sandbox: Sandbox, probes: Iterable[Mapping[str, str]]) -> list[Pr
     results = []
     for probe in probes:
         asks_for_function = probe["expected"].startswith("verdict: fail")
-        program = (
-            solver_program(probe["code"], [("F", [[3, 1, 2]])])
-            if asks_for_function
-            else Program(probe["code"], stdin=probe["stdin"].encode())
-        )
+        program = Program(probe["code"], stdin=probe["stdin"].encode())
+        program = solver_program(probe["code"], [("F", [[3, 1, 2]])]) if asks_for_function else program
         is_honest = probe["expected"].startswith(_HONEST)
         result = sandbox.run(program if is_honest else replace(program, wall_s=min(_ATTACK_S, sandbox.config.wall_s)))
         if asks_for_function:

@@ -94,18 +94,13 @@ class ComposedVerifier(WrappedVerifier):
         self, requests: Sequence[Request], verdicts: Sequence[Verdict], outcomes: Sequence[Outcome], *, decide: bool
     ) -> list[Verdict]:
         results = list(verdicts)
-        parts = {name: part for name, part in self.config.parts.items() if isinstance(part, VerifierPart)}
-        for name, part in parts.items():
-            if (part.combine != "add") != decide:
+        for name, part in self.config.parts.items():
+            if not isinstance(part, VerifierPart) or (part.combine != "add") != decide:
                 continue
-            indices = [
-                i for i, verdict in enumerate(results) if verdict.outcome.judged and self._is_open(part, verdict)
-            ]
+            indices = [i for i, v in enumerate(results) if v.outcome.judged and self._is_open(part, v)]
             opinions = self._others[name].verify_many([requests[i] for i in indices]) if indices else []
             by_index = dict(zip(indices, opinions, strict=True))
-            results = [
-                self._hear(name, part, verdict, outcomes[i], by_index.get(i)) for i, verdict in enumerate(results)
-            ]
+            results = [self._hear(name, part, v, outcomes[i], by_index.get(i)) for i, v in enumerate(results)]
         return results
 
     def _refuse_collision(self, verdict: Verdict) -> Verdict:
@@ -168,8 +163,7 @@ class ComposedVerifier(WrappedVerifier):
         cap = self.config.cap_wrong
         if cap is None or not verdict.outcome.judged:
             return verdict
-        total = sum(verdict.parts.values())
-        excess = 0.0 if verdict.outcome is Outcome.CORRECT else max(0.0, total - cap)
+        excess = 0.0 if verdict.outcome is Outcome.CORRECT else max(0.0, sum(verdict.parts.values()) - cap)
         return _extend(verdict, parts={"cap": 0.0 - excess})
 
 

@@ -144,9 +144,8 @@ class PythonVerifier(Verifier):
             return self._judge_alone(requests)
         batches = [list(batch) for _, batch in groupby(requests, key=lambda each: (each.problem.id, id(each.group)))]
         with ThreadPoolExecutor(self.config.num_workers) as threads:
-            return list(
-                chain.from_iterable(counted("judged", threads.map(self._judge_together, batches), len(batches)))
-            )
+            verdicts = counted("judged", threads.map(self._judge_together, batches), len(batches))
+            return list(chain.from_iterable(verdicts))
 
     def _judge_alone(self, requests: Sequence[Request]) -> list[Verdict]:
         replies = self._pool.map([self._call([request]) for request in requests], self.config.timeout_s)
@@ -242,9 +241,8 @@ class PythonVerifier(Verifier):
                               "steps": tuple(StepReward(*step) for step in result["steps"])})  # fmt: skip
         parts = result["parts"]
         outcome = Outcome.CORRECT if sum(parts.values()) > self.config.correct_above else Outcome.WRONG
-        values = ", ".join(
-            f"{value:g}" if list(parts) == ["reward"] else f"{n} {value:g}" for n, value in parts.items()
-        )
+        is_single = list(parts) == ["reward"]
+        values = ", ".join(f"{value:g}" if is_single else f"{name} {value:g}" for name, value in parts.items())
         return Verdict(outcome, parts, f"{self.place} returned {values}")
 
     def close(self) -> None:

@@ -185,8 +185,7 @@ def _without_plan(
 ) -> list[_Equation]:
     """Every equation is true and the answer wrong: the first used step beside the plan, else the last used one."""
     whole = _givens(problem) | {Fraction(result) for *_, result in problem.data["steps"]}
-    plan = {frozenset((Fraction(left), Fraction(right), Fraction(result)))
-            for _, left, right, result in problem.data["steps"]}  # fmt: skip
+    plan = {frozenset(map(Fraction, numbers)) for _, *numbers in problem.data["steps"]}
     beside = [
         i for i in sorted(used) if equations[i].reads <= whole and equations[i].reads | equations[i].makes not in plan
     ]

@@ -58,11 +58,8 @@ class ProofVerifier(Verifier):
             proof = unfenced(as_written(request.text, extraction.answer))
             limit = f"the proof has {len(proof)} characters, at most {MAX_LENGTH} are read"
             proofs.append(Finding(Outcome.UNPARSABLE, limit) if len(proof) > MAX_LENGTH else proof)
-        jobs = [
-            (request.problem, proof)
-            for request, proof in zip(requests, proofs, strict=True)
-            if not isinstance(proof, Finding)
-        ]
+        pairs = zip(requests, proofs, strict=True)
+        jobs = [(request.problem, proof) for request, proof in pairs if not isinstance(proof, Finding)]
         findings = iter(self.find_many(jobs))
         return [
             verdict(proof if isinstance(proof, Finding) else next(findings), self.config, tags_right=answer.tags_right)

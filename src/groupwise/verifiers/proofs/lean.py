@@ -138,9 +138,8 @@ class LeanServer:
             if result["custom_id"] != name:
                 return _failure(f"it answered {result['custom_id']!r:.60}, which is not what was asked")
             if fault := result.get("error"):
-                return (
-                    Finding(Outcome.WRONG, f"Lean: {fault:.200}") if "timed out" in fault else _failure(f"{fault:.200}")
-                )
+                is_slow = "timed out" in fault
+                return Finding(Outcome.WRONG, f"Lean: {fault:.200}") if is_slow else _failure(f"{fault:.200}")
             return tuple(map(read_message, result["response"].get("messages") or ()))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             return _failure(f"no answer of the protocol ({type(error).__name__}): {response.body[:100]!r}")

@@ -93,15 +93,12 @@ class _Parser:
         if token in self._grammar.prefix:
             return Expression(token, (self.expression(self._grammar.prefix[token]),))
         if token == "(":
-            return self._read_group()
+            group = self.expression(0)
+            self._take(")")
+            return group
         if not self._grammar.leaf.fullmatch(token):
             raise UnreadableError(f"{token or 'the end'!r} where an operand was expected")
         return Expression(token)
-
-    def _read_group(self) -> Expression:
-        expression = self.expression(0)
-        self._take(")")
-        return expression
 
 
 FORMULAS = Grammar(

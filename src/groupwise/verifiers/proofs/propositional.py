@@ -77,10 +77,8 @@ class PropositionalVerifier(ProofVerifier):
             fault = f"the last line is {FORMULAS.write(theorem.conclusion)}, not the goal {FORMULAS.write(goal)}"
         elif assumptions := sorted(map(FORMULAS.write, theorem.hypotheses - premises)):
             fault = f"the last line still depends on the assumption {assumptions[0]}"
-        text = "\n".join(map(str, lines))
-        return Finding(
-            Outcome.WRONG if fault else Outcome.CORRECT, fault or f"proved in {len(lines)} lines by the rules", text
-        )
+        outcome, evidence = Outcome.WRONG if fault else Outcome.CORRECT, f"proved in {len(lines)} lines by the rules"
+        return Finding(outcome, fault or evidence, "\n".join(map(str, lines)))
 
 
 def read(proof: str) -> Iterator[Line]:
@@ -98,15 +96,14 @@ def read(proof: str) -> Iterator[Line]:
         if not (number and separator and reason.strip()):
             raise UnreadableError(f"line {position}: {text[:40]!r} is not of the form `1. formula by rule 2 3`")
         rule, *citations = reason.replace(",", " ").split()
-        if not all(_CITED.fullmatch(citation) for citation in citations):
-            fault = f"after the rule comes {' '.join(citations)[:40]!r}, not line numbers"
-            raise UnreadableError(f"line {position}: {fault}")
         try:
+            if not all(map(_CITED.fullmatch, citations)):
+                raise UnreadableError(f"after the rule comes {' '.join(citations)[:40]!r}, not line numbers")
             line = Line(int(number[1]), FORMULAS.parse(formula), rule, tuple(map(int, citations)))
+            if line.number <= last_number:
+                raise UnreadableError(f"the number {line.number} must be above {last_number}")
         except UnreadableError as error:
             raise UnreadableError(f"line {position}: {error}") from None
-        if line.number <= last_number:
-            raise UnreadableError(f"line {position}: the number {line.number} must be above {last_number}")
         last_number = line.number
         yield line
 
