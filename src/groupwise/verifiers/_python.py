@@ -175,32 +175,24 @@ def drop_output() -> None:
 def _as_json(value: Any) -> dict[str, Any]:
     """A returned value as JSON, or its fault."""
     try:
-        return _allowed(value)
+        if isinstance(value, Verdict):
+            try:
+                outcome = Outcome(value.outcome)
+                steps = [StepReward(int(end), _number(reward, value)) for end, reward in value.steps]
+                parts = _parts(value.parts) if outcome.judged else {}
+                measures = {str(name): _number(measure, value) for name, measure in value.measures.items()}
+            except (TypeError, AttributeError) as error:
+                raise ValueError(f"an incomplete Verdict ({error})") from None
+            answer = None if value.answer is None else str(value.answer)
+            return {"parts": parts, "outcome": outcome, "evidence": str(value.evidence), "answer": answer,
+                    "measures": measures, "steps": steps}  # fmt: skip
+        if not isinstance(value, Mapping):
+            return {} if value is None else {"parts": {"reward": _number(value, value)}}
+        if not 1 <= len(value) <= MAX_PARTS:
+            raise ValueError(f"a dict of {len(value)} parts (1 to {MAX_PARTS} are allowed)")
+        return {"parts": _parts(value)}
     except ValueError as error:
         return {"fault": f"returned {error}", "allowed": ALLOWED}
-
-
-def _allowed(value: Any) -> dict[str, Any]:
-    if value is None:
-        return {}
-    if isinstance(value, Verdict):
-        try:
-            outcome = Outcome(value.outcome)
-            steps = [StepReward(int(end), _number(reward, value)) for end, reward in value.steps]
-            parts = _parts(value.parts) if outcome.judged else {}
-            measures = {str(name): _number(measure, value) for name, measure in value.measures.items()}
-        except (TypeError, AttributeError) as error:
-            raise ValueError(f"an incomplete Verdict ({error})") from None
-        answer = None if value.answer is None else str(value.answer)
-        return {
-            "parts": parts, "outcome": outcome, "evidence": str(value.evidence), "answer": answer,
-            "measures": measures, "steps": steps,
-        }  # fmt: skip
-    if not isinstance(value, Mapping):
-        return {"parts": {"reward": _number(value, value)}}
-    if not 1 <= len(value) <= MAX_PARTS:
-        raise ValueError(f"a dict of {len(value)} parts (1 to {MAX_PARTS} are allowed)")
-    return {"parts": _parts(value)}
 
 
 def _parts(values: Mapping[Any, Any]) -> dict[str, float]:

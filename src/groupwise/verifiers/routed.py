@@ -30,11 +30,11 @@ class RoutedConfig(VerifierConfig):
             return values
         defaults = {name: values[name] for name in PASSED_ON if name in values}
         folder = (info.context or {}).get(FOLDER)
-        tables = {
-            kind: {"kind": kind, **section} if isinstance(section, Mapping) else section
-            for kind, section in values["each"].items()
-        }
-        return {**values, "each": {kind: with_shared(table, defaults, folder) for kind, table in tables.items()}}
+        each = {}
+        for kind, section in values["each"].items():
+            table = {"kind": kind, **section} if isinstance(section, Mapping) else section
+            each[kind] = with_shared(table, defaults, folder)
+        return {**values, "each": each}
 
     @model_validator(mode="after")
     def _check_members(self) -> Self:

@@ -136,8 +136,7 @@ def parts(number: Fraction) -> Iterator[Fraction]:
 
 
 def _givens(problem: Problem) -> set[Fraction]:
-    listed = [Fraction(number) for number in problem.data.get("numbers", ())]
-    return {*map(Fraction, _NUMBERS.findall(problem.question)), *listed}
+    return {*map(Fraction, _NUMBERS.findall(problem.question)), *map(Fraction, problem.data.get("numbers", ()))}
 
 
 def _read(text: str, knowledge: _Knowledge) -> Iterator[_Equation]:

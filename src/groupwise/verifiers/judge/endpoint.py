@@ -184,12 +184,19 @@ class Cache:
         self._directory = Path(directory) if directory else None
 
     def get(self, digest: str) -> Opinion | None:
+        if self._directory is None:
+            return None
         try:
-            return _read(digest, self._path(digest).read_bytes()) if self._directory else None
-        except FileNotFoundError:
+            entry = json.loads(self._path(digest).read_bytes())
+        except (FileNotFoundError, ValueError, RecursionError):
             return None
         except OSError as error:
             raise VerifierError(f"the judge's cache {self._directory} cannot be read: {error.strerror}") from None
+        match entry:
+            case {"content": str(content), "finish_reason": str(reason), "check": str(check)}:
+                opinion = Opinion(content, reason)
+                return opinion if check == _check(digest, opinion) else None
+        return None
 
     def put(self, digest: str, opinion: Opinion) -> None:
         """Store an opinion, whole or not at all, even when others write the same one."""
@@ -212,18 +219,6 @@ class Cache:
     def _path(self, digest: str) -> Path:
         assert self._directory is not None
         return self._directory / digest[:2] / f"{digest}.json"
-
-
-def _read(digest: str, file: bytes) -> Opinion | None:
-    try:
-        entry = json.loads(file)
-    except (ValueError, RecursionError):
-        return None
-    match entry:
-        case {"content": str(content), "finish_reason": str(reason), "check": str(check)}:
-            opinion = Opinion(content, reason)
-            return opinion if check == _check(digest, opinion) else None
-    return None
 
 
 def _check(digest: str, opinion: Opinion) -> str:

@@ -20,8 +20,6 @@ _MISREAD = re.compile(r"[a-zA-Z}]'|\\(?:gcd|lcm)(?![a-z])|\\text ?\{ ?(?:gcd|lcm
 _MIXED = re.compile(
     r"(?<![_^0-9.])(?P<whole>[0-9]{1,99}) ?\\frac ?\{ ?(?P<top>[0-9]{1,99}) ?\} ?\{ ?(?P<bottom>[0-9]{1,99}) ?\}"
 )
-
-
 _SLASHED = re.compile(
     r"(?<![0-9.^_}/])([0-9]{1,99}(?:\.[0-9]{1,99})?) ?/ ?([0-9]{1,99}(?:\.[0-9]{1,99})?)(?= ?[a-zA-Z\\(])"
 )
@@ -74,7 +72,11 @@ def parse(text: str, real: bool, lower: bool) -> Any:
     if _MISREAD.search(text):
         raise ValueError("a prime, gcd, lcm or the subscript of a number is not read")
     latex = normalize_latex(text, _NORMALISATION)
-    latex = _MIXED.sub(_mixed_number, _SLASHED.sub(r"\\frac{\1}{\2}", latex))
+    latex = _SLASHED.sub(r"\\frac{\1}{\2}", latex)
+    for match in _MIXED.finditer(latex):
+        if not 0 < int(match["top"]) < int(match["bottom"]):
+            raise ValueError(f"{match[0]} may be a sum or a product")
+    latex = _MIXED.sub(r"(\g<whole>+\\frac{\g<top>}{\g<bottom>})", latex)
     # brackets around the arguments of functions that a multiplication sign ends: `\ln 2 \cdot 3` is three times a
     # logarithm; the grammar would read the logarithm of six
     for function in reversed(list(_FUNCTION.finditer(latex))):
@@ -121,10 +123,3 @@ def _argument_end(latex: str, start: int) -> int | None:
         if depth < 0 or (depth == 0 and (mark["times"] or (mark["end"] and mark.start() > start))):
             return mark.start() if mark["times"] else None
     return None
-
-
-def _mixed_number(match: re.Match[str]) -> str:
-    """A mixed number as a sum; raises ValueError for an improper one, which may also be a product."""
-    if not 0 < int(match["top"]) < int(match["bottom"]):
-        raise ValueError(f"{match[0]} may be a sum or a product")
-    return rf"({match['whole']}+\frac{{{match['top']}}}{{{match['bottom']}}})"

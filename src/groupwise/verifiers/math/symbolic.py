@@ -67,8 +67,13 @@ def judge(request: dict[str, Any]) -> dict[str, str]:
                     return _reply("unparsable", f"{leaf!r}: {one_line(error)}")
         return _reply("correct", "it can be read")
     decimals = request.get("decimals", DECIMALS)
+
+    def same_whole(reference: str, answer: str) -> bool | None:
+        is_same = same_set_texts(reference, answer)
+        return same_families(reference, answer) if is_same is None else is_same
+
     try:
-        is_same = equivalent(reference, answer, partial(_same, decimals=decimals), _same_wholes, decimals)
+        is_same = equivalent(reference, answer, partial(_same, decimals=decimals), same_whole, decimals)
     except UnreadableReferenceError as error:
         if is_real_set(reference):
             return _reply("wrong", f"{answer!r} is not a set, but {reference!r} is")
@@ -86,11 +91,6 @@ def warm_up() -> None:
     for text in _WARM:
         judge({"reference": text, "answer": f"{text} "})
         parse(text, True, True)
-
-
-def _same_wholes(reference: str, answer: str) -> bool | None:
-    is_same = same_set_texts(reference, answer)
-    return same_families(reference, answer) if is_same is None else is_same
 
 
 def _same(reference: str, answer: str, decimals: int) -> bool:

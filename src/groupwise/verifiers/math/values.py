@@ -110,7 +110,13 @@ def _values(gold: sp.Expr, value: sp.Expr, digits: int) -> Iterator[tuple[Any, A
     is_whole = is_whole and all(_INDEX.fullmatch(symbol.name) for symbol in symbols)
     num_points = 0
     for index in range(_POINTS if symbols else 1):
-        point = {symbol: _coordinate(symbol.name, index, is_whole) for symbol in symbols}
+        point = {}
+        for symbol in symbols:  # whole, positive or negative by the point's index, different for each letter
+            chance = zlib.crc32(f"{symbol.name}:{index}".encode())
+            sign = -1 if index % 4 == 2 or (index % 4 == 1 and chance & 1 << 20) else 1
+            point[symbol] = sign * (Fraction(1, 7) + Fraction(chance % 99991, 33331))
+            if is_whole or index % 4 == 3:
+                point[symbol] = Fraction(1 + chance % (9 + index))
         with mpmath.workdps(_precision(digits)):
             try:
                 pair = evaluate(gold, point), evaluate(value, point)
@@ -140,15 +146,6 @@ def _are_close(left: Any, right: Any, digits: int) -> bool:
 
 def _min_points(gold: sp.Expr, value: sp.Expr) -> int:
     return _LEAST if gold.free_symbols | value.free_symbols else 1
-
-
-def _coordinate(name: str, index: int, is_whole: bool) -> Fraction:
-    """A fixed value of a letter: whole, positive or negative by the point's index, different for each letter."""
-    chance = zlib.crc32(f"{name}:{index}".encode())
-    if is_whole or index % 4 == 3:
-        return Fraction(1 + chance % (9 + index))
-    sign = -1 if index % 4 == 2 or (index % 4 == 1 and chance & 1 << 20) else 1
-    return sign * (Fraction(1, 7) + Fraction(chance % 99991, 33331))
 
 
 def _is_of_whole_numbers(expression: sp.Expr) -> bool:

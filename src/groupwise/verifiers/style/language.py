@@ -70,10 +70,31 @@ class LanguagePart(StylePart):
     """
 
     def measure(self, request: Request, verdict: Verdict) -> float:
-        sentences = _sentences(request.text[len(request.prefill) :])
-        total = sum(map(len, sentences))
-        num_matching = _words_in(request.problem.language, sentences)
-        return num_matching / total if total >= MIN_WORDS else 0.0
+        language, sentences = request.problem.language, _sentences(request.text[len(request.prefill) :])
+        scripts = [script(word[0]) for sentence in sentences for word in sentence]
+        if language in SCRIPTS:
+            num_matching = scripts.count(SCRIPTS[language])
+        elif language in ("zh", "ja"):
+            # Japanese mixes kana with Chinese characters: each kana vouches for two of them
+            kana, han = (sum(map(scripts.count, group)) for group in (_KANA, _HAN))
+            japanese = min(han, 2 * kana)
+            num_matching = kana + japanese if language == "ja" else han - japanese
+        elif language in LATIN:
+            # Latin words of successive sentences, MIN_WORDS or more at a time; fewer in total are in no language
+            passages: list[list[str]] = []
+            passage: list[str] = []
+            for sentence in sentences:
+                passage += [word for word in sentence if script(word[0]) == "LATIN"]
+                if len(passage) >= MIN_WORDS:
+                    passages.append(passage)
+                    passage = []
+            if passages:
+                passages[-1] += passage
+            num_matching = sum(len(part) for part in passages if _detector().classify(" ".join(part))[0] == language)
+        else:
+            languages = ", ".join(sorted((*SCRIPTS, "zh", "ja", *LATIN)))
+            raise ConfigError(f"language consistency cannot tell the language {language!r}; known are {languages}")
+        return num_matching / len(scripts) if len(scripts) >= MIN_WORDS else 0.0
 
 
 def scripts_of(language: str) -> tuple[str, ...] | None:
@@ -108,31 +129,6 @@ def _sentences(text: str) -> list[list[str]]:
         [word for word in words(sentence) if len(word) > 1 or script(word) != "LATIN"]
         for sentence in _SENTENCE_END.split(prose(text))
     ]
-
-
-def _words_in(language: str, sentences: Sequence[Sequence[str]]) -> int:
-    scripts = [script(word[0]) for sentence in sentences for word in sentence]
-    if language in SCRIPTS:
-        return scripts.count(SCRIPTS[language])
-    if language in ("zh", "ja"):
-        # Japanese mixes kana with Chinese characters: each kana vouches for two of them
-        kana, han = (sum(map(scripts.count, group)) for group in (_KANA, _HAN))
-        japanese = min(han, 2 * kana)
-        return kana + japanese if language == "ja" else han - japanese
-    if language not in LATIN:
-        languages = ", ".join(sorted((*SCRIPTS, "zh", "ja", *LATIN)))
-        raise ConfigError(f"language consistency cannot tell the language {language!r}; known are {languages}")
-    # Latin words of successive sentences, MIN_WORDS or more at a time; fewer in total are in no language
-    passages: list[list[str]] = []
-    passage: list[str] = []
-    for sentence in sentences:
-        passage += [word for word in sentence if script(word[0]) == "LATIN"]
-        if len(passage) >= MIN_WORDS:
-            passages.append(passage)
-            passage = []
-    if passages:
-        passages[-1] += passage
-    return sum(len(passage) for passage in passages if _detector().classify(" ".join(passage))[0] == language)
 
 
 @lru_cache(maxsize=1)
