@@ -161,10 +161,7 @@ def _base(filter_fd: int) -> list[str]:
 def _libraries(readable: Sequence[str]) -> list[str]:
     binds = [part for path in readable for part in ("--ro-bind-try", path, path)]
     for path in ("/lib", "/lib64"):
-        if os.path.islink(path):
-            binds += ["--symlink", os.readlink(path), path]
-        else:
-            binds += ["--ro-bind-try", path, path]
+        binds += ["--symlink", os.readlink(path), path] if os.path.islink(path) else ["--ro-bind-try", path, path]
     return [*binds, "--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
 
 
