@@ -4,7 +4,7 @@ Policies: lists have no order, an element written twice counts once, but the ans
 reference; distinct names (`a = 2, b = 3`) give an order to a list without names; tuples have an order; `(1, 2)` equals
 `1, 2` but neither `\{1, 2\}` nor `[1, 2]`; several values, or a value in braces, are never a single value; each link of
 a chain `a = b = c` must equal the reference. Sets of real numbers are compared as sets, in which `or` and `and` differ;
-the names of free letters do not matter (`letters.py`).
+the names of free letters do not matter (`letters.py`). A missing unit is forgiven, another unit is not.
 """
 
 import re
@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
 from groupwise.verifiers.math.letters import declared, letters_of, renamed
-from groupwise.verifiers.math.normalise import compact
+from groupwise.verifiers.math.normalise import as_words, compact, is_words
 from groupwise.verifiers.math.numbers import DECIMALS, decimal_comma, equal_numbers, parse_number
 from groupwise.verifiers.math.structure import Node, names, read
+from groupwise.verifiers.math.units import ORDINALS, ordinal, ordinal_mark, same_units, split_letter, split_unit
 
 Leaf = Callable[[str, str], bool | None]
 """Comparison of the reference's expression with the answer's; None: this leaf cannot tell."""
@@ -28,6 +29,11 @@ _SET_LIKE = re.compile(
     r"(?:.{1,20}(?:\\in(?![a-z])|=) ?)?[(\[].*[)\]]|.*\\\}|.*\\(?:cup|infty)(?![a-zA-Z]).*", re.DOTALL
 )
 _NEAR = 50  # a number and its approximation may differ by one part in this many
+_CHOICE = re.compile(
+    r"(?:\\text ?\{ ?(?:\((?P<a>[A-J])\)|(?P<d>[A-J])[.:)]) ?\}(?=[0-9\\.: ]|$)|\((?P<b>[A-J])\)(?= |$)"
+    r"|(?P<c>[A-J])(?:$|[.:)](?= |$)))[.: ]*(?P<rest>.*)"
+)
+_WORDY = re.compile(r"(?<!_)(?<!_\{)(?<!_ )\\text ?\{[^{}]*[A-Za-z]{2}|(?:^| )[A-Za-z]{4}")
 
 
 def equivalent(
@@ -170,3 +176,52 @@ def _some(results: Iterable[bool | None]) -> bool | None:
             return True
         is_undecided |= result is None
     return None if is_undecided else False
+
+
+def same_plainly(reference: str, answer: str, decimals: int = DECIMALS) -> bool | None:
+    """Compare two normalised expressions; None when it takes a parser to tell."""
+    if compact(reference) == compact(answer):
+        return True
+    if reference.casefold() in ORDINALS or answer.casefold() in ORDINALS:
+        numbers = [ORDINALS.get(text.casefold()) for text in (reference, answer)]
+        spelled = zip((reference, answer), numbers, strict=True)
+        number, other_number = (text if n is None else f"{n}{ordinal_mark(n)}" for text, n in spelled)
+        return ordinal(number) == ordinal(other_number) != ""
+    if is_words(reference):
+        return as_words(reference) == as_words(answer)
+    # a lettered choice with or without what it stands for: `C`, `(C)`, `\text{(C)} 12`
+    (letter, content), (other_letter, other_content) = _split_choice(reference), _split_choice(answer)
+    if letter and other_letter:
+        is_same_content = not content or not other_content or compact(content) == compact(other_content)
+        return letter == other_letter and is_same_content
+    if (letter and content) or (other_letter and other_content):  # the other side is the value alone
+        pair = (content, answer) if letter else (reference, other_content)
+        is_same_value = same_plainly(*pair, decimals)
+        if is_same_value is not None:
+            return is_same_value
+    (value, unit), (other_value, other_unit) = split_unit(reference), split_unit(answer)
+    if unit and not other_unit:
+        other_value, other_unit = split_letter(other_value, unit)
+    elif other_unit and not unit:
+        value, unit = split_letter(value, other_unit)
+    if not same_units(unit, other_unit) or (unit != other_unit and "%" in (value[-1:], other_value[-1:])):
+        return False
+    if compact(value) == compact(other_value):
+        return True
+    return equal_numbers(value, other_value, decimals)
+
+
+def has_words(expression: str) -> bool:
+    """True where an expression without its unit holds words: it is compared as written."""
+    return _WORDY.search(expression) is not None
+
+
+def is_plain(text: str) -> bool:
+    """True for a number, a word or a choice, perhaps with a unit: no parser is needed."""
+    value, _ = split_unit(text)
+    return is_words(text) or _CHOICE.fullmatch(text) is not None or parse_number(value) is not None
+
+
+def _split_choice(text: str) -> tuple[str, str]:
+    match = _CHOICE.fullmatch(text)
+    return (match["a"] or match["b"] or match["c"] or match["d"], match["rest"]) if match else ("", text)

@@ -16,7 +16,7 @@ from math_verify.grader import verify
 from sympy.core.relational import Relational
 from sympy.matrices import MatrixBase
 
-from groupwise.verifiers.math.compare import equivalent
+from groupwise.verifiers.math.compare import equivalent, has_words, is_plain, same_plainly
 from groupwise.verifiers.math.guards import size, unreadable
 from groupwise.verifiers.math.letters import Declared, declared, letters_of
 from groupwise.verifiers.math.numbers import DECIMALS, parse_number, rounded
@@ -27,7 +27,6 @@ from groupwise.verifiers.math.parsing import (
     parse,
     parse_alike,
 )
-from groupwise.verifiers.math.plain import has_words, is_plain, same_plainly
 from groupwise.verifiers.math.real_sets import is_real_set, same_set_texts, same_sets
 from groupwise.verifiers.math.structure import Node, leaves, read
 from groupwise.verifiers.math.units import split_unit

@@ -1,12 +1,14 @@
 """The common part of verifiers of proofs: the statement comes from the problem, only the proof from the completion."""
 
+import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 from pydantic import Field
 
 from groupwise.config import ReadIf, Section
+from groupwise.sandbox.base import Program
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers.base import ExtractingConfig, Finding, Request, Verifier, verdict
 from groupwise.verifiers.extraction import extract
@@ -25,6 +27,10 @@ class ProofConfig(Section):
     wrong. After eight times as long by the clock the outcome is `timeout`, because then the machine is to blame."""
     memory_mb: int = Field(default=4096, ge=256)
     """Memory in MiB that checking one proof may take in the sandbox. Mathlib needs about 4096."""
+
+    def program(self, command: tuple[str, ...], files: Mapping[str, bytes]) -> Program:
+        wall_s, cpu_s = PATIENCE * self.timeout_s, math.ceil(self.timeout_s)
+        return Program(command=command, files=files, wall_s=wall_s, cpu_s=cpu_s, memory_mb=self.memory_mb)
 
 
 class LeanConfig(ProofConfig):

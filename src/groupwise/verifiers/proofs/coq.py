@@ -10,7 +10,6 @@ The statement never comes from the answer, and a proof must pass three fences:
 
 import base64
 import binascii
-import math
 import re
 import shutil
 from collections.abc import Mapping, Sequence
@@ -21,7 +20,7 @@ from groupwise.sandbox.base import Program, RunResult, Sandbox, SandboxConfig, S
 from groupwise.sandbox.opening import open_sandbox
 from groupwise.types import Outcome, Problem
 from groupwise.verifiers.base import ExtractingConfig, Finding
-from groupwise.verifiers.proofs.base import PATIENCE, SEARCHED, ProofConfig, ProofVerifier
+from groupwise.verifiers.proofs.base import SEARCHED, ProofConfig, ProofVerifier
 from groupwise.verifiers.proofs.natural_deduction import RuleError
 
 CLOSED = b"Closed under the global context"
@@ -130,14 +129,8 @@ class CoqVerifier(ProofVerifier):
         return ""
 
     def _program(self, command: str, files: Mapping[str, str | bytes]) -> Program:
-        limits, contents = self.config.proof, {"findlib.conf": _FINDLIB, **files}
-        return Program(
-            command=("sh", "-c", command),
-            files={name: text.encode() if isinstance(text, str) else text for name, text in contents.items()},
-            wall_s=PATIENCE * limits.timeout_s,
-            cpu_s=math.ceil(limits.timeout_s),
-            memory_mb=limits.memory_mb,
-        )
+        contents = {name: text.encode() if isinstance(text, str) else text for name, text in files.items()}
+        return self.config.proof.program(("sh", "-c", command), {"findlib.conf": _FINDLIB, **contents})
 
     def _run(self, programs: Sequence[Program]) -> list[RunResult]:
         if not programs:

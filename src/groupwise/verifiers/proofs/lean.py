@@ -26,7 +26,7 @@ from pydantic import Field
 from groupwise.config import ReadIf
 from groupwise.errors import ConfigError, VerifierError
 from groupwise.progress import counted
-from groupwise.sandbox.base import Program, Sandbox, SandboxConfig, Status
+from groupwise.sandbox.base import Sandbox, SandboxConfig, Status
 from groupwise.sandbox.opening import open_sandbox
 from groupwise.types import Outcome, Problem
 from groupwise.verifiers.base import ExtractingConfig, Finding
@@ -77,7 +77,9 @@ class LeanProgram:
     def compile_many(self, sources: Sequence[str]) -> list[Reply]:
         self._sandbox = self._sandbox or open_sandbox(self._confinement)
         replies: list[Reply] = []
-        for result in self._sandbox.run_many([self._program(source) for source in sources]):
+        command = ("env", "HOME=.", f"LEAN_PATH={self._config.lean_path}", "lean", "--json", "Answer.lean")
+        programs = [self._config.program(command, {"Answer.lean": source.encode()}) for source in sources]
+        for result in self._sandbox.run_many(programs):
             if result.status is Status.FAILED:
                 replies.append(Finding(Outcome.CRASHED, f"the sandbox failed: {result.evidence}"))
             elif result.status is not Status.EXITED:  # if no timeout, it took too much processor time, memory or output
@@ -96,16 +98,6 @@ class LeanProgram:
         if self._sandbox is not None:
             self._sandbox.close()
             self._sandbox = None
-
-    def _program(self, source: str) -> Program:
-        limits = self._config
-        return Program(
-            command=("env", "HOME=.", f"LEAN_PATH={limits.lean_path}", "lean", "--json", "Answer.lean"),
-            files={"Answer.lean": source.encode()},
-            wall_s=PATIENCE * limits.timeout_s,
-            cpu_s=math.ceil(limits.timeout_s),
-            memory_mb=limits.memory_mb,
-        )
 
 
 class LeanServer:

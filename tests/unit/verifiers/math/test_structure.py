@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise.verifiers.math.compare import equivalent
+from groupwise.verifiers.math.compare import equivalent, same_plainly
 from groupwise.verifiers.math.normalise import normalise
-from groupwise.verifiers.math.plain import same_plainly
 from groupwise.verifiers.math.structure import Node, read
 
 

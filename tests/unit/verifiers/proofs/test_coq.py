@@ -209,7 +209,8 @@ def test_cheats_that_pass_a_missing_fence_are_seen_through(
 
 @needs_coq
 def test_a_proof_without_end_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coq, "PATIENCE", 100)  # a busy machine may take long for one second of processor time
+    # a busy machine may take long for one second of processor time
+    monkeypatch.setattr("groupwise.verifiers.proofs.base.PATIENCE", 100)
     config = CoqVerifier.Config(kind="coq", proof=ProofConfig(timeout_s=1, memory_mb=1024))
     with CoqVerifier(config) as verifier:
         verdict = verifier.verify(problem("False"), boxed("repeat (pose proof I)."))
