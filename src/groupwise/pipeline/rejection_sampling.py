@@ -208,7 +208,6 @@ def _candidates(data: GeneralData, problems: Sequence[Problem], seed: int) -> li
 
 
 def _best(candidates: Sequence[Candidate], judge: ModelJudge, config: ModelConfig, prefill: str) -> set[int]:
-    """Return the indices of the best share of the candidates by a reward model's score."""
     model = load_reward_model(config.at(judge.path)).freeze()
     answers = judge.see == "answer"
     texts = [

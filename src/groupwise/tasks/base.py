@@ -248,7 +248,6 @@ class GeneratedTask(Task):
         """Problems of all splits, always in the same order; they may repeat and need not end."""
 
     def problems(self, split: Split) -> Sequence[Problem]:
-        """The split's first problems among the candidates; the configuration says how many."""
         if split not in self._problems:
             self._problems[split] = self._select(split)
         return self._problems[split]

@@ -61,7 +61,6 @@ class Code(Task):
         self._splits: dict[Split, list[Problem]] | None = None
 
     def problems(self, split: Split) -> Sequence[Problem]:
-        """The problems of a split, in the file's order."""
         if self._splits is None:
             self._splits = {name: [] for name in SPLITS}
             for problem in read_problems(self.config.path, self.config.format, self.config.tolerance):

@@ -100,7 +100,6 @@ def _format(path: Path) -> str:
 
 
 def _saved(path: Path) -> list[Path]:
-    """Return the files of a directory that `datasets` saved; none where it did not."""
     splits = sorted(file.parent.name for file in path.glob("*/state.json"))
     if splits:
         raise ConfigError(f"{path} holds the splits {', '.join(splits)}; name one, for example {path / splits[0]}")

@@ -170,7 +170,6 @@ class Jsonl(Task):
         self._problems: dict[Split, Sequence[Problem]] | None = None
 
     def problems(self, split: Split) -> Sequence[Problem]:
-        """The split's problems in the order of the file."""
         if self._problems is None:
             self._problems = self._load()
         if not self._problems[split]:

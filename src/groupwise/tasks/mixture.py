@@ -92,7 +92,6 @@ class Mixture(Task):
         return self.config.verifier or verifier_config({"kind": self.verifier, "each": sections})
 
     def problems(self, split: Split) -> Sequence[Problem]:
-        """The parts' problems, interleaved."""
         if split not in self._problems:
             self._problems[split] = self._mix(split)
         return self._problems[split]

@@ -71,7 +71,6 @@ class StatementTask(Task):
         """Yield every problem, with True before those for testing."""
 
     def problems(self, split: Split) -> Sequence[Problem]:
-        """The split's problems in the order of the file."""
         if not self._problems:
             splits: dict[Split, list[Problem]] = {"train": [], "dev": [], "test": []}
             for is_test, problem in self.read():

@@ -121,8 +121,7 @@ def step_report(step: int, num_steps: int, result: StepResult, lr: float, ages: 
     all_judged = [verdict for group in result.sampled for verdict in group.verdicts if verdict.outcome.judged]
     num_correct = sum(verdict.outcome is Outcome.CORRECT for verdict in all_judged)
     return StepReport(
-        step=step,
-        num_steps=num_steps,
+        step=step, num_steps=num_steps,
         reward=float(np.mean([verdict.reward for _, verdict in judged])) if judged else 0.0,
         correct=len(right) / len(judged) if judged else 0.0,
         signal=float(np.mean([group.scored.has_signal for group in result.groups])),
@@ -133,30 +132,19 @@ def step_report(step: int, num_steps: int, result: StepResult, lr: float, ages: 
         truncated=float(np.mean([completion.finish_reason is FinishReason.LENGTH for completion, _ in rows])),
         verdict_errors=sum(verdict.outcome.failed for _, verdict in rows),
         no_verdict=sum(verdict.outcome is Outcome.NONE for _, verdict in rows),
-        grad_norm=result.update.grad_norm,
-        lr=lr,
-        clipped=result.update.clipped,
-        kl=result.update.kl,
-        logprob_difference=result.update.logprob_difference,
-        logprob_bias=result.update.logprob_bias,
+        grad_norm=result.update.grad_norm, lr=lr, clipped=result.update.clipped, kl=result.update.kl,
+        logprob_difference=result.update.logprob_difference, logprob_bias=result.update.logprob_bias,
         parts=part_statistics([group.scored for group in result.groups]),
-        sampled_tokens=sampled_tokens,
-        kept_tokens=sum(lengths),
-        sampled_groups=len(result.sampled),
-        refilled_groups=len(result.sampled) - len(result.groups),
+        sampled_tokens=sampled_tokens, kept_tokens=sum(lengths),
+        sampled_groups=len(result.sampled), refilled_groups=len(result.sampled) - len(result.groups),
         sampled_correct=num_correct / len(all_judged) if all_judged else 0.0,
-        value_loss=result.update.value_loss,
-        explained_variance=result.explained_variance,
-        weights_bounded=result.update.weights_bounded,
-        effective_samples=result.update.effective_samples,
+        value_loss=result.update.value_loss, explained_variance=result.explained_variance,
+        weights_bounded=result.update.weights_bounded, effective_samples=result.update.effective_samples,
         age=float(np.mean(ages)) if ages else 0.0,
         tokens_per_second=sampled_tokens / (seconds.generate + seconds.verify + seconds.train),
-        generate_s=seconds.generate,
-        verify_s=seconds.verify,
-        train_s=seconds.train,
-        processor_s=seconds.processor,
-        busy_cores=seconds.busy_cores,
-    )
+        generate_s=seconds.generate, verify_s=seconds.verify, train_s=seconds.train,
+        processor_s=seconds.processor, busy_cores=seconds.busy_cores,
+    )  # fmt: skip
 
 
 def ledger_group(group: AdvantagedGroup) -> dict[str, Any]:

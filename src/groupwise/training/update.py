@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from groupwise.algorithms.importance import ImportanceWeights, importance_weights
+from groupwise.algorithms.importance import importance_weights
 from groupwise.algorithms.objective import Tokens, clipped_value_loss, token_loss
 from groupwise.errors import InvariantError
 from groupwise.models.policy import Critic, Policy
@@ -177,7 +177,11 @@ def _loss(updater: Updater, micro: MicroBatch, *, first: bool, traced: bool) -> 
     before = logprobs.detach()
     old = micro.sampling_logprobs if micro.old_logprobs is None else micro.old_logprobs
     old_logprobs = before if first else old
-    importance = _importance(updater.loss, old_logprobs, micro)
+    importance, correction = None, config.correction
+    if correction.bound != "none":
+        importance = importance_weights(
+            old_logprobs, micro.sampling_logprobs, micro.lengths, correction.level, correction.bound, correction.cap
+        )
     reference = None
     if updater.reference is not None:
         with torch.no_grad():
@@ -203,7 +207,10 @@ def _loss(updater: Updater, micro: MicroBatch, *, first: bool, traced: bool) -> 
             num_weights=len(micro.lengths) if config.correction.level == "sequence" else len(logprobs),
         )
     if critic is not None:
-        value_loss = _value_loss(critic, states, micro)
+        if micro.values is None or micro.returns is None:
+            raise InvariantError("a critic is trained on completions whose values and returns were never computed")
+        values = critic.critic.values(micro.packed, states)
+        value_loss = clipped_value_loss(values, micro.values, micro.returns, critic.clip).sum() * micro.value_weight
         sums = sums._replace(value_loss=value_loss.item())
         loss = loss + critic.coef * value_loss
     seen = None
@@ -215,22 +222,6 @@ def _loss(updater: Updater, micro: MicroBatch, *, first: bool, traced: bool) -> 
             "sampler" if trainer is None else "trainer",
         )  # fmt: skip
     return loss, (sums, seen)
-
-
-def _importance(config: LossConfig, old_logprobs: Tensor, micro: MicroBatch) -> ImportanceWeights | None:
-    correction = config.correction
-    if correction.bound == "none":
-        return None
-    return importance_weights(
-        old_logprobs, micro.sampling_logprobs, micro.lengths, correction.level, correction.bound, correction.cap
-    )
-
-
-def _value_loss(critic: CriticLoss, states: Tensor, micro: MicroBatch) -> Tensor:
-    if micro.values is None or micro.returns is None:
-        raise InvariantError("a critic is trained on completions whose values and returns were never computed")
-    values = critic.critic.values(micro.packed, states)
-    return clipped_value_loss(values, micro.values, micro.returns, critic.clip).sum() * micro.value_weight
 
 
 def _agreement(updater: Updater, sums: Sums) -> Agreement:
