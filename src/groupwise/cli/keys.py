@@ -68,11 +68,9 @@ class Heading:
     """One section of the reference."""
 
     path: str
-    chosen: str
-    """Chooses this class among those that may stand here; empty where there is one."""
+    chosen: str  # chooses this class among those that may stand here; empty where there is one
     model: type[BaseModel]
-    base: type[BaseModel] | None = None
-    """Documented before; only what differs from it is listed."""
+    base: type[BaseModel] | None = None  # documented before; only what differs from it is listed
 
     @property
     def title(self) -> str:
@@ -84,10 +82,8 @@ class Heading:
 class Reference:
     """All sections; each class once, in its place nearest to the top."""
 
-    places: dict[Any, Heading] = field(default_factory=dict)
-    """By class, its heading."""
-    choices: dict[str, Choice] = field(default_factory=dict)
-    """By place, the sections that may stand there."""
+    places: dict[Any, Heading] = field(default_factory=dict)  # by class, its heading
+    choices: dict[str, Choice] = field(default_factory=dict)  # by place, the sections that may stand there
     below: dict[Heading | None, list[Heading]] = field(default_factory=dict)
     """By heading, those of the sections in it; None: the top."""
 

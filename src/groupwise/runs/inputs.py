@@ -32,22 +32,16 @@ NO_INPUT = ("trainer_state.json", "optimizer.safetensors", "manifest.json", "pro
 class Input:
     """A reference of a recipe, and what it led to."""
 
-    name: str
-    """Its key; further ones of a list are numbered."""
-    text: str
-    """As the recipe says it."""
-    makes: str
-    """Kind of the reference, as in `config.schema.Makes`; `python` for the user's own code."""
-    path: str
-    """Absolute; a name of the hub, or of the shipped model, as it is."""
+    name: str  # its key; further ones of a list are numbered
+    text: str  # as the recipe says it
+    makes: str  # kind of the reference, as in `config.schema.Makes`; `python` for the user's own code
+    path: str  # absolute; a name of the hub, or of the shipped model, as it is
     size: int = 0
     sha256: str = ""
     files: Mapping[str, str] = field(default_factory=dict)
     """Of a directory, or of Python with the files that it imports: their hashes by relative path."""
-    revision: str = ""
-    """Commit on the hub."""
-    copy: str = ""
-    """Of Python: where the run keeps it, from the run directory."""
+    revision: str = ""  # commit on the hub
+    copy: str = ""  # of Python: where the run keeps it, from the run directory
 
     @classmethod
     def named(cls, name: str, text: str, makes: str) -> Self:

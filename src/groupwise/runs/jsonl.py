@@ -118,8 +118,7 @@ def read_jsonl(path: str | Path) -> Iterator[Record]:
     Lines end at a line feed and nowhere else: a JSON string may hold the other characters at which `splitlines` cuts.
     Blank lines, carriage returns and a byte order mark are passed over.
 
-    Raises:
-        DataError: names the file, the line and what is wrong with it.
+    Raises DataError: names the file, the line and what is wrong with it.
     """
     path = Path(path)
     with opened(path) as file:

@@ -83,13 +83,9 @@ def many(
 ) -> list[Result]:
     """Work on jobs in threads, `at_once` at a time, and return the results in the order of the jobs.
 
-    An error in one cancels those that have not started, and is raised when the others have ended.
-
-    Args:
-        jobs: the jobs.
-        at_once: number of threads; processes share the CPU threads.
-        work: called with a job and the `Children` that run its commands.
-        on_done: called with a job and the number of jobs done, after each.
+    `work` is called with a job and the `Children` that run its commands, which share the CPU threads, and `on_done`
+    with a job and the number of jobs done. An error in one cancels those that have not started, and is raised when the
+    others have ended.
     """
     number = count(1)
     with ThreadPoolExecutor(at_once) as pool, Children(at_once) as children:

@@ -26,12 +26,9 @@ T = TypeVar("T")
 class PreflightOptions:
     """Sizes of the sample, and the price of time."""
 
-    num_problems: int = 32
-    """Training problems that are sampled."""
-    num_samples: int = 16
-    """Least completions of each; a larger group size counts."""
-    price_per_hour: float | None = None
-    """Price of an hour of this machine; None: unknown."""
+    num_problems: int = 32  # training problems that are sampled
+    num_samples: int = 16  # least completions of each; a larger group size counts
+    price_per_hour: float | None = None  # price of an hour of this machine; None: unknown
 
 
 @dataclass(frozen=True, slots=True)

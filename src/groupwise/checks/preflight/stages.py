@@ -52,12 +52,8 @@ def preflight_stages(
 ) -> list[StageChecked]:
     """Check the stages of a pipeline, in order.
 
-    Args:
-        stages: what `load_pipeline` gives.
-        directory: the pipeline's, for the disk that is looked at.
-        base: the model that everything starts from; sizes of models that stages will make are taken for its.
-        options: how much is sampled, and what time costs.
-        leave_out: names of checks that are not done.
+    `directory` is the pipeline's, for the disk that is looked at; `base` the model that everything starts from: sizes
+    of models that stages will make are taken for its.
     """
     every = list(stages)
     stand_ins = {stage.name: base for stage in every}

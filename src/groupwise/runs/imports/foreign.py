@@ -34,15 +34,12 @@ class Foreign:
 
     scalars: Mapping[int, Mapping[str, float]]
     """By step, under the names of our step lines; a name that it does not have was not recorded."""
-    theirs: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
-    """By step, what has no name of ours."""
+    theirs: Mapping[int, Mapping[str, float]] = field(default_factory=dict)  # by step, what has no name of ours
     answers: Mapping[int, list[Answer]] = field(default_factory=dict)
     dev: Mapping[int, list[Answer]] = field(default_factory=dict)
     """Completions of evaluations by the step before which they stand."""
-    damage: tuple[str, ...] = ()
-    """Unreadable and contradictory things, a sentence each."""
-    not_numbers: tuple[str, ...] = ()
-    """Names that hold no numbers and were left out."""
+    damage: tuple[str, ...] = ()  # unreadable and contradictory things, a sentence each
+    not_numbers: tuple[str, ...] = ()  # names that hold no numbers and were left out
 
 
 class Correct(NamedTuple):
@@ -58,8 +55,7 @@ class Correct(NamedTuple):
         >>> Correct.of("accuracy_reward"), Correct.of("score>0")
         (Correct(name='accuracy_reward', above=0.5), Correct(name='score', above=0.0))
 
-        Raises:
-            ConfigError: the bound is no number.
+        Raises ConfigError: the bound is no number.
         """
         name, _, bound = text.partition(">")
         try:

@@ -97,8 +97,7 @@ def fields(message: bytes) -> Iterator[tuple[int, int, Value]]:
     >>> list(fields(bytes([0x08, 0x96, 0x01])))
     [(1, 0, 150)]
 
-    Raises:
-        DataError: it is no message.
+    Raises DataError: it is no message.
     """
     at = 0
     while at < len(message):
