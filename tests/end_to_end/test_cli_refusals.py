@@ -157,7 +157,9 @@ def test_a_broken_line_of_a_data_file_is_named_by_its_number(
 
 def test_a_missing_data_file_is_named(tmp_path: Path) -> None:
     text = RECIPE[: RECIPE.index("[task]")] + f'[task]\nkind = "jsonl"\npath = "{tmp_path / "missing.jsonl"}"\n'
-    assert "there is no problem file" in refuse("train", write_recipe(tmp_path, tmp_path / "run", text))
+    assert "missing.jsonl cannot be read: No such file" in refuse(
+        "train", write_recipe(tmp_path, tmp_path / "run", text)
+    )
 
 
 def test_a_run_directory_that_is_something_else_is_left_alone(tmp_path: Path) -> None:

@@ -194,7 +194,7 @@ first_step = 1
 prompts_per_step = 2
 group_size = 4
 [sampling]
-max_tokens = 50
+max_tokens = 48
 [evaluation]
 num_problems = 2
 test_problems = 0

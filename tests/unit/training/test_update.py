@@ -278,7 +278,9 @@ def test_the_stop_token_is_trained(policy: Policy, eager_logprobs: Any) -> None:
 def test_a_completion_that_is_only_a_stop_token_has_a_gradient(
     tiny_policy: Callable[..., Policy], eager_logprobs: Any
 ) -> None:
-    policy = dataclasses.replace(tiny_policy(), stop_ids=frozenset(range(263)))
+    policy = tiny_policy()
+    end_of_prompts = policy.tokenizer("\n").input_ids[-1]
+    policy = dataclasses.replace(policy, stop_ids=frozenset(range(263)) - {end_of_prompts})
     groups = make_groups(policy)
     assert all(completion.num_tokens == 1 for _, completion, _ in judged(groups))
     _, expected = slow_gradient(policy, groups, eager_logprobs, on_policy=True)

@@ -105,7 +105,7 @@ def test_programs_run_in_processes_of_their_own(sandbox: Sandbox) -> None:
     assert tool.run("1/0").text == "ZeroDivisionError: division by zero"
     assert tool.run("x = ").text == "SyntaxError: invalid syntax"
     assert tool.run("print(1)\0").outcome is CallOutcome.ERROR
-    assert tool.run("print(10**9999)").text.startswith("ValueError: Exceeds the limit")
+    assert tool.run("print(10**9999)").text.startswith("1000")
 
 
 def test_persistent_ones_find_what_was_defined_before(sandbox: Sandbox) -> None:
