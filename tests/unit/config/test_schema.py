@@ -34,12 +34,9 @@ class Settings(Section):
 
 
 TABLES = {
-    "start": "{zero}",
-    "rows": ["{cold}", "mine.jsonl", "{cold}"],
-    "judges": {"a": {"adapter": "{helpful}"}},
-    "own": {"kind": "own", "corpus": "{text}"},
-    "more": {"x": "{last}"},
-}
+    "start": "{zero}", "rows": ["{cold}", "mine.jsonl", "{cold}"], "judges": {"a": {"adapter": "{helpful}"}},
+    "own": {"kind": "own", "corpus": "{text}"}, "more": {"x": "{last}"},
+}  # fmt: skip
 
 
 def test_every_reference_is_found_with_what_it_must_be() -> None:

@@ -309,8 +309,7 @@ def solution(text: str, reference: str, outcome: str = "correct", num_tokens: in
         **{
             "problem": "p", "difficulty": "", "language": None, "question": "q", "reference": reference,
             "open_ended": False, "prefill": "", "sample": 0, "text": text, "finish_reason": FinishReason.STOP,
-            "outcome": Outcome(outcome),
-            "answer": None, "evidence": "", "num_tokens": num_tokens,
+            "outcome": Outcome(outcome), "answer": None, "evidence": "", "num_tokens": num_tokens,
         }
     )  # fmt: skip
 

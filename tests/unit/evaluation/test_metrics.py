@@ -59,8 +59,7 @@ def row(problem: str, text: str, outcome: str = "correct", **more: Any) -> Row:
         **{
             "problem": problem, "difficulty": "", "language": "en", "question": "q", "reference": "42",
             "open_ended": False, "prefill": "", "sample": 0, "text": text, "finish_reason": FinishReason.STOP,
-            "outcome": Outcome(outcome), "answer": answer, "evidence": "", "num_tokens": len(text),
-            **more,
+            "outcome": Outcome(outcome), "answer": answer, "evidence": "", "num_tokens": len(text), **more,
         }
     )  # fmt: skip
 
@@ -73,11 +72,9 @@ OPEN = "<think>6×7="
 
 def test_a_summary_worked_by_hand() -> None:
     rows = [
-        row("a", RIGHT),
-        row("a", WRONG, "wrong"),
-        row("b", MIXED),
+        row("a", RIGHT), row("a", WRONG, "wrong"), row("b", MIXED),
         row("b", OPEN, "unparsable", finish_reason=FinishReason.LENGTH),
-    ]
+    ]  # fmt: skip
     found = summary(rows)
     assert {key: estimate.value for key, estimate in found.items()} == pytest.approx(
         {

@@ -28,11 +28,8 @@ def run(path: Path, base: float, trained: float, *, stage: str = "rl", helpful: 
     write(path / "lineage.json", {"name": "tiny", "base": "base", "stages": [entry | made]})
     for name, level, facts in (("base", base, {"kind": "start", "algorithm": None}), (stage, trained, entry)):
         measured: dict[str, Any] = {
-            "pass_at_1": [level, 0.0, 1.0],
-            "num_problems": 9,
-            "num_samples": 2,
-            "kind": "verified",
-        }
+            "pass_at_1": [level, 0.0, 1.0], "num_problems": 9, "num_samples": 2, "kind": "verified",
+        }  # fmt: skip
         if helpful is not None and name == stage:
             measured["helpful"] = [helpful, 0.0, 1.0]
         content = {"name": name, "makes": "model", "fingerprint": mark, "inputs": {}, "output": "model"}

@@ -155,11 +155,9 @@ def test_a_pipe_in_place_of_a_file_keeps_nobody_waiting(a_run: Path, tmp_path: P
 
 
 SPOILT = {
-    "reward_parts": ("[" * 100_000, "[1, 2]", "null", '{"a":'),
-    "measures": ('"x"', '{"a" "b"}'),
-    "text": (None,),
+    "reward_parts": ("[" * 100_000, "[1, 2]", "null", '{"a":'), "measures": ('"x"', '{"a" "b"}'), "text": (None,),
     "problem": (None,),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in SPOILT.items() for value in values])

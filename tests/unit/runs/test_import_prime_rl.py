@@ -22,12 +22,9 @@ def episode(step: int, group: int, sample: int, kind: str = "train") -> dict[str
     info = {"kind": kind, "dispatch": {"step": step - 1, "time": 0.0}, "arrival": {"step": step, "time": 1.0}}
     rewards = {"right": {"score": float(sample == 0), "weight": 1.0}, "style": {"score": 1.0, "weight": 0.5}}
     own = {
-        "id": f"t{step}-{group}-{sample}-{kind}",
-        "nodes": nodes,
-        "rewards": rewards,
-        "metrics": {"turns": 1},
+        "id": f"t{step}-{group}-{sample}-{kind}", "nodes": nodes, "rewards": rewards, "metrics": {"turns": 1},
         "info": info,
-    }
+    }  # fmt: skip
     return {"id": own["id"], "group": {"id": f"g{group}"}, "traces": [own, {"id": "judge", "nodes": [], "rewards": {}}]}
 
 

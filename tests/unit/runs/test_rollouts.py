@@ -26,15 +26,13 @@ def scored_group() -> ScoredGroup:
     prompt = Prompt(problem, "What is 2 × 3?\n<think>", (5, 6, 7), "<think>")
     completions = tuple(
         Completion(
-            sample_index=i,
-            token_ids=np.arange(3 + i, dtype=np.int64) + 100,
+            sample_index=i, token_ids=np.arange(3 + i, dtype=np.int64) + 100,
             sampling_logprobs=np.linspace(-2, -0.1, 3 + i, dtype=np.float32),
             entropy=np.linspace(0, 1.7, 3 + i, dtype=np.float32),
-            finish_reason=FinishReason.STOP if i else FinishReason.LENGTH,
-            text=f"数 {i}\n</think>",
+            finish_reason=FinishReason.STOP if i else FinishReason.LENGTH, text=f"数 {i}\n</think>",
         )
         for i in range(3)
-    )
+    )  # fmt: skip
     verdicts = (
         Verdict(Outcome.CORRECT, {"accuracy": 1.0, "format": 0.25}, "'6' equals '6'", "6"),
         Verdict(Outcome.UNPARSABLE, {"accuracy": 0.0, "format": 0.0}, "no answer"),

@@ -89,10 +89,7 @@ def test_a_written_file_is_seen_and_removed(
 
 def test_second_opinions_are_kept(told: Any, case: Callable[..., Case]) -> None:
     results = judge_cases(
-        told(lambda text: Outcome.WRONG),
-        [case(False, "a"), case(False, "b")],
-        PATIENT,
-        None,
+        told(lambda text: Outcome.WRONG), [case(False, "a"), case(False, "b")], PATIENT, None,
         lambda one: one.text == "a",
-    )
+    )  # fmt: skip
     assert [result.second for result in results] == [True, False]

@@ -45,14 +45,11 @@ def judge(case: Case, run: Path, peer: Path | None = None) -> dict[str, Any]:
     noticed = next((step.step + 1 for step in facts.steps if speaks(diagnose(facts.until(step.step)).findings)), None)
     findings = diagnose(facts).findings
     return {
-        "case": case.name,
-        "found": bool(speaks(findings)) is bool(case.rules),
-        "noticed": noticed,
-        "steps": len(facts.steps),
-        "dev": [[one.step, one.pass_at_1] for one in facts.dev],
+        "case": case.name, "found": bool(speaks(findings)) is bool(case.rules), "noticed": noticed,
+        "steps": len(facts.steps), "dev": [[one.step, one.pass_at_1] for one in facts.dev],
         "findings": [[one.check, str(one.severity), one.since_step, round(one.statistic, 6)] for one in findings],
         "peer": peer_says(peer, facts) if peer else None,
-    }
+    }  # fmt: skip
 
 
 def expected(case: Case, findings: Sequence[Finding]) -> bool:

@@ -16,8 +16,7 @@ from groupwise.trainers.sft import SftRecipe
 
 LESSONS = 30_000
 RECIPE: dict[str, Any] = {
-    "run": {"directory": "", "num_steps": 900, "checkpoint_every": 900},
-    "model": {"device": "cpu", "num_threads": 1},
+    "run": {"directory": "", "num_steps": 900, "checkpoint_every": 900}, "model": {"device": "cpu", "num_threads": 1},
     "new_model": {
         "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2,
         "num_key_value_heads": 1, "context_length": 256,

@@ -51,11 +51,9 @@ for name in SCENARIOS:
 def compare(peer: Path, seeds: range) -> list[dict[str, Any]]:
     """Every scenario under both."""
     drawn = subprocess.run(
-        [str(peer.parent / "python"), "-c", DRAW, str(seeds.start), str(seeds.stop)],
-        capture_output=True,
-        text=True,
+        [str(peer.parent / "python"), "-c", DRAW, str(seeds.start), str(seeds.stop)], capture_output=True, text=True,
         check=True,
-    )
+    )  # fmt: skip
     return [_judged(peer, *json.loads(line)) for line in drawn.stdout.splitlines()]
 
 
@@ -71,8 +69,7 @@ def _judged(peer: Path, name: str, seed: int, expected: list[str], records: list
         write_imported(foreign, "wandb", log, Path(folder) / "run", None)
         ours = doctor(Path(folder) / "run").findings
     return {
-        "scenario": name, "seed": seed, "expected": expected,
-        "theirs": sorted({one["detector"] for one in theirs}),
+        "scenario": name, "seed": seed, "expected": expected, "theirs": sorted({one["detector"] for one in theirs}),
         "ours": [[one.check, str(one.severity)] for one in ours],
     }  # fmt: skip
 

@@ -22,13 +22,11 @@ from groupwise.types import Completion, Outcome, ScoredGroup, Verdict
 from groupwise.verifiers import scoring
 
 RECIPE: dict[str, Any] = {
-    "run": {"directory": "", "num_steps": 20, "checkpoint_every": 1000},
-    "model": {"device": "cpu", "num_threads": 1},
+    "run": {"directory": "", "num_steps": 20, "checkpoint_every": 1000}, "model": {"device": "cpu", "num_threads": 1},
     "task": {"kind": "arithmetic", "kinds": ["sum"], "digits": [1, 2], "num_problems": 400, "num_eval_problems": 36},
-    "sampling": {"max_tokens": 64},
-    "optimizer": {"lr": 3e-4, "warmup_steps": 2},
+    "sampling": {"max_tokens": 64}, "optimizer": {"lr": 3e-4, "warmup_steps": 2},
     "evaluation": {"every": 5, "num_problems": 36, "num_samples": 2, "test_problems": 0},
-}
+}  # fmt: skip
 BATCH = {"prompts_per_step": 6, "group_size": 6}
 
 

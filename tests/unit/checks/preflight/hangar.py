@@ -15,15 +15,12 @@ from groupwise.models.new_model import NewModel, byte_tokenizer, new_policy
 from groupwise.trainers import load_recipe
 
 RECIPE: dict[str, Any] = {
-    "algorithm": "grpo",
-    "run": {"directory": "runs/never", "num_steps": 10},
+    "algorithm": "grpo", "run": {"directory": "runs/never", "num_steps": 10},
     "model": {"device": "cpu", "num_threads": 1},
     "task": {"kind": "arithmetic", "kinds": ["product"], "digits": [2, 2], "num_problems": 64, "num_eval_problems": 8},
-    "sampling": {"max_tokens": 96},
-    "grpo": {"prompts_per_step": 4, "group_size": 4},
-    "optimizer": {"lr": 3e-4},
+    "sampling": {"max_tokens": 96}, "grpo": {"prompts_per_step": 4, "group_size": 4}, "optimizer": {"lr": 3e-4},
     "evaluation": {"num_problems": 100, "num_samples": 4, "test_problems": 8},
-}
+}  # fmt: skip
 """The demo, smaller."""
 OPTIONS = PreflightOptions(num_problems=6, num_samples=8)
 

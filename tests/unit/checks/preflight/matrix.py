@@ -14,10 +14,8 @@ from groupwise.checks import Finding
 from groupwise.checks.preflight import CHECKS
 
 COSTS = {
-    "free": "free; `groupwise train` does it, too",
-    "verifier": "the verifier's time",
-    "model": "a sample of 32 problems",
-    "step": "three steps on a copy",
+    "free": "free; `groupwise train` does it, too", "verifier": "the verifier's time",
+    "model": "a sample of 32 problems", "step": "three steps on a copy",
 }  # fmt: skip
 HEAD = """# The preflight
 

@@ -54,12 +54,10 @@ def test_a_stage_is_checked_as_far_as_its_model_is_there(tmp_path: Path) -> None
 
 def test_faults_are_found_in_the_stage_that_has_them(tmp_path: Path) -> None:
     stages = {
-        "lazy": {**SFT, "optimizer": {"lr": 0.0}},
-        "late": {**SFT, "optimizer": {"warmup_steps": 9}},
+        "lazy": {**SFT, "optimizer": {"lr": 0.0}}, "late": {**SFT, "optimizer": {"warmup_steps": 9}},
         "gone": {**SFT, "data": {"source": "jsonl", "path": str(tmp_path / "gone.jsonl")}},
-        "still": {**GRPO, "optimizer": {"lr": 0.0}},
-        "sound": SFT,
-    }
+        "still": {**GRPO, "optimizer": {"lr": 0.0}}, "sound": SFT,
+    }  # fmt: skip
     found = checked(tmp_path, [*MODEL_CHECKS, "verifier"], **stages)
     said = {
         name: (one.found.verdict, [each.evidence for each in one.found.findings][:1]) for name, one in found.items()

@@ -36,15 +36,12 @@ LEVELS = {"base": 0.42, "zero": 0.93, "cold_sft": 0.71, "reasoning_rl": 0.94, "s
 FORMATS = {"base": 0.31, "zero": 0.98, "cold_sft": 0.9, "reasoning_rl": 0.99, "sft": 0.97, "final_rl": 0.995}
 STATISTICS: dict[str, dict[str, Any]] = {
     "cold_start": {
-        "rows": 512,
-        "sampled": {"few_shot": 2048, "zero": 2048},
-        "kept": {"few_shot": 148, "zero": 358},
+        "rows": 512, "sampled": {"few_shot": 2048, "zero": 2048}, "kept": {"few_shot": 148, "zero": 358},
         "dropped": {
             "few_shot": {"not correct": 1204, "tags": 96, "too short": 541, "duplicate": 59},
             "zero": {"not correct": 131, "no such behaviour": 1498, "duplicate": 61},
         },
-        "sources": {"by hand": 6, "few_shot": 148, "zero": 358},
-        "languages": {"en": 301, "zh": 211},
+        "sources": {"by hand": 6, "few_shot": 148, "zero": 358}, "languages": {"en": 301, "zh": 211},
     },
     "preferences_helpful": {"rows": 800, "sources": {"rule": 800}, "noise": 0.1},
     "preferences_harmless": {"rows": 800, "sources": {"rule": 800}, "noise": 0.1},

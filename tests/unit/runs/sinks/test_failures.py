@@ -77,14 +77,12 @@ def mine(tmp_path: Path) -> Callable[[str], dict[str, Any]]:
 
 
 FAILURES = {
-    "RaisesAtOnce": "OSError: no route to host",
-    "Raises": "ValueError: no such project",
+    "RaisesAtOnce": "OSError: no route to host", "Raises": "ValueError: no such project",
     "RaisesAtTheEnd": "ValueError: could not flush",
     "Hangs": r"it had not taken the last lines 0\.5 s after the run's end \(sinks\.bad\.wait_s\)",
-    "Exits": "it ended with status 0",
-    "ExitsHard": "it ended with status 0",
+    "Exits": "it ended with status 0", "ExitsHard": "it ended with status 0",
     "NeedsAPackage": "ModuleNotFoundError: No module named 'a_package_that_nobody_installed'",
-}
+}  # fmt: skip
 
 
 def recipe(directory: Path, sinks: dict[str, Any]) -> SftRecipe:
