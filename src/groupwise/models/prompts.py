@@ -84,7 +84,7 @@ def _header(
     tools: Sequence[Mapping[str, Any]] | None,
     before: str,
 ) -> str | None:
-    """What the template writes between this text and an answer; None where it cannot be seen."""
+    """Text of the template between this text and an answer; None where it cannot be seen."""
     answered = [*messages, {"role": "assistant", "content": _ANSWER}]
     # of an answer in the past templates leave thinking out, of the last one some write it, empty
     for conversation in ([*answered, {"role": "user", "content": _NEXT}], answered):
