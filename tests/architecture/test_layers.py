@@ -14,7 +14,7 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "src" / "groupwise"
 
 LAYERS: dict[str, int] = {
-    "types": 0, "errors": 0, "config": 0, "randomness": 0, "runs": 0, "progress": 0,
+    "types": 0, "errors": 0, "config": 0, "randomness": 0, "runs": 0,
     "ranks": 1, "algorithms": 1, "tasks": 1, "rollout.tools": 1, "sandbox": 1, "verifiers": 1, "runs.sinks": 1,
     "models": 2, "rollout": 2, "training": 2, "checks": 2, "evaluation": 2, "recall": 2,
     "trainers": 3,

@@ -27,10 +27,10 @@ from rich.progress import (
 from typer.core import TyperCommand, TyperGroup
 
 import groupwise
-from groupwise import progress
 from groupwise.config.places import expanded
 from groupwise.errors import ConfigError
-from groupwise.progress import Work
+from groupwise.runs import progress
+from groupwise.runs.progress import Work
 
 WIDE = 80
 """Columns of a terminal from which on a command's help has tables."""

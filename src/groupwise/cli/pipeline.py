@@ -10,7 +10,7 @@ from rich.markdown import Markdown
 from rich.table import Table
 
 from groupwise.cli.app import Overrides, app, console
-from groupwise.progress import say
+from groupwise.runs.progress import say
 
 if TYPE_CHECKING:
     from groupwise.pipeline import AnyStage, PipelineRecipe, Planned

@@ -6,7 +6,7 @@ import typer
 from rich.text import Text
 
 from groupwise.cli.app import RunPath, app, console
-from groupwise.progress import say
+from groupwise.runs.progress import say
 
 
 @app.command()

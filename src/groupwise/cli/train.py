@@ -9,7 +9,7 @@ import typer
 
 from groupwise.cli import doctor
 from groupwise.cli.app import Overrides, app, console
-from groupwise.progress import say
+from groupwise.runs.progress import say
 
 if TYPE_CHECKING:
     from groupwise.runs.lock import Neighbours

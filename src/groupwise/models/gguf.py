@@ -22,9 +22,9 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedTokenizerFast
 
 from groupwise.errors import ConfigError, ModelError
-from groupwise.progress import counted
 from groupwise.runs.atomic import new_directory
 from groupwise.runs.lock import Hold
+from groupwise.runs.progress import counted
 
 SUFFIX = ".gguf"
 SOURCE = "gguf.json"

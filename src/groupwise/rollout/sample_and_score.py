@@ -18,7 +18,6 @@ from groupwise.errors import ConfigError, InvariantError
 from groupwise.models.cores import CoreMeter
 from groupwise.models.policy import Policy
 from groupwise.models.prompts import encode_prompt
-from groupwise.progress import say
 from groupwise.randomness import Draws
 from groupwise.ranks.group import RANKS
 from groupwise.rollout.engine import Engine, EngineConfig, Recorded, Request, Sampled, make_engine
@@ -27,6 +26,7 @@ from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.tool_rounds import generate_with_tools
 from groupwise.rollout.tool_watch import ToolWatch
 from groupwise.rollout.tools import ToolSections
+from groupwise.runs.progress import say
 from groupwise.tasks.base import Template
 from groupwise.types import FinishReason, Group, Problem, Prompt, ScoredGroup
 from groupwise.verifiers import OverlappedScoring, Verifier, check_failures, spot_check

@@ -21,13 +21,13 @@ from groupwise.errors import CheckpointError, ConfigError
 from groupwise.models.backbone import Backbone
 from groupwise.models.checkpoint import TrainerState, load_trainer_state, save_checkpoint
 from groupwise.models.config import ModelConfig
-from groupwise.progress import counted
 from groupwise.ranks.group import RANKS
 from groupwise.ranks.sharding import settle, sharded_like, whole_tensor
 from groupwise.runs.atomic import write_file
 from groupwise.runs.directory import RunDirectory, begin_run, hold_run, open_run
 from groupwise.runs.inputs import keep, recorded, references
 from groupwise.runs.lock import Hold
+from groupwise.runs.progress import counted
 from groupwise.runs.signals import ENDING, Stopped, handled
 from groupwise.runs.sinks.process import Sinks
 from groupwise.training.config import Recipe, RunConfig

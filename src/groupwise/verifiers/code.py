@@ -26,7 +26,7 @@ from typing import Any
 
 from pydantic import Field
 
-from groupwise.progress import counted
+from groupwise.runs.progress import counted
 from groupwise.sandbox.base import Pair, Program, RunResult, Sandbox, SandboxConfig, Status
 from groupwise.sandbox.functions import describe_end, read_answers, read_findings, solver_program, tester_program
 from groupwise.sandbox.opening import open_sandbox

@@ -26,7 +26,7 @@ from pydantic import Field, model_validator
 
 from groupwise.config.places import Place, written_in
 from groupwise.errors import ConfigError
-from groupwise.progress import counted
+from groupwise.runs.progress import counted
 from groupwise.types import Outcome, Problem, StepReward, Verdict
 from groupwise.verifiers.base import Asks, Request, Verifier, WorkersConfig, refuse_settings
 from groupwise.verifiers.workers import START_S, Reply, WorkerPool

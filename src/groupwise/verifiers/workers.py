@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from groupwise.errors import SandboxError, VerifierError
-from groupwise.progress import counted
+from groupwise.runs.progress import counted
 from groupwise.sandbox.fork_server import ForkServer, last_words
 from groupwise.verifiers._worker import HEADER, encode
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from groupwise import progress
 from groupwise.cli import main as run_command
 from groupwise.cli.main import _safe
 from groupwise.errors import ConfigError
+from groupwise.runs import progress
 
 MAIN = sys.modules["groupwise.cli.main"]
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.errors import DataError
-from groupwise.progress import counted
 from groupwise.runs.jsonl import read_jsonl
+from groupwise.runs.progress import counted
 from groupwise.tasks.base import Template
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers.base import Extraction, Verifier

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 from groupwise.errors import ConfigError, DataError
 from groupwise.models.prompts import encode_prompt
-from groupwise.progress import say
 from groupwise.randomness import Draws
 from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.runs.atomic import write_file
+from groupwise.runs.progress import say
 from groupwise.runs.rollouts import read_rows, write_rollouts
 from groupwise.runs.row import Row
 from groupwise.types import FinishReason, Outcome, Problem

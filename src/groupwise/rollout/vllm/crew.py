@@ -11,7 +11,6 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from groupwise.errors import EngineError, GroupwiseError
-from groupwise.progress import tell
 from groupwise.ranks.group import RANKS
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.vllm.canary import Proof, Reading, judge
@@ -19,6 +18,7 @@ from groupwise.rollout.vllm.fleet import Event, Fleet, State
 from groupwise.rollout.vllm.loading import Asker, Weights, load
 from groupwise.rollout.vllm.server import Server, Unreachable
 from groupwise.rollout.vllm.wire import ForeignWeights, Unfinished
+from groupwise.runs.progress import tell
 
 PROBE_EVERY_S = 5.0
 """Seconds between two probes of a dead server."""

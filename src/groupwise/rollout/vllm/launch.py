@@ -21,7 +21,6 @@ from groupwise.errors import ConfigError, EngineError, InvariantError
 from groupwise.models.backbone import Saved
 from groupwise.models.checkpoint import WEIGHTS, save_for_serving, serving_weights
 from groupwise.models.policy import Policy
-from groupwise.progress import say, tell
 from groupwise.ranks.group import RANKS, hosts_started
 from groupwise.rollout.vllm import keeper
 from groupwise.rollout.vllm.config import VllmConfig
@@ -29,6 +28,7 @@ from groupwise.rollout.vllm.crew import Crew
 from groupwise.rollout.vllm.loading import Asker, check_server, wait_until_healthy
 from groupwise.rollout.vllm.server import Server, Unreachable
 from groupwise.runs.atomic import new_directory
+from groupwise.runs.progress import say, tell
 
 KEPT = 2
 """Directories that stay: that of the day, and the one before it, which a slow server may still be reading."""

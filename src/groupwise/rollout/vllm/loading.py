@@ -8,12 +8,12 @@ from typing import NamedTuple
 import numpy as np
 
 from groupwise.errors import EngineError
-from groupwise.progress import tell
 from groupwise.rollout.engine import Sampled
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.vllm.canary import DRAWS, Canary, Reading
 from groupwise.rollout.vllm.server import Refused, Server, Unreachable
 from groupwise.rollout.vllm.wire import ForeignWeights, Unfinished, read_sampled, read_scores, wanted, wanted_scores
+from groupwise.runs.progress import tell
 from groupwise.types import FinishReason
 
 CANARY_S = 120.0

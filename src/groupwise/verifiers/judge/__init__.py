@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import NamedTuple
 
-from groupwise.progress import counted
+from groupwise.runs.progress import counted
 from groupwise.types import Outcome, Verdict
 from groupwise.verifiers.base import Finding, Request, Verifier, VerifierConfig, verdict
 from groupwise.verifiers.extraction import after_thinking, thought_once

@@ -25,7 +25,7 @@ from pydantic import Field
 
 from groupwise.config import ReadIf
 from groupwise.errors import ConfigError, VerifierError
-from groupwise.progress import counted
+from groupwise.runs.progress import counted
 from groupwise.sandbox.base import Sandbox, SandboxConfig, Status
 from groupwise.sandbox.opening import open_sandbox
 from groupwise.types import Outcome, Problem

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from lying_server import MANY, Groups, Make, tokens
 
-from groupwise import progress
 from groupwise.errors import CheckpointError, ConfigError, EngineError, InvariantError
 from groupwise.models.policy import Policy
 from groupwise.rollout.engine import Request
@@ -20,6 +19,7 @@ from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.vllm import crew, loading
 from groupwise.rollout.vllm.fleet import State
 from groupwise.rollout.vllm.server import Server
+from groupwise.runs import progress
 
 # ------------------------------------------------------------------------------------------------------------ preflight
 
