@@ -170,7 +170,7 @@ def seed_curves(path: Path) -> dict[int, Curve]:
             seed, recipe = _recipe(other)
             if recipe == own[1] and seed not in found and (curve := _curve(other)):
                 found[seed] = curve
-        except (ConfigError, DataError, OSError, KeyError, TypeError, ValueError):
+        except (ConfigError, DataError, OSError, AttributeError, KeyError, TypeError, ValueError):  # of another program
             continue
     return found if len(found) > 1 else {}
 

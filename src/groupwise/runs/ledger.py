@@ -44,7 +44,7 @@ def from_json(value: Any) -> Any:
     if isinstance(value, str) and value.lower().removeprefix("-").removeprefix("+") in ("nan", "inf", "infinity"):
         return float(value)
     if isinstance(value, int) and value.bit_length() > 1023:
-        return math.copysign(math.inf, value)
+        return math.inf if value > 0 else -math.inf
     return value
 
 

@@ -13,7 +13,8 @@ from groupwise.config.places import beside
 from groupwise.errors import ConfigError
 from groupwise.ranks.group import RANKS
 from groupwise.runs.directory import RunDirectory, hold_run
-from groupwise.runs.inputs import check_names, compare, located, references
+from groupwise.runs.inputs import check_names, located, references
+from groupwise.runs.inputs import compare as compare_inputs  # `compare` is a module of this room
 from groupwise.runs.run import Run
 from groupwise.trainers.base import OnReport, Recipe, Trainer, dated
 
@@ -77,7 +78,7 @@ def _compare_inputs(recipe: Recipe, restart: bool, accept: Sequence[str]) -> Non
         return
     hold = hold_run(run.path)
     try:
-        compare(
+        compare_inputs(
             run.path, inputs, accept,
             "Put back what was there, begin again with --restart (`restart=True`), or go on with --accept-changed NAME "
             "for each, which the ledger then says",

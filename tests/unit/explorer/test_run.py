@@ -93,6 +93,10 @@ def test_other_seeds_beside_the_run_are_its_band(finished_run: Any) -> None:
             f'{{"kind": "dev", "step": {step}, "pass_at_1": [{0.125 * seed}, 0.0, 1.0]}}\n' for step in (0, 4)
         )
         (other / "metrics.jsonl").write_text(dev if seed < 3 else lines)
+    of_another_program = finished_run.path.parent / "other"
+    of_another_program.mkdir()
+    (of_another_program / "config.toml").write_text("run = 3")
+    (of_another_program / "metrics.jsonl").touch()
     own = seed_curves(finished_run.path)[0][4]
     assert seed_curves(finished_run.path).keys() == {0, 1, 2}
     found = report_of(finished_run.path)["seeds"]
