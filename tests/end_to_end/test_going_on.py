@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +57,18 @@ def after_step(step: int, *numbers: int) -> Any:
     return on_report
 
 
+@pytest.fixture
+def not_under_nohup() -> Iterator[None]:
+    """Hear SIGHUP, also where the tests themselves run under nohup, which ignores it."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @pytest.mark.parametrize("number", ENDING)
-def test_a_signal_ends_a_run_after_its_step_with_a_checkpoint(recipe: dict[str, Any], number: signal.Signals) -> None:
+def test_a_signal_ends_a_run_after_its_step_with_a_checkpoint(
+    recipe: dict[str, Any], number: signal.Signals, not_under_nohup: None
+) -> None:
     before = signal.getsignal(number)
     with pytest.raises(Stopped) as stopped:
         train(load_recipe(recipe), on_report=after_step(0, number))
