@@ -100,6 +100,9 @@ _REPLACEMENTS: list[tuple[str | re.Pattern[str], re.Pattern[str], _Replacement]]
         ("\\", _COMMAND.pattern, lambda match: _COMMANDS.get(match[1] or "left", match[0])),
         ("\\", r"(?<=[0-9])(?:, ?\\! ?|\\,)(?=[0-9]{3}(?![0-9]))", ""),
         ("{,}", r"(?<=[0-9])\{,\} ?(?=[0-9]{3}(?![0-9]))", ""),
+        ("$", rf"^(\$?)(-?) ?(?:US ?)?(?:\\\$|(?<!\$)\$) ?"
+         rf"(?=(?:{_NUMBER}) ?(?:\\text ?\{{[^{{}}0-9]*\}}|[A-Za-z /]+)?\.?\1$)", r"\2USD "),
+        (re.compile(r"(?i)^(?:minus|negative)"), r"(?i)^(?:minus|negative) (?=[0-9.\\])", "-"),
         ("text", r"\\text ?\{\s*\}", " "),
         ("\\!", r"(?<!\\)\\!\s?", ""),
         ("$", r"\\?\$", ""),
@@ -211,11 +214,12 @@ def normalise(text: str, language: str = "en") -> str:
     if text[-1:].isalpha() and "\\" not in text:
         key = text.casefold()
         text = _SYNONYMS.get(key, text)
-        numbers = [SPELLED.get(word, -1) for word in key.replace("-", " ").split()]
+        sign = re.match(r"(?:minus|negative) |", key)[0]
+        numbers = [SPELLED.get(word, -1) for word in key[len(sign) :].replace("-", " ").split()]
         if len(numbers) == 1 <= numbers[0] + 1 or (
             len(numbers) == 2 and numbers[0] > 19 and numbers[0] % 10 == 0 < numbers[1] < 10
         ):
-            text = str(sum(numbers))
+            text = ("-" if sign else "") + str(sum(numbers))
     return decimal_points(text) if language in COMMA_LANGUAGES else text
 
 

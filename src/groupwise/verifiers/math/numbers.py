@@ -54,6 +54,7 @@ class Number:
 @lru_cache(maxsize=8192)
 def parse_number(text: str) -> Number | None:
     """The number that the whole normalised answer is; None when it is anything else."""
+    text = text.replace("USD ", "", 1) if text.startswith(("USD ", "-USD ")) else text
     # parentheses with a comma hold a pair: (4,112) is not a number
     while len(text) > 2 and (text[0] + text[-1] == "{}" or (text[0] + text[-1] == "()" and "," not in text)):
         if set(text[1:-1]) & set("(){}"):

@@ -107,7 +107,8 @@ def split_unit(text: str) -> tuple[str, str]:
     match = _CURRENCY.match(text)
     if match:
         unit = match["unit"].removeprefix("\\text").strip(" {}.").casefold()
-        return match["sign"].strip() + text[match.end() :], _SYMBOLS.get(unit, "dollar")
+        value, per = split_unit(text[match.end() :])
+        return match["sign"].strip() + value, " ".join(sorted({_SYMBOLS.get(unit, "dollar"), *per.split()}))
     for match in _TAIL.finditer(text):
         tail = text[match.end() :]
         if tail.startswith("^") and _TRIGONOMETRY.search(text):

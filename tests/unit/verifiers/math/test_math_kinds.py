@@ -36,6 +36,13 @@ KINDS: dict[str, tuple[Pairs, Pairs]] = {
         (r"\frac12, \frac13", r"\frac{1}{2} \text{ and not } \frac13"), ("x=a, y=b", "x=b, y=a"), ("a, b", "b, c"),
         ("2a + b", "2b + a"),
     ]),
+    "money": ([
+        (r"\$5", "5"), ("5", r"\$5"), (r"\$1,234.50", "1234.50 dollars"), (r"$\$5$", r"5 \text{ dollars}"),
+        (r"\$5 \text{ per hour}", "5 dollars per hour"), ("-5", "minus 5"), ("-21", "Negative twenty-one"),
+    ], [
+        (r"\$5", r"5 \text{ euros}"), (r"5 \text{ cents}", r"\$5"), ("€5", "$5"), (r"\$5", "-$5"), ("5", "minus 5"),
+        (r"\$5", "5 rupees"),
+    ]),
     "signs": ([
         (r"x_{1,2} = \pm 3", "x = 3, x = -3"),
         (r"\pm \frac{\sqrt{2}}{2}", r"\left\{-\frac{1}{\sqrt{2}}, \frac{1}{\sqrt{2}}\right\}"),
