@@ -11,6 +11,7 @@ from pydantic import ValidationInfo, model_validator
 from groupwise.config import FOLDER, Changes, Section, parse, read_toml
 from groupwise.errors import ConfigError
 from groupwise.models.config import ADAPTER_CONFIG
+from groupwise.models.prompts import settled_task
 from groupwise.rollout.engine import AnyEngine, EngineConfig
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.runs.directory import PROVENANCE
@@ -101,7 +102,7 @@ def context_of(checkpoint: str, task: str | None, sampling: dict[str, Any], chan
         "sampling": run.get("sampling", {}) | {key: value for key, value in sampling.items() if value is not None},
     }
     context = parse(_Context, data, changes, source="the task")
-    task_of = make_task(context.task)
+    task_of = make_task(settled_task(context.task, context.verifier, checkpoint))
     return Context(task_of, context.verifier, context.sampling, context.behaviour, context.engine, is_trained)
 
 

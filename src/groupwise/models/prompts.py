@@ -13,8 +13,14 @@ from transformers.utils import chat_template_utils
 
 from groupwise.errors import ModelError
 from groupwise.models.backbone import Backbone
-from groupwise.tasks.base import ChatArguments, Template
+from groupwise.models.loading import read_tokenizer
+from groupwise.models.located import locate
+from groupwise.ranks.group import RANKS
+from groupwise.runs.progress import tell
+from groupwise.tasks.base import ChatArguments, TaskConfig, Template
+from groupwise.tasks.table import settled
 from groupwise.types import Problem, Prompt
+from groupwise.verifiers import VerifierConfig
 
 BEGAN = datetime.now().replace(microsecond=0)
 """The instant that templates read where no run has recorded one: one for the whole process."""
@@ -188,6 +194,24 @@ def reads_clock(tokenizer: Any) -> bool:
     return any(_compiled(template).clock for template in each)
 
 
+def settled_task(task: TaskConfig, verifier: VerifierConfig, path: str) -> TaskConfig:
+    """Return the task with the chat template that the tokenizer of a model has, unless the recipe says; and say so.
+
+    Raises ModelError: there is no such model.
+    """
+    read: list[bool] = []
+
+    def has_chat() -> bool:
+        read.append(RANKS.by_first(lambda: bool(read_tokenizer(locate(path).tokenizer).chat_template)))
+        return read[0]
+
+    chosen = settled(task, verifier, has_chat)
+    if read == [True] and RANKS.is_first:
+        asked = chosen.template.prompt.replace("{question}", "").strip()
+        tell(f"chat = true: {path} has a chat template" + (f"; it is asked: {asked}" if asked else ""))
+    return chosen
+
+
 def arguments_read(tokenizer: Any, chat: ChatArguments) -> dict[str, Any]:
     """Return those of the arguments that this tokenizer's template reads, too; for a second model beside a policy."""
     reads = _template(tokenizer, None, False)[1].reads if tokenizer.chat_template else frozenset[str]()
@@ -287,9 +311,13 @@ def encode_prompt(policy: Backbone, template: Template, problem: Problem, *, pre
             raise ModelError(f"the chat template already writes task.template.prefill = {said!r}: leave it out")
         if not prefill:
             text = text[: len(text) - len(opened)]
+    elif problem.messages:
+        raise ModelError(
+            f"{place} is a conversation, which a chat template alone can write: set task.template.chat = true"
+        )
     else:
         text, opened = template.render(problem), ""
-    ids = prompt_ids(policy, text, place, is_chat=template.chat)
+    ids = prompt_ids(policy, text, place, is_chat=bool(template.chat))
     begun = opened + template.prefill if prefill else ""
     if prefill and template.prefill:
         text += template.prefill

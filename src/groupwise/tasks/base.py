@@ -49,11 +49,13 @@ class Template(KindSection, ChatArguments):
     kind: str = "text"
     """`text`: the texts below with their placeholders filled in."""
     prompt: str = "{question}\n"
-    """The text that the model reads; `{question}` is replaced. With `chat` this is the user's message."""
+    """The text that the model reads; `{question}` is replaced. With `chat` this is the user's message, which, left out,
+    is the question and a request for the form that the verifier reads."""
     system: str = ""
     """System message; used only with `chat`."""
-    chat: bool = False
-    """Wrap the prompt in the tokenizer's chat template. Off for base models."""
+    chat: bool | None = None
+    """Wrap the prompt in the tokenizer's chat template. Left out, runs and evaluations do so where the tokenizer has
+    one, and say so; a run's config.toml has what was chosen. Data of plain text are made without."""
     prefill: str = ""
     """Start of the answer that the model is given, for example `<think>`; the verifier sees it too."""
     gold: str = "<think></think>\\boxed{{{reference}}}"
@@ -81,12 +83,12 @@ class Template(KindSection, ChatArguments):
 
     @property
     def reads_messages(self) -> bool:
-        return self.chat
+        return self.chat is not False
 
     @model_validator(mode="after")
     def _chat_has_what_it_needs(self) -> Self:
         for name in ("arguments", "now"):
-            if getattr(self, name) and not self.chat:
+            if getattr(self, name) and self.chat is False:
                 raise ValueError(
                     f"{name} is of the chat template, which chat = false leaves out; allowed is chat = true"
                 )
@@ -108,7 +110,7 @@ class Template(KindSection, ChatArguments):
                 f"template.system = {self.system!r:.60}: {problem.id} has a system message of its own; allowed is one"
             )
         *turns, last = (dict(message) for message in problem.messages)
-        if last["role"] == "user":
+        if last["role"] == "user" and self.prompt not in ASKED:
             last["content"] = self.prompt.strip().replace("{question}", last["content"])
         return [*system, *turns, last]
 
@@ -127,6 +129,29 @@ class TaskConfig(KindSection):
     """Makes the prompt of a problem."""
     verifier: Annotated[VerifierConfig, VERIFIERS] | None = None
     """Judges its completions wherever the recipe's own `verifier` names no kind; None: the task's own verifier."""
+
+
+FORMS = {
+    "boxed": "put your final answer within \\boxed{}",
+    "tag": "put your final answer within <answer></answer>",
+    "last_number": "end with your final answer",
+    "code": "give the whole program, imports included, in one block that begins with ```python and ends with ```; "
+    "only the standard library is there",
+}
+"""Requests for the forms that verifiers read, by the place of the answer."""
+
+
+def asking(place: str, thinks: bool) -> str:
+    r"""Return the prompt of a chat model where neither recipe nor data say how to ask: for an answer at this place.
+
+    >>> asking("boxed", thinks=False)
+    '{question}\n\nPlease reason step by step, and put your final answer within \\boxed{}.'
+    """
+    how = "think inside <think> </think>" if thinks else "reason step by step"
+    return f"{{question}}\n\nPlease {how}, and {FORMS[place]}."
+
+
+ASKED = frozenset(asking(place, thinks) for place in FORMS for thinks in (False, True))
 
 
 def split_of(content: str) -> Split:

@@ -266,7 +266,7 @@ class Jsonl(Task):
             question, last = question_in(messages), messages[-1]["role"]
             if last not in ("user", "tool"):
                 raise DataError(f"{record.place}: {last} speaks last in field '{fields}'; user and tool are allowed")
-            if not config.template.chat:
+            if config.template.chat is False:
                 raise ConfigError(
                     f"{record.place}: field '{fields}' holds messages, which only the tokenizer's chat template can "
                     "write: set task.template.chat = true"

@@ -1,6 +1,6 @@
 """The tasks by name, and the verifier that judges a recipe's completions."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,8 +9,8 @@ from pydantic import ValidationError
 from groupwise.config import FOLDER, merged
 from groupwise.config.kinds import Kinds
 from groupwise.errors import ConfigError
-from groupwise.tasks.base import Task, TaskConfig
-from groupwise.verifiers import VERIFIERS
+from groupwise.tasks.base import FORMS, Task, TaskConfig, Template, asking
+from groupwise.verifiers import VERIFIERS, VerifierConfig, verifier_config
 
 _HERE = "groupwise.tasks"
 
@@ -63,3 +63,46 @@ def with_verifier(tables: Any, folder: Path | None) -> Any:
         for name in section:
             member.pop(name, None)
     return {**tables, "verifier": merged(judge, section)}
+
+
+PLACES = {"code": "code", "program": "code", "reasoning_gym": "tag", "json": "bare"}
+"""Places of the answer for verifiers that have no such setting, or read bare answers as well."""
+
+
+def form_asked(verifier: VerifierConfig) -> str:
+    """Return the prompt that asks a chat model for what this verifier reads; empty where that is not known."""
+    place = PLACES.get(verifier.kind, getattr(verifier, "extraction", ""))
+    thinks = verifier.format_reward > 0 or any(part.kind == "format" for part in verifier.parts.values())
+    return asking(place, thinks) if place in FORMS else ""
+
+
+def _form_of(config: TaskConfig, verifier: VerifierConfig) -> str:
+    parts = getattr(config, "parts", None)
+    if verifier.kind != "routed" or not parts:
+        return form_asked(verifier)
+    given = getattr(verifier, "each", {})
+    judges = [part.task.verifier or verifier_config(TASKS.find(part.task.kind).verifier) for part in parts.values()]
+    forms = {form_asked(given.get(judge.kind, judge)) for judge in judges}
+    return forms.pop() if len(forms) == 1 else ""  # one prompt asks for one form
+
+
+def settled(config: TaskConfig, verifier: VerifierConfig, has_chat: Callable[[], bool]) -> TaskConfig:
+    """Return the task with what its template leaves open: the chat template, and with it the prompt.
+
+    Raises ConfigError: there are arguments for a chat template, and the tokenizer has none.
+    """
+    template, default = config.template, type(config).model_fields["template"].default
+    usual = default if isinstance(default, Template) else Template()
+    chat = has_chat() if template.chat is None else template.chat
+    changes: dict[str, Any] = {"chat": chat}
+    is_usual = template == usual and template.model_fields_set == usual.model_fields_set
+    if chat and (is_usual or "prompt" not in template.model_fields_set):
+        # a prompt that writes the turns itself leaves that to the chat template
+        writes_turns = usual.prompt.endswith("\nAssistant:")
+        is_bare = writes_turns or usual.prompt == Template().prompt
+        changes["prompt"] = (_form_of(config, verifier) or "{question}") if is_bare else usual.prompt
+    if not chat and (template.arguments or template.now):
+        raise ConfigError(
+            "task.template.arguments are of a chat template, which the tokenizer does not have: leave them out"
+        )
+    return config.model_copy(update={"template": template.model_copy(update=changes)})

@@ -18,11 +18,12 @@ from groupwise.models.loading import read_tokenizer
 from groupwise.models.located import is_adapter_directory, locate
 from groupwise.models.packed import micro_batch_tokens, micro_batches
 from groupwise.models.policy import Policy, start_policy
-from groupwise.models.prompts import reads_clock
+from groupwise.models.prompts import reads_clock, settled_task
 from groupwise.models.sharded import sharded
 from groupwise.ranks.group import RANKS
 from groupwise.runs.directory import RunDirectory, flattened
-from groupwise.tasks.base import ChatArguments
+from groupwise.tasks.base import ChatArguments, TaskConfig
+from groupwise.tasks.table import settled
 from groupwise.training.config import Recipe
 from groupwise.training.gradient import accumulate
 from groupwise.training.optimizer import OptimizerConfig
@@ -41,6 +42,18 @@ class ModelRecipe(Recipe):
     """The model to start from; also the reference of a KL term or a preference loss."""
     lora: LoraConfig | None = None
     """Adapters to train beside the model's weights (LoRA); without the section all weights are trained."""
+
+
+def with_chat(recipe: Recipe, *, is_plain: bool = False) -> Recipe:
+    """Return the recipe with what its task's template leaves open: the chat template that the model has, or none.
+
+    All ranks have to ask for it.
+    """
+    task, verifier = (getattr(recipe, name, None) for name in ("task", "verifier"))
+    if not isinstance(task, TaskConfig) or not isinstance(recipe, ModelRecipe) or verifier is None:
+        return recipe
+    chosen = settled(task, verifier, lambda: False) if is_plain else settled_task(task, verifier, recipe.model.path)
+    return recipe.model_copy(update={"task": chosen})
 
 
 def dated(recipe: Recipe, restart: bool = False) -> Recipe:

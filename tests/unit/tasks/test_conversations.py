@@ -119,7 +119,7 @@ def test_the_template_stands_around_the_last_turn_of_the_user(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("row", "config", "sentence"),
     [
-        (VERL, NESTED, "field 'prompt' holds messages, .*: set task.template.chat = true"),
+        (VERL, {"template": {"chat": False}, **NESTED}, "field 'prompt' holds messages, .*: set task.*chat = true"),
         (VERL, {"template": {"chat": True}, "answer_field": "reward_model.truth"},
          "no field 'reward_model.truth'; .* set answer"),
         ({"prompt": [USER, {"role": "assistant", "content": "1"}], "answer": 1}, {"template": {"chat": True}},

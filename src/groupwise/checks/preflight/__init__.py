@@ -6,6 +6,7 @@ Those that cost nothing are done by every `groupwise train`; `groupwise prefligh
 import time
 import warnings
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import replace
 
 from groupwise.checks import Advice, Finding, Severity
@@ -16,8 +17,8 @@ from groupwise.checks.preflight.machine import MACHINE
 from groupwise.checks.preflight.rehearsal import REHEARSAL
 from groupwise.checks.preflight.sample import SAMPLE
 from groupwise.checks.preflight.settings import SETTINGS
-from groupwise.errors import ConfigError, GroupwiseError
-from groupwise.trainers.base import Recipe
+from groupwise.errors import ConfigError, GroupwiseError, ModelError
+from groupwise.trainers.base import Recipe, with_chat
 from groupwise.trainers.rl_recipe import RlRecipe
 
 CHECKS: dict[str, Check] = {
@@ -50,6 +51,9 @@ def preflight(
         raise ConfigError(f"a preflight is for reinforcement learning, not for algorithm = {recipe.algorithm!r}")
     if unknown := [name for name in leave_out if name not in CHECKS]:
         raise ConfigError(f"there is no check {unknown[0]!r}; there are {', '.join(CHECKS)}")
+    if not set(costs).isdisjoint(NEEDS_MEMORY):
+        with suppress(ModelError):  # which the check that loads the model reports
+            recipe = with_chat(recipe)
     findings: list[Finding] = []
     figures, not_done, seconds = {}, dict.fromkeys(leave_out, "left out"), {}
     with Bench(recipe, options) as bench:
