@@ -9,10 +9,13 @@ the number of completions of one prompt.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from groupwise.config.kinds import KindSection
 
 Split = Literal["train", "dev", "test"]
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
@@ -44,6 +47,8 @@ class Problem:
     """True where no rule can judge an answer, so that only reward models and style say what it is worth."""
     verifier: str = ""
     """The kind of the verifier that judges it, in a mixture, whose problems have different ones; else empty."""
+    environment: "KindSection | None" = None
+    """The environment in which it is played turn by turn; None: one completion answers it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +75,12 @@ class FinishReason(StrEnum):
     """A call broke the rules: the policy wrote a result itself, or called within a call. Judged as wrong."""
     TOOL_FAILED = "tool_failed"
     """A tool (not the call) failed; the completion is not judged."""
+    DONE = "done"
+    """The environment ended the episode behind a turn."""
+    TURN_LIMIT = "turn_limit"
+    """The episode had as many turns as are allowed."""
+    ENVIRONMENT_FAILED = "environment_failed"
+    """The environment failed; the episode is not judged."""
     TOOL_CALL = "tool_call"
     """The completion waits for a tool; never the end of one that is whole."""
 
@@ -113,6 +124,22 @@ def calls_that_ran(calls: Sequence[ToolCall]) -> int:
     return sum(call.outcome not in (CallOutcome.MALFORMED, CallOutcome.LIMIT) for call in calls)
 
 
+class TurnRecord(NamedTuple):
+    """One turn of an episode, and what its environment made of it."""
+
+    end: int
+    """Tokens of the completion up to and with the turn's last one."""
+    reward: float | None = None
+    """Reward of the turn; None: the environment gave none."""
+    state: str = ""
+    """Key of the state in which the turn was taken; empty: unknown."""
+    outcome: str = ""
+    """`correct` or `wrong` where the environment decided the episode."""
+    evidence: str = ""
+    seconds: float = 0.0
+    """Seconds that the environment took."""
+
+
 @dataclass(frozen=True, slots=True)
 class Completion:
     """One sampled continuation of a prompt."""
@@ -135,7 +162,9 @@ class Completion:
     calls: tuple[ToolCall, ...] = ()
     """The calls of tools, in order, those included that were not run."""
     own: str | None = None
-    """`text` without what tools said that may not answer; None where that is all of it."""
+    """`text` without what tools and environments said that may not answer; None where that is all of it."""
+    turns: tuple[TurnRecord, ...] = ()
+    """The turns of an episode, in order; empty where the problem has no environment."""
 
     def __post_init__(self) -> None:
         if self.sampled is None:

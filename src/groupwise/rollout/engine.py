@@ -16,7 +16,7 @@ from groupwise.errors import ConfigError
 from groupwise.models.policy import Policy
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.tools import Seen
-from groupwise.types import FinishReason, ToolCall
+from groupwise.types import FinishReason, ToolCall, TurnRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,8 @@ class Recorded:
 
     token_ids: NDArray[np.int64]
     sampled: NDArray[np.bool_]
+    turns: tuple[TurnRecord, ...] = ()
+    finish_reason: str = ""
 
     def result(self, own: NDArray[np.int64]) -> list[int] | None:
         """Return the tokens of the tool's result after these tokens; None where the completion differs."""
@@ -85,6 +87,7 @@ class Sampled:
     calls: tuple[ToolCall, ...] = ()
     waits_for: Seen | None = None
     """The call whose result comes next, not yet in `calls`, where it ended by `tool_call`."""
+    turns: tuple[TurnRecord, ...] = ()
 
     @property
     def drawn(self) -> NDArray[np.bool_]:

@@ -92,7 +92,7 @@ def length(pieces: Pieces) -> int:
 def completion_of(index: int, one: Sampled, text: str, own: str | None) -> Completion:
     """Return a sampled completion with its text, and the part of the text that counts as its answer."""
     return Completion(
-        index, one.token_ids, one.logprobs, one.entropy, one.finish_reason, text, one.drawn, one.calls, own
+        index, one.token_ids, one.logprobs, one.entropy, one.finish_reason, text, one.drawn, one.calls, own, one.turns
     )
 
 
@@ -104,7 +104,11 @@ def completion_in(policy: Policy, index: int, pieces: Pieces, tools: ToolSection
 
 
 def own_text(policy: Policy, pieces: Pieces, tools: ToolSections) -> str | None:
-    """The text without what tools said that may not answer; None where nothing is left out."""
+    """The text without what environments, and tools that may not answer, said; None where nothing is left out."""
+    if any(piece.turns for piece in pieces):
+        [one] = pieces  # an episode is sampled in one go
+        runs = np.split(one.token_ids, np.flatnonzero(np.diff(one.drawn)) + 1)[::2]
+        return "\n".join(policy.tokenizer.batch_decode([visible(policy, run.tolist()) for run in runs]))
     if not tools or not any(piece.num_put_in for piece in pieces):
         return None
     written, is_whole, before = [list[int]()], True, 0

@@ -21,7 +21,17 @@ from groupwise.models.prompts import encode_prompt
 from groupwise.randomness import Draws
 from groupwise.ranks.group import RANKS
 from groupwise.rollout.engine import Engine, EngineConfig, Recorded, Request, Sampled, make_engine
-from groupwise.rollout.pieces import Pieces, completion_in, completion_of, joined, own_text, reflected, visible
+from groupwise.rollout.environments import Crews
+from groupwise.rollout.episodes import Episodes
+from groupwise.rollout.pieces import (
+    Pieces,
+    completion_in,
+    completion_of,
+    joined,
+    own_text,
+    reflected,
+    visible,
+)
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.tool_rounds import generate_with_tools
 from groupwise.rollout.tool_watch import ToolWatch
@@ -140,6 +150,8 @@ class Actors:
     """By problem, its completions as they were sampled before, whose results of tools are used again."""
 
     ahead: "Ahead[Shares] | None" = None
+    crews: Crews = field(default_factory=Crews)
+    """The workers of the problems' environments."""
 
     @classmethod
     def of(cls, policy: Policy, template: Template, verifier: Verifier, engine: EngineConfig | None = None) -> Self:
@@ -172,6 +184,11 @@ def sample_and_score(
         InvariantError: the engine lost or added tokens, draws depend on each other, or verdicts do not repeat.
     """
     clock = clock or Clock()
+    if (sampling.tools or actors.reflection) and (played := next((p for p in problems if p.environment), None)):
+        raise ConfigError(
+            f"problem {played.id} is played in an environment, which neither sampling.tools nor `reflection` allow: "
+            "drop one of the two"
+        )
     if actors.reflection and sampling.tools:
         raise ConfigError(
             "`reflection` opens finished completions again, which those with tools do not allow: drop one"
@@ -222,6 +239,11 @@ def continue_and_score(
     A continuation may have `sampling.max_tokens` tokens beside those of its prefix.
     """
     requests = []
+    if played := next((prefix.prompt.problem for prefix in prefixes if prefix.prompt.problem.environment), None):
+        raise ConfigError(
+            f"problem {played.id} is played in an environment, and searches and step labels continue single "
+            "completions; allowed here is a task without an environment"
+        )
     for prompt, pieces, keys in prefixes:
         prefix = joined(pieces)
         ids = (*prompt.token_ids, *prefix.token_ids.tolist())
@@ -270,7 +292,9 @@ def _sample(
     on_group: Callable[[Group], None],
 ) -> list[Group]:
     policy = actors.policy
-    prompts = [encode_prompt(policy, actors.template, problem) for problem in problems]
+    plays = any(problem.environment for problem in problems)
+    episodes = Episodes(actors.crews, policy, actors.template, problems, draws) if plays else None
+    prompts = episodes.prompts if episodes else [encode_prompt(policy, actors.template, each) for each in problems]
     requests = []
     for prompt in prompts:
         recorded = actors.recorded.get(prompt.problem.id, ())
@@ -285,7 +309,11 @@ def _sample(
             on_group(groups[index])
 
     say("prompts sampled", 0, len(prompts))
-    generate_with_tools(actors.engine, policy, requests, sampling, finished)
+    if episodes:
+        episodes.generate(actors.engine, requests, sampling, finished)
+        episodes.check()
+    else:
+        generate_with_tools(actors.engine, policy, requests, sampling, finished)
     if missing := [prompt.problem.id for index, prompt in enumerate(prompts) if index not in groups]:
         raise InvariantError(f"the engine never finished the completions of {', '.join(missing[:3])}")
     _check_first_tokens(list(groups.values()))
@@ -301,8 +329,12 @@ def _group(
     policy: Policy, prompt: Prompt, sampled: Sequence[Sampled], step: int, version: int, tools: ToolSections
 ) -> Group:
     for sample in sampled:
-        stops = [index for index, token in enumerate(sample.token_ids.tolist()) if token in policy.stop_ids]
-        if stops != ([len(sample.token_ids) - 1] if sample.finish_reason is FinishReason.STOP else []):
+        pairs = enumerate(zip(sample.token_ids.tolist(), sample.drawn.tolist(), strict=True))
+        stops = [index for index, (token, is_drawn) in pairs if token in policy.stop_ids and is_drawn]
+        ends = [turn.end - 1 for turn in sample.turns]
+        if not sample.turns:
+            ends = [len(sample.token_ids) - 1] if sample.finish_reason is FinishReason.STOP else []
+        if stops != ends and (sample.finish_reason is not FinishReason.LENGTH or stops != ends[:-1]):
             raise InvariantError(
                 f"a completion of {len(sample.token_ids)} tokens that ended by '{sample.finish_reason}' has stop "
                 f"tokens at {stops}: the sampler lost its stop token, continued after it, or misnamed its end"

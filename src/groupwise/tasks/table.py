@@ -34,6 +34,7 @@ TASKS = Kinds(
         "coq_statements": f"{_HERE}.statements:CoqStatements",
         "reasoning_gym": f"{_HERE}.reasoning_gym:ReasoningGym",
         "mixture": f"{_HERE}.mixture:Mixture",
+        "episodes": f"{_HERE}.episodes:Episodes",
     },
 )
 """The module of each."""

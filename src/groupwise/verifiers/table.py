@@ -31,6 +31,7 @@ VERIFIERS = Kinds(
         "lean": f"{_HERE}.proofs.lean:LeanVerifier",
         "reasoning_gym": f"{_HERE}.reasoning_gym:ReasoningGymVerifier",
         "answered": f"{_HERE}.unjudged:AnsweredVerifier",
+        "episode": f"{_HERE}.episode:EpisodeVerifier",
         "routed": f"{_HERE}.routed:RoutedVerifier",
     },
     adopt=f"{_HERE}.python:adopt",

@@ -68,7 +68,10 @@ def _splits(bench: Bench, splits: Mapping[Split, Sequence[Problem]]) -> Iterator
                 Severity.NOTE, f"{len(problems)} {split} problems, {wanted[split]} are wanted",
                 "All there are will be used; the interval of the result is wider.", Advice("task", "more problems"),
             )  # fmt: skip
-    seen = {split: {same(problem.question): problem.id for problem in problems} for split, problems in splits.items()}
+    seen = {
+        split: {same(problem.question): problem.id for problem in problems if not problem.environment}
+        for split, problems in splits.items()
+    }
     for first, second in combinations(seen, 2):
         if common := sorted(seen[first].keys() & seen[second].keys()):
             trained = first == "train"
@@ -86,7 +89,8 @@ def _splits(bench: Bench, splits: Mapping[Split, Sequence[Problem]]) -> Iterator
 def _repeats(problems: Sequence[Problem]) -> Iterator[Finding]:
     by_question: dict[str, list[Problem]] = defaultdict(list)
     for problem in problems:
-        by_question[same(problem.question)].append(problem)
+        if not problem.environment:  # which makes equal questions different episodes
+            by_question[same(problem.question)].append(problem)
     repeated = [copies for copies in by_question.values() if len(copies) > 1]
     split = [c for c in repeated if len({(same(p.reference), repr(sorted(p.data.items()))) for p in c}) > 1]
     other = [copies for copies in split if len({same(problem.reference) for problem in copies}) > 1]

@@ -1,0 +1,134 @@
+"""The interface of environments: what answers a model turn by turn, and says what its turns are worth.
+
+    class Guess(Environment):
+        def start(self, problem, seed):
+            self.secret = int(problem.reference)
+            return Opening.of("A number below 8.")
+
+        def step(self, turn):
+            said = turn.text.strip()
+            won = said == str(self.secret)
+            return Reply.of("", reward=float(won), done=won, outcome="correct" if won else "")
+
+An instance plays one episode, and is a *function of the problem, the seed and the turns so far*: it asks no clock, and
+no random numbers but those of the seed. So it can be made again at any turn, in any process, and a run repeats, resumes
+and replays. Instances live in worker processes and are only a cache. An environment sees texts, never token ids.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import Field
+
+from groupwise.config.kinds import Kinds, KindSection
+from groupwise.types import Problem
+
+Message = Mapping[str, Any]
+"""A message of a conversation: `role` and `content`."""
+Decided = Literal["", "correct", "wrong"]
+
+
+class EnvironmentConfig(KindSection):
+    """Settings of every environment; each kind adds its own."""
+
+    max_turns: int = Field(16, ge=1)
+    """Most turns of the model in an episode."""
+    max_turn_tokens: int = Field(64, ge=1)
+    """Most tokens of one turn, its stop token included; a turn without one ends the episode by `length`."""
+    max_reply_tokens: int = Field(256, ge=1)
+    """Most tokens of one reply, its template included; the text of a longer one is cut, and says so."""
+    timeout_s: float = Field(30.0, gt=0, allow_inf_nan=False)
+    """Seconds that a step may take, with all that it takes to make the instance again, before its process is killed."""
+    num_workers: int = Field(2, ge=1)
+    """Worker processes; each plays many episodes at a time."""
+    repeatable: bool = True
+    """True for a function of problem, seed and turns. `false` (a clock, a network) switches off the check of a few
+    episodes at each step; a replay then needs the run's records."""
+    past: Literal["refuse", "keep"] = "refuse"
+    """Chat templates that write past turns otherwise than they were sampled (without their thinking, for example):
+    `refuse` them, or `keep` every token as it was, which is a text that such a template never writes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """The beginning of an episode."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[Mapping[str, Any], ...] = ()
+    """JSON schemas of the functions that a chat template shows."""
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        return cls(({"role": "user", "content": text},))
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One turn of the model."""
+
+    text: str
+    """Without its stop token."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An environment's answer to a turn."""
+
+    messages: tuple[Message, ...] = ()
+    """Read next by the model; left out where the episode is done."""
+    reward: float | None = None
+    """Reward of the turn; None: none is given. An episode without any is not judged."""
+    done: bool = False
+    state: str = ""
+    """Key of the state behind the turn: equal keys are equal situations; empty: unknown."""
+    outcome: Decided = ""
+    """Outcome of the episode, where it is decided here; else a positive sum of rewards is correct."""
+    evidence: str = ""
+    """The reason, in words a person can check."""
+
+    @classmethod
+    def of(cls, text: str, **more: Any) -> Self:
+        return cls(({"role": "user", "content": text},), **more)
+
+
+class Environment:
+    """One episode. `start`, `step` and `ended` may be `async`; an exception in them is a fault of the environment."""
+
+    Config: ClassVar[type[EnvironmentConfig]] = EnvironmentConfig
+    alone: ClassVar[bool] = False
+    """True where instances share something within their process: their steps are then run one after another."""
+
+    def __init__(self, config: EnvironmentConfig) -> None:
+        self.config = config
+
+    def start(self, problem: Problem, seed: int) -> Any:
+        """Begin; returns an `Opening`."""
+        raise NotImplementedError
+
+    def step(self, turn: Turn) -> Any:
+        """Answer a turn; returns a `Reply`. Whatever the model wrote is data, and gets an answer."""
+        raise NotImplementedError
+
+    def ended(self, reason: str) -> Any:
+        """Hear that a limit (`length`, `turn_limit`) ended the episode; a `Reply` says what that is worth."""
+        return None
+
+    def close(self) -> None:
+        """Let go of what the instance holds."""
+
+    @classmethod
+    def problems(cls, config: EnvironmentConfig) -> Iterator[Problem] | None:
+        """Return problems without end, or all there are; None where data brings them."""
+        return None
+
+    def best(self) -> str | None:
+        """Return what perfect play says now; None where it is not known."""
+        return None
+
+    def options(self) -> Sequence[str]:
+        """Return what may be said now; empty: anything."""
+        return ()
+
+
+ENVIRONMENTS = Kinds("environment", {"guess": "groupwise.tasks.environments.guess:Guess"})

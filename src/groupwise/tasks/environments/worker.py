@@ -1,0 +1,94 @@
+"""Runs in a worker process: the live instances of episodes, each made again from its turns where it is missing.
+
+The first request names the environment, `{"kind": ..., "settings": {...}}`. Every other one is a list of episodes, each
+with all that was said: `{"id", "problem", "seed", "turns", "ended", "whole"}`. The answer is a list of
+`{"replies": [...], "opening": {...}}` with the last reply (all of them with `whole`, without turns the opening alone),
+or `{"failed": ...}`. An instance goes when its episode has ended.
+"""
+
+import asyncio
+import inspect
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from groupwise.tasks.environments.base import ENVIRONMENTS, Environment, EnvironmentConfig, Opening, Reply, Turn
+from groupwise.types import Problem
+
+
+@dataclass(slots=True)
+class _Live:
+    environment: Environment
+    opening: dict[str, Any]
+    num_turns: int = 0
+
+
+class Server:
+    """The environment of one worker, and its live instances."""
+
+    def __init__(self, kind: str, settings: dict[str, Any]) -> None:
+        config = ENVIRONMENTS.settings(kind).model_validate(settings)
+        assert isinstance(config, EnvironmentConfig), kind
+        self._make: Callable[[], Environment] = lambda: ENVIRONMENTS.find(kind)(config)
+        self._live: dict[str, _Live] = {}
+        self._loop, self._threads = asyncio.new_event_loop(), ThreadPoolExecutor(64)
+
+    def answer(self, episodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        async def together() -> list[dict[str, Any]]:
+            return await asyncio.gather(*map(self._answered, episodes))
+
+        return self._loop.run_until_complete(together())
+
+    async def _answered(self, episode: dict[str, Any]) -> dict[str, Any]:
+        began = time.perf_counter()
+        try:
+            found = await self._played(episode)
+        except Exception as error:  # reported; the other episodes go on
+            self._live.pop(episode["id"], None)
+            return {"failed": f"{type(error).__name__}: {error}"[:400]}
+        return {**found, "seconds": time.perf_counter() - began}
+
+    async def _played(self, episode: dict[str, Any]) -> dict[str, Any]:
+        turns, live = episode["turns"], self._live.pop(episode["id"], None)
+        if live is None or live.num_turns != max(len(turns) - 1, 0) or episode["whole"]:
+            environment = self._make()
+            opening = await self._call(environment, "start", Opening, Problem(**episode["problem"]), episode["seed"])
+            live = _Live(environment, opening)
+        replies = []
+        for text in turns[live.num_turns :]:
+            replies.append(await self._call(live.environment, "step", Reply, Turn(text)))
+            live.num_turns += 1
+        if episode["ended"]:
+            replies.append(await self._call(live.environment, "ended", Reply, episode["ended"]))
+        if episode["whole"] or episode["ended"] or (replies and replies[-1]["done"]):
+            live.environment.close()
+        else:
+            self._live[episode["id"]] = live
+        return {"opening": live.opening, "replies": replies if episode["whole"] else replies[-1:]}
+
+    async def _call(self, environment: Environment, name: str, kind: type, *arguments: Any) -> Any:
+        method = getattr(environment, name)
+        if inspect.iscoroutinefunction(method):
+            result = await method(*arguments)
+        elif environment.alone:
+            result = method(*arguments)
+        else:
+            result = await self._loop.run_in_executor(self._threads, method, *arguments)
+        if name == "ended" and result is None:
+            return None
+        if not isinstance(result, kind):
+            raise TypeError(f"{name} of the environment gave {type(result).__name__}; {kind.__name__} is needed")
+        return asdict(result)
+
+
+_SERVER: list[Server] = []
+
+
+def answer(request: Any) -> Any:
+    """Answer one request of the parent."""
+    if isinstance(request, list):
+        return _SERVER[0].answer(request)
+    _SERVER[:] = [Server(request["kind"], request["settings"])]
+    return None

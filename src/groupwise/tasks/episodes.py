@@ -1,0 +1,99 @@
+"""Problems that are played turn by turn in an environment.
+
+    [task]
+    kind = "episodes"
+    environment = { kind = "guess", highest = 63 }
+
+The environment brings its problems, or `problems` is any other task, each of whose problems begins an episode.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Annotated, ClassVar, Self
+
+from pydantic import Field, model_validator
+
+from groupwise.errors import VerifierError
+from groupwise.tasks.base import Candidate, GeneratedConfig, GeneratedTask, Task, Verify
+from groupwise.tasks.environments.base import ENVIRONMENTS, Environment, EnvironmentConfig, Turn
+from groupwise.tasks.table import TaskOptions, make_task
+from groupwise.types import Problem, Split
+
+
+class EpisodesConfig(GeneratedConfig):
+    """Settings of episodes."""
+
+    environment: Annotated[EnvironmentConfig, ENVIRONMENTS]
+    """Plays with the model: `guess`, or `file.py:Class` for your own (docs/do/environments.md)."""
+    problems: TaskOptions | None = None
+    """Source of the problems, for example `{kind = "jsonl", path = "rows.jsonl"}`; None: the environment's own."""
+    num_problems: int = Field(default=1000, ge=1)
+    """Problems in the train split, where the environment brings them."""
+    num_eval_problems: int = Field(default=64, ge=1)
+    """Problems in the dev split, and the same number in the test split, where the environment brings them."""
+
+    @model_validator(mode="after")
+    def _has_problems(self) -> Self:
+        if self.problems is None and self.environment_class.problems(self.environment) is None:
+            raise ValueError(
+                f"environment.kind = {self.environment.kind!r} brings no problems; problems is needed, for example "
+                '{kind = "jsonl", path = "rows.jsonl"}'
+            )
+        return self
+
+    @property
+    def environment_class(self) -> type[Environment]:
+        found: type[Environment] = ENVIRONMENTS.find(self.environment.kind)
+        return found
+
+
+class Episodes(GeneratedTask):
+    """Problems of several turns."""
+
+    name: ClassVar[str] = "episodes"
+    verifier: ClassVar[str] = "episode"
+    answers_any_question: ClassVar[bool] = False
+    Config = EpisodesConfig
+    config: EpisodesConfig
+
+    def candidates(self) -> Iterator[Candidate]:
+        for problem in self.config.environment_class.problems(self.config.environment) or ():
+            yield problem.id, problem
+
+    def problems(self, split: Split) -> Sequence[Problem]:
+        if split not in self._problems:
+            source: Task | None = make_task(self.config.problems) if self.config.problems else None
+            found = source.problems(split) if source else self._select(split)
+            self._problems[split] = tuple(replace(problem, environment=self.config.environment) for problem in found)
+        return self._problems[split]
+
+    def validate(
+        self, verify: Verify, num_problems: int = 32, split: Split = "train", must_accept: bool = True
+    ) -> None:
+        """Prove, where the environment knows perfect play, that it comes to an end.
+
+        Raises:
+            VerifierError: names the problem and what was said.
+        """
+        for problem in self.problems(split)[: min(num_problems, 4)]:
+            said = scripted(self.config, problem, seed=0)
+            if said is not None and len(said) > self.config.environment.max_turns:
+                raise VerifierError(
+                    f"perfect play of {problem.id} is not done after max_turns = {self.config.environment.max_turns} "
+                    f"turns; its first were {said[:3]}"
+                )
+
+
+def scripted(config: EpisodesConfig, problem: Problem, seed: int) -> list[str] | None:
+    """Return the turns of perfect play, up to one more than are allowed; None where none is known."""
+    environment = config.environment_class(config.environment)
+    environment.start(problem, seed)
+    said = list[str]()
+    while len(said) <= config.environment.max_turns:
+        if (best := environment.best()) is None:
+            return None
+        said.append(best)
+        if environment.step(Turn(best)).done:
+            break
+    environment.close()
+    return said
