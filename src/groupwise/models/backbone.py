@@ -209,6 +209,15 @@ class Backbone:
         dtype = self.compute_dtype
         return {name: weight for named in linear for name, weight in named if weight.dtype is not dtype}
 
+    def rounded(self) -> AbstractContextManager[None]:
+        """Return a reusable context in which every linear layer has its weights in the precision of its products.
+
+        They are converted now, once, and belong to this moment; without it a processor converts them in every forward.
+        """
+        layers = [part for part in self.model.modules() if isinstance(part, nn.Linear)]
+        is_mine = self.device.type == "cpu" and self.compute_dtype is not torch.float32 and RANKS.size == 1
+        return Rounded(layers if is_mine else [], self.compute_dtype)
+
     def addresses(self) -> tuple[object, ...]:
         """Return where the body's weights lie, and its precision; a recorded forward is valid while it is the same."""
         body = self.model.base_model
@@ -262,6 +271,24 @@ class Backbone:
     def reference(self) -> Self:
         """Return a frozen copy of the model as it is now, for a KL term."""
         return self.copy().freeze()
+
+
+class Rounded:
+    """The context that `Backbone.rounded` returns. An embedding that shares its weight with the head keeps its own."""
+
+    def __init__(self, layers: Iterable[nn.Linear], dtype: torch.dtype) -> None:
+        kept = [(layer._parameters, name, weight) for layer in layers for name, weight in layer.named_parameters()]
+        wide = [(owner, name, weight) for owner, name, weight in kept if weight.dtype is not dtype]
+        self._wide = wide
+        self._narrow = [nn.Parameter(weight.detach().to(dtype), requires_grad=False) for _, _, weight in wide]
+
+    def __enter__(self) -> None:
+        for (owner, name, _), weight in zip(self._wide, self._narrow, strict=True):
+            owner[name] = weight
+
+    def __exit__(self, *error: object) -> None:
+        for owner, name, weight in self._wide:
+            owner[name] = weight
 
 
 @contextmanager

@@ -113,6 +113,7 @@ class _LiveBatch:
         watch: ToolWatch | None,
     ) -> None:
         self.policy, self.requests, self.config, self.decoder = policy, requests, config, decoder
+        self.rounded = policy.rounded()
         sizes = [len(request.keys) for request in requests]
         total = sum(sizes)
         self.max_rows = min(config.max_live_completions, total)
@@ -177,8 +178,9 @@ class _LiveBatch:
         lengths = self.prompt_lengths[chunk]
         slots = self._tensor(np.repeat(self.slot_of[chunk], lengths))
         layout = PrefillLayout(packed.layout, self.decoder.cache, slots, packed.position_ids[0])
-        hidden = self.policy.hidden(packed.input_ids, packed.position_ids, layout)
-        logits = self.policy.next_logits(hidden[self._tensor(np.cumsum(lengths) - 1)])
+        with self.rounded:
+            hidden = self.policy.hidden(packed.input_ids, packed.position_ids, layout)
+            logits = self.policy.next_logits(hidden[self._tensor(np.cumsum(lengths) - 1)])
         self.first_logits |= dict(zip(chunk, logits, strict=True))
 
     def decode(self) -> None:
@@ -187,7 +189,8 @@ class _LiveBatch:
         outputs = self.row_output
         requests, lengths = self.request_of[outputs], self.length[outputs] - 1
         step = Step(self.tokens[outputs, lengths], lengths, self.slot_of[requests], self.prompt_lengths[requests])
-        logits = self.policy.next_logits(self.decoder.hidden(self.policy, step))
+        with self.rounded:
+            logits = self.policy.next_logits(self.decoder.hidden(self.policy, step))
         self._keep(draw(logits, self._uniforms(outputs), self.config), outputs)
         self._release()
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from groupwise.errors import ConfigError
+from groupwise.models.backbone import Rounded
 from groupwise.models.packed import Sequences, pack
 from groupwise.models.policy import Policy
 from groupwise.randomness import Draws, Purpose, key
@@ -166,6 +167,24 @@ def test_what_a_callback_computes_can_be_differentiated(tiny_policy: Callable[..
     generate(policy, requests(), CONFIG, train)
     torch.stack(losses).sum().backward()
     assert all(parameter.grad is not None for parameter in policy.model.parameters())
+
+
+def test_in_bfloat16_weights_are_converted_once_and_given_back(
+    tiny_policy: Callable[..., Policy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = tiny_policy(compute_dtype="bfloat16")
+    before = [weight.data_ptr() for weight in policy.model.parameters()]
+    seen: list[torch.dtype] = []
+    rounded = generate(policy, requests(), CONFIG, lambda *_: seen.extend(x.dtype for x in policy.model.parameters()))
+    assert set(seen) == {torch.float32}  # a callback sees the trained weights
+    assert [weight.data_ptr() for weight in policy.model.parameters()] == before
+    layer, embedding = policy.model.get_output_embeddings(), policy.model.get_input_embeddings()
+    with policy.rounded():
+        assert (layer.weight.dtype, embedding.weight.dtype) == (torch.bfloat16, torch.float32)
+    monkeypatch.setattr(Rounded, "__enter__", lambda self: None)
+    converted_each_time = generate(policy, requests(), CONFIG)
+    for a, b in zip((s for g in rounded for s in g), (s for g in converted_each_time for s in g), strict=True):
+        assert (a.token_ids.tolist(), a.logprobs.tolist()) == (b.token_ids.tolist(), b.logprobs.tolist())
 
 
 def test_no_request_is_no_report(tiny_policy: Callable[..., Policy]) -> None:
