@@ -252,6 +252,10 @@ def tiny_policy(make_model: Callable[..., Any], tokenizer: Any) -> Callable[...,
 EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2, "tie_word_embeddings": False}
 WITH_WINDOWS: dict[str, tuple[str, dict[str, Any]]] = {
     "gemma3": ("gemma3_text", {"layer_types": ["sliding_attention", "full_attention"]}),
+    "gemma2, with soft caps": (
+        "gemma2",
+        {"attn_logit_softcapping": 0.8, "final_logit_softcapping": 1.5, "query_pre_attn_scalar": 5},
+    ),
     "mistral": ("mistral", {}),
     "qwen2": ("qwen2", {"use_sliding_window": True, "max_window_layers": 1}),
     "qwen3": ("qwen3", {"use_sliding_window": True, "max_window_layers": 0}),
@@ -260,6 +264,30 @@ WITH_WINDOWS: dict[str, tuple[str, dict[str, Any]]] = {
         {**EXPERTS, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}},
     ),
 }
+
+
+MIXTURE = {"num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
+LINEAR = {
+    "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 8,
+    "linear_conv_kernel_dim": 4, "layer_types": ["linear_attention", "full_attention"],
+}  # fmt: skip
+MAMBA = {"mamba_d_ssm": 32, "mamba_n_heads": 4, "mamba_d_head": 8, "mamba_d_state": 8, "mamba_chunk_size": 16}
+OTHER_LAYERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "qwen3_moe": ("qwen3_moe", MIXTURE),
+    "mixtral": ("mixtral", MIXTURE),
+    "lfm2": ("lfm2", {"layer_types": ["conv", "full_attention"], "conv_L_cache": 3}),
+    "qwen3_next": ("qwen3_next", {**MIXTURE, **LINEAR, "shared_expert_intermediate_size": 24}),
+    "qwen3.5": ("qwen3_5_text", LINEAR),
+    "falcon_h1": ("falcon_h1", {**MAMBA, "mamba_n_groups": 1, "lm_head_multiplier": 0.5}),
+    "cohere, with scaled logits": ("cohere", {"logit_scale": 0.25}),
+    "granite, with scaled logits": ("granite", {"logits_scaling": 4.0}),
+}
+
+
+@pytest.fixture(params=OTHER_LAYERS.values(), ids=OTHER_LAYERS)
+def other_layers(request: pytest.FixtureRequest) -> Any:
+    """Architecture, and changes of its configuration, of a model with experts, states or scaled logits."""
+    return request.param
 
 
 @pytest.fixture(params=WITH_WINDOWS.values(), ids=WITH_WINDOWS)
@@ -278,7 +306,9 @@ def eager_logits() -> Callable[[Policy, Sequence[Sequence[int]]], tuple[Any, Ten
         model.set_attn_implementation("eager")
         if hasattr(model.config, "num_local_experts"):
             model.set_experts_implementation("eager")  # the other way has no float64
-        if getattr(model.config, "sliding_window", None):  # padding whose window holds padding alone would be NaN
+        kinds = set(getattr(model.config, "layer_types", None) or ())
+        # padding whose window holds padding alone would be NaN, and in front of a state it would change it
+        if getattr(model.config, "sliding_window", None) or kinds - {"full_attention"}:
             alone = [model(torch.tensor([list(s)], device=policy.device), use_cache=False).logits[0] for s in sequences]
             return model, torch.nn.utils.rnn.pad_sequence(alone, batch_first=True)
         rows = torch.nn.utils.rnn.pad_sequence([torch.tensor(list(s)) for s in sequences], batch_first=True)

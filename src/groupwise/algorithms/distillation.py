@@ -89,13 +89,16 @@ class Outputs(NamedTuple):
     hidden: Tensor  # (M, d) final hidden states; d and the dtype may differ between student and teacher
     weight: Tensor  # (V, d)
     bias: Tensor | None = None  # (V,)
+    cap: float | None = None  # Logits z become cap · tanh(z / cap); None: they stay
 
     def cut(self, vocabulary: int) -> "Outputs":
-        return Outputs(self.hidden, self.weight[:vocabulary], None if self.bias is None else self.bias[:vocabulary])
+        bias = None if self.bias is None else self.bias[:vocabulary]
+        return self._replace(weight=self.weight[:vocabulary], bias=bias)
 
     def logits(self, rows: slice) -> Tensor:
         """(n, V) in fp32."""
-        return torch.nn.functional.linear(self.hidden[rows], self.weight, self.bias).float()
+        logits = torch.nn.functional.linear(self.hidden[rows], self.weight, self.bias).float()
+        return logits if self.cap is None else self.cap * (logits / self.cap).tanh()
 
 
 class Compared(NamedTuple):
@@ -117,9 +120,15 @@ def total_divergence(student: Outputs, teacher: Outputs, comparison: Comparison)
 class _ChunkedDivergence(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, teacher: Outputs, comparison: Comparison
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        cap: float | None,
+        teacher: Outputs,
+        comparison: Comparison,
     ) -> tuple[Tensor, Tensor]:
-        student = Outputs(hidden, weight, bias)
+        student = Outputs(hidden, weight, bias, cap)
         total = hidden.new_zeros((), dtype=torch.float32)
         agreements = hidden.new_zeros((), dtype=torch.int64)
         on_hidden = torch.empty_like(hidden)
@@ -130,6 +139,8 @@ class _ChunkedDivergence(torch.autograd.Function):
             rows = slice(start, start + size)
             ours, theirs = student.logits(rows), teacher.logits(rows)
             divergence, on_logits = _with_slope(ours, theirs, comparison)
+            if cap is not None:
+                on_logits *= 1 - (ours / cap).square()
             total += divergence
             agreements += (ours.argmax(-1) == theirs.argmax(-1)).sum()
             on_hidden[rows] = on_logits.to(weight.dtype) @ weight
@@ -143,7 +154,7 @@ class _ChunkedDivergence(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
         scale, _ = grads
-        return *(None if tensor is None else scale * tensor for tensor in ctx.saved_tensors), None, None
+        return *(None if tensor is None else scale * tensor for tensor in ctx.saved_tensors), None, None, None
 
 
 def _with_slope(student: Tensor, teacher: Tensor, comparison: Comparison) -> tuple[Tensor, Tensor]:

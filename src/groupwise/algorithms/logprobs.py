@@ -16,7 +16,12 @@ class TokenLogprobs(NamedTuple):
 
 
 def token_logprobs(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, temperature: float = 1.0
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    temperature: float = 1.0,
+    cap: float | None = None,
 ) -> TokenLogprobs:
     """Compute log softmax((h Wᵀ + b) / T) at the targets, and the entropy of that softmax, both differentiable.
 
@@ -29,26 +34,40 @@ def token_logprobs(
         bias: (V,) or None.
         targets: (M,) token ids.
         temperature: T > 0; the same as in sampling, or the two distributions differ.
+        cap: logits z become cap · tanh(z / cap) before T divides them; None: they stay (Gemma 2, arXiv:2408.00118).
     """
-    return TokenLogprobs(*_ChunkedHead.apply(hidden, weight, bias, targets, temperature))  # type: ignore[no-untyped-call]
+    parts = hidden, weight, bias, targets, temperature, cap
+    return TokenLogprobs(*_ChunkedHead.apply(*parts))  # type: ignore[no-untyped-call]
 
 
-def _log_softmax(hidden: Tensor, weight: Tensor, bias: Tensor | None, temperature: float) -> Tensor:
-    logits = torch.nn.functional.linear(hidden, weight, bias).float()
-    return torch.log_softmax(logits.div_(temperature) if temperature != 1 else logits, dim=-1)
+def _log_softmax(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, temperature: float, cap: float | None
+) -> tuple[Tensor, Tensor | None]:
+    """Log-probabilities (m, V), and the slope (m, V) of capped logits by those that were not; None without a cap."""
+    logits, slope = torch.nn.functional.linear(hidden, weight, bias).float(), None
+    if cap is not None:
+        squashed = logits.div_(cap).tanh_()
+        logits, slope = squashed * cap, 1 - squashed.square()
+    return torch.log_softmax(logits.div_(temperature) if temperature != 1 else logits, dim=-1), slope
 
 
 class _ChunkedHead(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, temperature: float
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        temperature: float,
+        cap: float | None,
     ) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(hidden, weight, bias, targets)
-        ctx.temperature = temperature
+        ctx.temperature, ctx.cap = temperature, cap
         logprobs = hidden.new_empty(len(hidden), dtype=torch.float32)
         entropy = torch.empty_like(logprobs)
         for rows in _row_chunks(len(hidden), len(weight)):
-            all_logprobs = _log_softmax(hidden[rows], weight, bias, temperature)
+            all_logprobs, _ = _log_softmax(hidden[rows], weight, bias, temperature, cap)
             logprobs[rows] = all_logprobs.gather(1, targets[rows, None])[:, 0]
             entropy[rows] = -(all_logprobs.exp() * all_logprobs.clamp_min(-1e30)).sum(-1)
         return logprobs, entropy
@@ -64,7 +83,7 @@ class _ChunkedHead(torch.autograd.Function):
             grad_bias = torch.zeros_like(bias, dtype=torch.float32)
         has_entropy = bool(on_entropy.any())
         for rows in _row_chunks(len(hidden), len(weight)):
-            all_logprobs = _log_softmax(hidden[rows], weight, bias, ctx.temperature)
+            all_logprobs, slope = _log_softmax(hidden[rows], weight, bias, ctx.temperature, ctx.cap)
             probabilities = all_logprobs.exp()
             on_logits = -on_logprobs[rows, None] * probabilities
             on_logits.scatter_add_(1, targets[rows, None], on_logprobs[rows, None])
@@ -72,6 +91,8 @@ class _ChunkedHead(torch.autograd.Function):
                 finite = all_logprobs.clamp_min(-1e30)
                 entropy = -(probabilities * finite).sum(-1, keepdim=True)
                 on_logits -= on_entropy[rows, None] * probabilities * (finite + entropy)
+            if slope is not None:
+                on_logits *= slope
             on_logits = on_logits.div_(ctx.temperature).to(hidden.dtype)
             grad_hidden[rows] = on_logits @ weight
             if grad_weight is not None:
@@ -83,7 +104,7 @@ class _ChunkedHead(torch.autograd.Function):
                 grad_bias += on_logits.sum(0, dtype=torch.float32)
         grad_weight = None if grad_weight is None else grad_weight.to(weight.dtype)
         grad_bias = None if grad_bias is None else grad_bias.to(bias.dtype)
-        return grad_hidden, grad_weight, grad_bias, None, None
+        return grad_hidden, grad_weight, grad_bias, None, None, None
 
 
 def _row_chunks(num_rows: int, num_columns: int) -> list[slice]:

@@ -127,13 +127,13 @@ def allow_checkpointing(model: PreTrainedModel, setting: Setting, compute_dtype:
 
 
 def drops_activations(body: nn.Module, input_ids: torch.Tensor) -> bool:
-    """Decide whether a body's layers compute themselves again in the backward of this forward over ids (1, N)."""
+    """Decide whether a body's layers compute themselves again in the backward of this forward over ids (B, n)."""
     facts: _Checkpointing | None = getattr(body, _ATTRIBUTE, None)
     if facts is None or not torch.is_grad_enabled():
         return False
     if facts.setting != "auto":
         return facts.setting == "on"
-    kept = activation_bytes(facts.text, facts.width, input_ids.shape[1], checkpointed=False, adapted=facts.adapted)
+    kept = activation_bytes(facts.text, facts.width, input_ids.numel(), checkpointed=False, adapted=facts.adapted)
     return are_dropped("auto", kept * num_in_hand(), available_memory(input_ids.device))
 
 

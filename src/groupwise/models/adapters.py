@@ -269,6 +269,10 @@ def _why_not(model: PreTrainedModel, linear: dict[str, nn.Linear], target: str) 
     other = next((module for name, module in model.named_modules() if name and _is_named(name, target)), None)
     intro = f"lora.targets: {target!r}"
     if other is None:
+        for name, weight in model.named_parameters():
+            if weight.ndim > 2 and _is_named(name, target):
+                shape = " × ".join(map(str, weight.shape))
+                return f"{intro} is one weight of {shape}, not a linear layer; allowed are {_allowed(linear)}"
         nearest = difflib.get_close_matches(target, sorted(set(map(_last, linear))), n=1, cutoff=0.5)
         hint = f"did you mean '{nearest[0]}'?" if nearest else f"allowed are {_allowed(linear)}"
         return f"{intro} is no layer of {type(model).__name__}; {hint}"

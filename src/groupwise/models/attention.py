@@ -5,7 +5,7 @@ the model call's keyword arguments says. Inputs are packed: one row `[1, H, N, D
 sequences, so every linear layer of the model works on real tokens only. Sequences of like length are gathered into
 `Blocks`, the only place where padding exists; what completions see of their prompt is a `Prefix`, without any.
 
-Soft-capped scores and dropout are refused by name rather than computed wrongly.
+Dropout is refused by name rather than computed wrongly.
 """
 
 from collections.abc import Iterator
@@ -28,6 +28,7 @@ class Scoring:
     scale: float  # Of a product of query and key
     window: int | None = None  # Positions that a token sees, its own the last of them; None: all before it
     sinks: Tensor | None = None  # (H,) scores of a key without a value, which every query meets (gpt-oss)
+    cap: float | None = None  # Scores s become cap · tanh(s / cap) (Gemma 2)
 
 
 class Layout(Protocol):
@@ -50,20 +51,17 @@ def groupwise_attention(
     layout: Layout | None = None,
     **options: Any,
 ) -> tuple[Tensor, None]:
-    """Compute attention for transformers: (1, H, N, D) queries in, (1, N, H, D) out."""
-    if options.get("softcap") is not None:
-        raise UnsupportedModelError(
-            f"{type(module).__name__} uses soft-capped attention scores (softcap={options['softcap']}): not supported"
-        )
+    """Compute attention for transformers: (B, H, n, D) queries in, (B, n, H, D) out; the layout sees B · n tokens."""
     if dropout:
         raise UnsupportedModelError(f"{type(module).__name__} uses attention dropout {dropout}: set it to 0 to train")
     if layout is None or attention_mask is not None:
         raise UnsupportedModelError("the groupwise attention needs a layout and takes no attention mask")
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    scoring = Scoring(scale, options.get("sliding_window"), options.get("s_aux"))
+    scoring = Scoring(scale, options.get("sliding_window"), options.get("s_aux"), options.get("softcap"))
     layer: int = module.layer_idx  # type: ignore[assignment]
-    query, key, value = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
-    return layout.attend(layer, query, key, value, scoring)[None], None
+    num_rows = len(query)
+    query, key, value = (tensor.transpose(1, 2).flatten(0, 1) for tensor in (query, key, value))
+    return layout.attend(layer, query, key, value, scoring).unflatten(0, (num_rows, -1)), None
 
 
 AttentionInterface.register(NAME, groupwise_attention)
@@ -93,9 +91,9 @@ class Blocks:
         size = max(TILE, -(-length // MOST_TILES))
         return ((start, min(start + size, length)) for start in range(0, length, size))
 
-    def scores(self, query: Tensor, key: Tensor, start: int) -> Tensor:
+    def scores(self, query: Tensor, key: Tensor, start: int, cap: float | None) -> Tensor:
         """Causal scores (S, Hkv, rows * rep, stop) in fp32 of the queries from `start`; -inf above the diagonal."""
-        scores: Tensor = (query @ key.transpose(-1, -2)).float()
+        scores = _products(query, key, cap)
         rows = key.shape[2] - start
         above = torch.ones(rows, rows, dtype=torch.bool, device=query.device).triu_(1)
         scores[..., start:].masked_fill_(above.repeat_interleave(query.shape[2] // rows, 0), -torch.inf)
@@ -111,14 +109,24 @@ class Prefix:
     is_corner: bool = False
     """At the edge of a window: of n tokens and n that they see, token i sees those from i on."""
 
-    def scores(self, query: Tensor, key: Tensor) -> Tensor:
+    def scores(self, query: Tensor, key: Tensor, cap: float | None) -> Tensor:
         """Scores (Hkv, n * rep, P) in fp32: all queries of a group meet the prompt's keys in one product."""
-        scores: Tensor = (query @ key.transpose(-1, -2)).float()
+        scores = _products(query, key, cap)
         if self.is_corner:
             rows = key.shape[-2]
             unseen = torch.ones(rows, rows, dtype=torch.bool, device=query.device).tril_(-1)
             scores.masked_fill_(unseen.repeat_interleave(query.shape[-2] // rows, 0), -torch.inf)
         return scores
+
+
+def _products(query: Tensor, key: Tensor, cap: float | None) -> Tensor:
+    scores: Tensor = (query @ key.transpose(-1, -2)).float()
+    return soft_capped(scores, cap) if cap else scores
+
+
+def soft_capped(scores: Tensor, cap: float) -> Tensor:
+    """Return cap · tanh(s / cap) of scores or logits s, which are overwritten; its slope is 1 - (that / cap)²."""
+    return scores.div_(cap).tanh_().mul_(cap)
 
 
 def _by_head(tokens: Tensor, num_kv_heads: int) -> Tensor:
@@ -151,15 +159,16 @@ class _PackedAttention(torch.autograd.Function):
         prefixes: tuple[Prefix, ...],
         inverse: Tensor,
         sinks: Tensor | None,
+        cap: float | None,
     ) -> Tensor:
-        parts = [_block_forward(query, key, value, block) for block in blocks]
+        parts = [_block_forward(query, key, value, block, cap) for block in blocks]
         out, log_sum = (torch.cat(rows).index_select(0, inverse) for rows in zip(*parts, strict=True))
         for prefix in prefixes:
-            _join_prefix(query, key, value, prefix, out, log_sum)
+            _join_prefix(query, key, value, prefix, out, log_sum, cap)
         if sinks is not None:
             join_sinks(sinks, out, log_sum)
         ctx.save_for_backward(query, key, value, out, log_sum, inverse, sinks)
-        ctx.blocks, ctx.prefixes = blocks, prefixes
+        ctx.blocks, ctx.prefixes, ctx.cap = blocks, prefixes, cap
         return out
 
     @staticmethod
@@ -169,14 +178,14 @@ class _PackedAttention(torch.autograd.Function):
         on_sinks = None if sinks is None else sink_gradients(sinks, grad, out, log_sum)
         delta = (grad.float() * out.float()).sum(-1, keepdim=True).to(grad.dtype)
         tensors = query, key, value, grad, delta, log_sum
-        parts = [_block_backward(*tensors, block) for block in ctx.blocks]
+        parts = [_block_backward(*tensors, block, ctx.cap) for block in ctx.blocks]
         on_query, on_key, on_value = (torch.cat(rows).index_select(0, inverse) for rows in zip(*parts, strict=True))
         for prefix in ctx.prefixes:
-            of_query, of_key, of_value = _prefix_gradients(*tensors, prefix)
+            of_query, of_key, of_value = _prefix_gradients(*tensors, prefix, ctx.cap)
             on_query[prefix.tokens] += of_query
             on_key[prefix.prompt] += of_key
             on_value[prefix.prompt] += of_value
-        return on_query, on_key, on_value, None, None, None, on_sinks
+        return on_query, on_key, on_value, None, None, None, on_sinks, None
 
 
 def join_sinks(sinks: Tensor, out: Tensor, log_sum: Tensor) -> None:
@@ -207,7 +216,7 @@ def packed_attention(
     """
     # under autocast normalised queries and keys come in fp32 beside values in bf16; the products take the values' dtype
     query, key = (query * scoring.scale).to(value.dtype), key.to(value.dtype)
-    parts = blocks, prefixes, inverse, scoring.sinks
+    parts = blocks, prefixes, inverse, scoring.sinks, scoring.cap
     out: Tensor = _PackedAttention.apply(query, key, value, *parts)  # type: ignore[no-untyped-call]
     return out
 
@@ -221,20 +230,32 @@ def _attend(scores: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _gradients(
-    scores: Tensor, query: Tensor, key: Tensor, value: Tensor, grad: Tensor, delta: Tensor, log_sum: Tensor
+    scores: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    grad: Tensor,
+    delta: Tensor,
+    log_sum: Tensor,
+    cap: float | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of queries (..., n, D), keys (..., m, D) and values (..., m, D); scores (..., n, m) are overwritten."""
+    slope = 1 - (scores.clamp_min(-cap) / cap).square_() if cap else None  # 0 where a score is -inf
     p = scores.sub_(log_sum).exp_().to(query.dtype)
     on_scores = (grad @ value.transpose(-1, -2)).sub_(delta).mul_(p)
+    if slope is not None:
+        on_scores.mul_(slope)
     return on_scores @ key, on_scores.transpose(-1, -2) @ query, p.transpose(-1, -2) @ grad
 
 
-def _block_forward(query: Tensor, key: Tensor, value: Tensor, block: Blocks) -> tuple[Tensor, Tensor]:
+def _block_forward(
+    query: Tensor, key: Tensor, value: Tensor, block: Blocks, cap: float | None
+) -> tuple[Tensor, Tensor]:
     """Rows (S*R, H, D) of the output and (S*R, H, 1) of the log-sum-exp."""
     heads, rep = key.shape[1], query.shape[1] // key.shape[1]
     q, k, v = (_by_head(block.gather(tensor), heads) for tensor in (query, key, value))
     parts = [
-        _attend(block.scores(q[:, :, start * rep : stop * rep], k[:, :, :stop], start), v[:, :, :stop])
+        _attend(block.scores(q[:, :, start * rep : stop * rep], k[:, :, :stop], start, cap), v[:, :, :stop])
         for start, stop in block.tiles()
     ]
     length = block.tokens.shape[1]
@@ -242,19 +263,28 @@ def _block_forward(query: Tensor, key: Tensor, value: Tensor, block: Blocks) -> 
     return out, log_sum
 
 
-def _join_prefix(query: Tensor, key: Tensor, value: Tensor, prefix: Prefix, out: Tensor, log_sum: Tensor) -> None:
+def _join_prefix(
+    query: Tensor, key: Tensor, value: Tensor, prefix: Prefix, out: Tensor, log_sum: Tensor, cap: float | None
+) -> None:
     """Add the attention to the prompt to the output (N, H, D) and the log-sum-exp (N, H, 1), in place."""
     q = _by_head(query[prefix.tokens], key.shape[1])
     k, v = (_by_head(tensor[prefix.prompt], key.shape[1]) for tensor in (key, value))
     ours, log_ours = out[prefix.tokens], log_sum[prefix.tokens]
-    before, log_before = (_by_token(rows, len(ours)) for rows in _attend(prefix.scores(q, k), v))
+    before, log_before = (_by_token(rows, len(ours)) for rows in _attend(prefix.scores(q, k, cap), v))
     total = torch.logaddexp(log_ours, log_before)
     ours.mul_((log_ours - total).exp_()).add_(before.mul_((log_before - total).exp_()))
     log_ours.copy_(total)
 
 
 def _block_backward(
-    query: Tensor, key: Tensor, value: Tensor, grad: Tensor, delta: Tensor, log_sum: Tensor, block: Blocks
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    grad: Tensor,
+    delta: Tensor,
+    log_sum: Tensor,
+    block: Blocks,
+    cap: float | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradient rows of the block's queries (S*R, H, D), keys and values (S*R, Hkv, D)."""
     heads, rep = key.shape[1], query.shape[1] // key.shape[1]
@@ -267,7 +297,7 @@ def _block_backward(
     for start, stop in block.tiles():
         q_, g_, d_, log_ = (tensor[:, :, start * rep : stop * rep] for tensor in (q, g, d, log_sums))
         k_, v_ = k[:, :, :stop], v[:, :, :stop]
-        of_query, of_key, of_value = _gradients(block.scores(q_, k_, start), q_, k_, v_, g_, d_, log_)
+        of_query, of_key, of_value = _gradients(block.scores(q_, k_, start, cap), q_, k_, v_, g_, d_, log_, cap)
         on_query.append(of_query)
         on_key[:, :, :stop] += of_key
         on_value[:, :, :stop] += of_value
@@ -276,12 +306,19 @@ def _block_backward(
 
 
 def _prefix_gradients(
-    query: Tensor, key: Tensor, value: Tensor, grad: Tensor, delta: Tensor, log_sum: Tensor, prefix: Prefix
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    grad: Tensor,
+    delta: Tensor,
+    log_sum: Tensor,
+    prefix: Prefix,
+    cap: float | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of the part of the attention that goes to the prompt: by queries behind it, by its keys and values."""
     heads = key.shape[1]
     q, g, d, log_sums = (_by_head(tensor[prefix.tokens], heads) for tensor in (query, grad, delta, log_sum))
     k, v = (_by_head(tensor[prefix.prompt], heads) for tensor in (key, value))
-    of_query, of_key, of_value = _gradients(prefix.scores(q, k), q, k, v, g, d, log_sums)
+    of_query, of_key, of_value = _gradients(prefix.scores(q, k, cap), q, k, v, g, d, log_sums, cap)
     num_queries, num_keys = len(query[prefix.tokens]), len(key[prefix.prompt])
     return _by_token(of_query, num_queries), _by_token(of_key, num_keys), _by_token(of_value, num_keys)

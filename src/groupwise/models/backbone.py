@@ -19,14 +19,16 @@ from transformers import PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
 from groupwise.errors import UnsupportedModelError
-from groupwise.models import attention
+from groupwise.models import attention, experts
 from groupwise.models.activations import drops_activations
 from groupwise.models.adapters import Adapters, Product, adapters_used, plain_weights
 from groupwise.models.attention import Layout
 from groupwise.models.cores import Sharing
+from groupwise.models.experts import Routers
 from groupwise.models.flex import FlexLayout, block_mask, takes_flex
 from groupwise.models.located import AdapterFiles, write_adapters
-from groupwise.models.packed import Pack
+from groupwise.models.packed import Pack, separate
+from groupwise.models.recurrent import Rows, States, is_recurrent
 from groupwise.ranks.group import RANKS
 from groupwise.ranks.sharding import is_sharded, own_rows
 
@@ -78,13 +80,27 @@ def states_at(body: nn.Module, packed: Pack, positions: Tensor) -> Tensor:
     Gathered as an embedding is, whose backward adds what falls on one position in a fixed order. That of plain
     indexing adds with atomics from several threads: two runs would round differently.
     """
-    is_flex, device = takes_flex(body), packed.input_ids.device
-    layout = FlexLayout(block_mask(packed.shapes, device)) if is_flex else packed.layout
-    named = {"position_ids": packed.position_ids, "layout": layout, "use_cache": False}
-    if drops_activations(body, packed.input_ids):
+    device = packed.input_ids.device
+    if is_recurrent(body):
+        rows = Rows.of(packed.shapes, device)
+        states = torch.cat([_of_separate(body, packed.input_ids[0][batch]).flatten(0, 1) for batch in rows.batches])
+        return nn.functional.embedding(rows.places[positions], states)
+    layout = FlexLayout(block_mask(packed.shapes, device)) if takes_flex(body) else packed.layout
+    return nn.functional.embedding(positions, _states(body, packed.input_ids, packed.position_ids, layout)[0])
+
+
+def _of_separate(body: nn.Module, ids: Tensor) -> Tensor:
+    """Hidden states (B, T, d) of sequences (B, T) that begin at position 0."""
+    position_ids = torch.arange(ids.shape[1], device=ids.device).expand(len(ids), -1)
+    return _states(body, ids, position_ids, separate(*ids.shape, ids.device))
+
+
+def _states(body: nn.Module, ids: Tensor, position_ids: Tensor, layout: Layout) -> Tensor:
+    named = {"position_ids": position_ids, "layout": layout, "use_cache": False}
+    if drops_activations(body, ids):
         named["drop_activations"] = True
-    out = body(packed.input_ids, **named)
-    return nn.functional.embedding(positions, out.last_hidden_state[0])
+    states: Tensor = body(ids, **named).last_hidden_state
+    return states
 
 
 class Root(nn.Module):
@@ -95,6 +111,7 @@ class Root(nn.Module):
         self.model = model
         self.compute_dtype = compute_dtype
         self.adapters = adapters
+        self.routers = Routers(model)
         self.computes_on: torch.device | None = None
         """Device that computes, if the weights may lie elsewhere."""
 
@@ -103,9 +120,16 @@ class Root(nn.Module):
         return self.computes_on or self.model.device
 
     def hidden(
-        self, input_ids: Tensor, position_ids: Tensor, layout: Layout, weights: dict[str, Tensor] | None = None
+        self,
+        input_ids: Tensor,
+        position_ids: Tensor,
+        layout: Layout,
+        weights: dict[str, Tensor] | None = None,
+        states_of_layers: States | None = None,
     ) -> Tensor:
-        named = {"position_ids": position_ids, "layout": layout, "use_cache": False}
+        named: dict[str, Any] = {"position_ids": position_ids, "layout": layout, "use_cache": False}
+        if states_of_layers is not None:
+            named |= {"past_key_values": states_of_layers, "use_cache": True}
         body: nn.Module = self.model.base_model
         out = functional_call(body, weights, (input_ids,), named) if weights else body(input_ids, **named)
         states: Tensor = out.last_hidden_state
@@ -161,6 +185,10 @@ class Backbone:
         return sum(weight.numel() for _, weight in self.state())
 
     @property
+    def routers(self) -> Routers:
+        return self.root.routers
+
+    @property
     def identity(self) -> object:
         """The same object for all that compute with these very weights: a weak key for what is kept beside them."""
         return self.root
@@ -169,16 +197,27 @@ class Backbone:
         """Return the context of this model's precision; with `keep`, converted weights stay until it ends."""
         return precision(self.device, self.compute_dtype, keep)
 
+    @property
+    def is_recurrent(self) -> bool:
+        """Tell whether layers carry a state along a sequence, so that no packed row can be computed."""
+        return is_recurrent(self.model)
+
     def hidden(
-        self, input_ids: Tensor, position_ids: Tensor, layout: Layout, weights: dict[str, Tensor] | None = None
+        self,
+        input_ids: Tensor,
+        position_ids: Tensor,
+        layout: Layout,
+        weights: dict[str, Tensor] | None = None,
+        states_of_layers: States | None = None,
     ) -> Tensor:
         """Return the (N, d) final hidden states of a packed row (1, N), in the precision around the call.
 
-        Given `weights` stand in for those of the body, as `converted` names them.
+        Given `weights` stand in for those of the body, as `converted` names them. Layers with a state read and write
+        `states_of_layers`, of one prompt (1, N) or of N rows (N, 1).
         """
         # the view is made here: a hook on the root's output would be lost on it
         with self.as_meant():
-            return self.root.hidden(input_ids, position_ids, layout, weights)[0]
+            return self.root.hidden(input_ids, position_ids, layout, weights, states_of_layers).flatten(0, 1)
 
     @torch.no_grad()
     def compare_with_eager(self, ours: Callable[[], Tensor], theirs: Callable[[], Tensor]) -> None:
@@ -186,8 +225,12 @@ class Backbone:
         with self.precision(), _short_windows(self.model):
             packed = ours().float()
             self.model.set_attn_implementation("eager")
+            if has_experts := self.model._can_set_experts_implementation():
+                self.model.set_experts_implementation("eager")
             alone = theirs().float()
             self.model.set_attn_implementation(attention.NAME)
+            if has_experts:
+                self.model.set_experts_implementation(experts.NAME)
         difference = (packed - alone).abs().max().item()
         allowed = (1e-3 if self.compute_dtype is torch.float32 else 0.25) * max(1.0, alone.abs().max().item())
         if not difference <= allowed:

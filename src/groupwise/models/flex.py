@@ -35,9 +35,9 @@ class FlexLayout:
     mask: BlockMask
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scoring: Scoring) -> Tensor:
-        if scoring.window or scoring.sinks is not None:
+        if scoring.window or scoring.cap or scoring.sinks is not None:
             raise UnsupportedModelError(
-                'model.attention = "flex" knows no windows and no sinks, and this model has them; set "packed"'
+                'model.attention = "flex" knows no windows, sinks and soft caps, and this model has them; set "packed"'
             )
         # under autocast normalised queries and keys come in fp32 beside values in bf16: all take the values' dtype
         query, key = query.to(value.dtype), key.to(value.dtype)

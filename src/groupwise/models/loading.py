@@ -18,7 +18,7 @@ from transformers.utils.hub import cached_file
 
 from groupwise.config.schema import SHIPPED
 from groupwise.errors import ConfigError, ModelError, UnsupportedModelError
-from groupwise.models import attention
+from groupwise.models import attention, experts
 from groupwise.models.activations import allow_checkpointing
 from groupwise.models.adapters import (
     SCORE,
@@ -39,6 +39,8 @@ from groupwise.models.config import LoraConfig, ModelConfig
 from groupwise.models.cores import ask_for_threads
 from groupwise.models.flex import refuse_without_cuda, set_flex
 from groupwise.models.located import PREFIX, WEIGHTS, AdapterFiles, Located, lasting, name_on_disk
+from groupwise.models.recurrent import KINDS, is_recurrent
+from groupwise.ranks.group import RANKS
 
 SLOW = 1.5
 """A processor on which a product in bf16 takes this many times as long as in fp32 has no instructions for it."""
@@ -296,7 +298,14 @@ def place(model: PreTrainedModel, config: ModelConfig, is_read: bool = True) -> 
     _refuse_unsupported(model)
     if config.attention == "flex":
         refuse_without_cuda(device)
+        if is_recurrent(model):
+            raise UnsupportedModelError(
+                f'model.attention = "flex" computes packed rows, and {type(model).__name__} has layers with a state, '
+                'which would leak between their sequences: set model.attention = "packed"'
+            )
     model.set_attn_implementation(attention.NAME)
+    if model._can_set_experts_implementation():
+        model.set_experts_implementation(experts.NAME)
     allow_checkpointing(model, config.activation_checkpointing, getattr(torch, config.compute_dtype))
     if is_read:
         for name, weight in model.named_parameters():  # buffers, such as the frequencies of positions, stay fp32
@@ -316,15 +325,18 @@ def _refuse_unsupported(model: PreTrainedModel) -> None:
     """Refuse by name, from the configuration, what the packed forward would compute wrongly."""
     config = model.config.get_text_config()
     name = type(model).__name__
-    supported = ("full_attention", "sliding_attention")
+    supported = ("full_attention", "sliding_attention", *sorted(KINDS))
     if others := sorted(set(getattr(config, "layer_types", None) or []) - set(supported)):
         raise UnsupportedModelError(
-            f"{name} has layers of type {', '.join(others)}; supported are {' and '.join(supported)}"
+            f"{name} has layers of type {', '.join(others)}; supported are {', '.join(supported)}"
         )
-    for key in ("attn_logit_softcapping", "final_logit_softcapping"):
-        if getattr(config, key, None) is not None:
-            raise UnsupportedModelError(f"{name} soft-caps its logits ({key}={getattr(config, key)}): not supported")
-    if not getattr(model, "_supports_attention_backend", False):
+    if is_recurrent(model):
+        if RANKS.size > 1:
+            raise UnsupportedModelError(
+                f"{name} has layers with a state, so its sequences are computed in rows of their own, as many at a "
+                "time as are of like length; ranks would not agree on how many, so it trains in one process"
+            )
+    elif not getattr(model, "_supports_attention_backend", False):
         raise UnsupportedModelError(f"{name} does not dispatch through transformers' attention interface")
 
 

@@ -75,6 +75,11 @@ def micro_batches(num_tokens: Sequence[int], budget: int) -> Iterator[range]:
         yield range(start, len(num_tokens))
 
 
+def separate(num_rows: int, length: int, device: torch.device) -> "PackedLayout":
+    """Return the layout of sequences of one length, one after the other."""
+    return PackedLayout(tuple(_Run(row * length, length) for row in range(num_rows)), (), device)
+
+
 class _Run(NamedTuple):
     """Tokens start .. start+length-1 of the packed row, which form one causal sequence."""
 
@@ -89,14 +94,17 @@ class PackedLayout:
     runs: tuple[_Run, ...]  # Every token of the row is in one of them
     prefixes: tuple[Prefix, ...]
     device: torch.device
-    made: dict[int | None, "FusedLayout | BlockLayout"] = field(default_factory=dict)  # By window
+    made: dict[tuple[int | None, bool], "FusedLayout | BlockLayout"] = field(default_factory=dict)
+    """By window, and by whether scores are capped, which the fused kernel does not know."""
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scoring: Scoring) -> Tensor:
         window = scoring.window if scoring.window and scoring.window < len(query) else None
-        if window not in self.made:
+        kind = window, scoring.cap is not None
+        if kind not in self.made:
             runs, prefixes = (self.runs, self.prefixes) if window is None else _in_window(self, window)
-            self.made[window] = _layout(runs, prefixes, self.device)
-        return self.made[window].attend(query, key, value, scoring)
+            is_fused = self.device.type in FUSED_ON and scoring.cap is None
+            self.made[kind] = _fused(runs, prefixes) if is_fused else _in_blocks(runs, prefixes, self.device)
+        return self.made[kind].attend(query, key, value, scoring)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,9 +184,11 @@ def pack(sequences: Sequence[Sequences], device: torch.device | str = "cpu") -> 
 FUSED_ON = frozenset({"cpu"})  # Devices whose fused kernel gives the log-sum-exp
 
 
-def _layout(runs: Sequence[_Run], prefixes: Sequence[Prefix], device: torch.device) -> "FusedLayout | BlockLayout":
-    if device.type in FUSED_ON:
-        return FusedLayout(tuple(run.length for run in sorted(runs, key=lambda run: run.start)), tuple(prefixes))
+def _fused(runs: Sequence[_Run], prefixes: Sequence[Prefix]) -> FusedLayout:
+    return FusedLayout(tuple(run.length for run in sorted(runs, key=lambda run: run.start)), tuple(prefixes))
+
+
+def _in_blocks(runs: Sequence[_Run], prefixes: Sequence[Prefix], device: torch.device) -> BlockLayout:
     blocks, tokens, paddings = [], [], []
     for chunk in _chunks(runs):
         starts, lengths = np.array([[run.start for run in chunk], [run.length for run in chunk]])[..., None]

@@ -1,5 +1,6 @@
 """A policy: a causal language model, its tokenizer, and what it says about tokens; and the critic that values them."""
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -35,17 +36,28 @@ class Prediction(NamedTuple):
 class Head(nn.Module):
     """The output layer. Its weight and bias are read inside `forward` alone, however many chunks are made of it."""
 
-    def __init__(self, layer: nn.Module, compute_dtype: torch.dtype) -> None:
+    def __init__(self, layer: nn.Module, compute_dtype: torch.dtype, config: Any) -> None:
         super().__init__()
         self.layer = layer
         self.compute_dtype = compute_dtype
+        self.cap: float | None = getattr(config, "final_logit_softcapping", None)  # z -> cap · tanh(z / cap) (Gemma 2)
+        factors = (getattr(config, key, None) for key in ("logit_scale", "lm_head_multiplier"))  # Cohere, Falcon-H1
+        self.scale: float = math.prod(factor for factor in factors if factor is not None)
+        self.scale /= getattr(config, "logits_scaling", None) or 1  # Granite
 
     def forward(self, states: Tensor, compute: Callable[[Tensor, Tensor, Tensor | None], T]) -> T:
         """Call `compute` with states (M, d), weight (V, d) and bias (V,), all in the precision of the products."""
         weight: Tensor = self.layer.weight  # type: ignore[assignment]
         bias: Tensor | None = getattr(self.layer, "bias", None)
         dtype = self.compute_dtype
-        return compute(states.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype))
+        return compute(self._scaled(states).to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype))
+
+    def logits(self, states: Tensor) -> Tensor:
+        logits: Tensor = self.layer(self._scaled(states))
+        return logits if self.cap is None else self.cap * (logits.float() / self.cap).tanh()
+
+    def _scaled(self, states: Tensor) -> Tensor:
+        return states if self.scale == 1 else states * self.scale
 
 
 class PolicyModule(Root):
@@ -53,19 +65,19 @@ class PolicyModule(Root):
 
     def __init__(self, model: PreTrainedModel, compute_dtype: torch.dtype, adapters: Adapters | None = None) -> None:
         super().__init__(model, compute_dtype, adapters)
-        self.head = Head(model.get_output_embeddings(), compute_dtype)
+        self.head = Head(model.get_output_embeddings(), compute_dtype, model.config.get_text_config())
 
     def forward(self, packed: Pack, temperature: float) -> Prediction:
         states = self._states_at(packed, packed.head_positions)
-        logprobs, entropy = self.head(states, partial(token_logprobs, targets=packed.targets, temperature=temperature))
+        options = {"targets": packed.targets, "temperature": temperature, "cap": self.head.cap}
+        logprobs, entropy = self.head(states, partial(token_logprobs, **options))
         return Prediction(logprobs, entropy, states)
 
     def states(self, packed: Pack) -> Tensor:
         return self._states_at(packed, packed.head_positions)
 
     def next_logits(self, states: Tensor) -> Tensor:
-        logits: Tensor = self.head.layer(states)
-        return logits
+        return self.head.logits(states)
 
     def eager_logits(self, row: Tensor) -> Tensor:
         logits: Tensor = self.model(row, use_cache=False).logits
@@ -75,14 +87,14 @@ class PolicyModule(Root):
         """Let a student `learn` from this model, whose head it may read meanwhile."""
         with torch.no_grad():
             states = self._states_at(packed, packed.head_positions)
-        learned: Compared = self.head(states, lambda *head: learn(Outputs(*head)))
+        learned: Compared = self.head(states, lambda *head: learn(Outputs(*head, self.head.cap)))
         return learned
 
     def divergence(self, packed: Pack, teacher: Outputs, comparison: Comparison) -> Compared:
         states = self._states_at(packed, packed.head_positions)
 
         def compare(*head: Any) -> Compared:
-            student = Outputs(*head)
+            student = Outputs(*head, self.head.cap)
             # models of one family pad the same vocabulary to different sizes: compared over the rows that both have
             size = min(len(student.weight), len(teacher.weight))
             return total_divergence(student.cut(size), teacher.cut(size), comparison)

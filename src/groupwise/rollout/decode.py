@@ -3,8 +3,12 @@
 A prompt's keys and values are shared by its group. Live completions are always rows 0 .. n-1 and live prompts slots
 0 .. m-1, so products read views of the cache; when some leave, the last ones move into their places. A padded row is
 another completion of slot 0 whose result is dropped, so a step computes the same whatever its shape.
+
+A layer with a window keeps and reads the window's keys and values alone: token t of a prompt or completion lies in
+column t mod W, where it takes the place of token t - W, which no later token of a completion sees.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -13,8 +17,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from groupwise.models.attention import Layout, Scoring
+from groupwise.models.attention import Layout, Scoring, soft_capped
+from groupwise.models.packed import Sequences, pack
 from groupwise.models.policy import Policy
+from groupwise.models.recurrent import States
 
 
 class Shape(NamedTuple):
@@ -37,39 +43,46 @@ NARROW = 64
 class KvCache:
     """Storage for every layer; layers are added when they first write and stay where they are.
 
-    On a processor the keys of long completions lie as (rows, Hkv, D, suffix), which is faster for narrow heads.
+    On a processor the keys of long completions lie as (rows, Hkv, D, suffix), which is faster for narrow heads. Behind
+    a window, prompt and suffix are at most its size.
     """
 
     room: Shape
-    prompt_layers: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+    prompt_layers: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
     """Per layer keys and values (slots, Hkv, prompt, D)."""
-    layers: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+    layers: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
     """Per layer keys and values (rows, Hkv, suffix, D)."""
+    states: States | None = None  # Of the layers that carry one; these have no keys and values
 
     @property
     def num_kv_heads(self) -> int:
-        return self.layers[0][0].shape[1]
+        return next((keys.shape[1] for keys, _ in self.layers.values()), 1)
 
-    def ensure_layer(self, layer: int, like: Tensor) -> None:
-        if layer < len(self.layers):
+    def ensure_layer(self, layer: int, like: Tensor, window: int | None) -> None:
+        if layer in self.layers:
             return
         _, heads, width = like.shape
         for store, rows, length in (
             (self.prompt_layers, self.room.slots, self.room.prompt),
             (self.layers, self.room.rows, self.room.suffix),
         ):
+            length = min(length, window or length)
             turned = store is self.layers and like.device.type == "cpu" and length >= LONG and width < NARROW
             keys = like.new_zeros(rows, heads, *((width, length) if turned else (length, width)))
             values = like.new_zeros(rows, heads, length, width)
-            store.append((keys.transpose(-1, -2) if turned else keys, values))
+            store[layer] = keys.transpose(-1, -2) if turned else keys, values
 
     def move_rows(self, sources: Tensor, targets: Tensor, length: int) -> None:
-        for stored in (tensor[:, :, :length] for pair in self.layers for tensor in pair):
+        for stored in (tensor[:, :, :length] for pair in self.layers.values() for tensor in pair):
             stored.index_copy_(0, targets, stored.index_select(0, sources))
+        if self.states:
+            self.states.move_rows(sources, targets)
 
     def move_prompts(self, sources: Tensor, targets: Tensor) -> None:
-        for stored in (tensor for pair in self.prompt_layers for tensor in pair):
+        for stored in (tensor for pair in self.prompt_layers.values() for tensor in pair):
             stored.index_copy_(0, targets, stored.index_select(0, sources))
+        if self.states:
+            self.states.move_prompts(sources, targets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +93,41 @@ class PrefillLayout:
     cache: KvCache
     slots: Tensor
     positions: Tensor
+    ends: Tensor  # (N,) length of each token's prompt
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scoring: Scoring) -> Tensor:
-        self.cache.ensure_layer(layer, value)
+        self.cache.ensure_layer(layer, value, scoring.window)
         keys, values = self.cache.prompt_layers[layer]
-        keys[self.slots, :, self.positions] = key.to(keys.dtype)
-        values[self.slots, :, self.positions] = value
+        kept, at = slice(None), self.positions
+        if scoring.window:
+            kept, at = self.ends - at <= scoring.window, at % scoring.window
+        place = self.slots[kept], slice(None), at[kept]
+        keys[place], values[place] = key[kept].to(keys.dtype), value[kept]
         return self.packed.attend(layer, query, key, value, scoring)
+
+
+def prefill(policy: Policy, cache: KvCache, prompts: Sequence[Sequence[int]], slots: NDArray[np.int64]) -> Tensor:
+    """Keep what completions read of some prompts in their slots, and return the (m, d) states of their last tokens.
+
+    Layers that carry a state compute one prompt at a time.
+    """
+    device = policy.device
+
+    def compute(chosen: slice, states: States | None = None) -> Tensor:
+        packed = pack([Sequences(prompt, []) for prompt in prompts[chosen]], device)
+        lengths = np.array([len(prompt) for prompt in prompts[chosen]])
+        slot, end = (torch.from_numpy(np.repeat(array, lengths)).to(device) for array in (slots[chosen], lengths))
+        layout = PrefillLayout(packed.layout, cache, slot, packed.position_ids[0], end)
+        hidden = policy.hidden(packed.input_ids, packed.position_ids, layout, states_of_layers=states)
+        return hidden[torch.from_numpy(np.cumsum(lengths) - 1).to(device)]
+
+    if cache.states is None:
+        return compute(slice(None))
+    last = []
+    for place, slot in enumerate(slots.tolist()):
+        with cache.states.of_prompt(slot) as states:
+            last.append(compute(slice(place, place + 1), states))
+    return torch.cat(last)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,34 +149,41 @@ class DecodeLayout:
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scoring: Scoring) -> Tensor:
         keys, values = self.cache.layers[layer]
-        keys[self.rows, :, self.lengths] = key.to(keys.dtype)
-        values[self.rows, :, self.lengths] = value
+        at = self.lengths % scoring.window if scoring.window else self.lengths
+        keys[self.rows, :, at] = key.to(keys.dtype)
+        values[self.rows, :, at] = value
         keys, values = (tensor[: self.shape.rows, :, : self.shape.suffix] for tensor in (keys, values))
         prompt = (tensor[: self.shape.slots, :, : self.shape.prompt] for tensor in self.cache.prompt_layers[layer])
         prompt_keys, prompt_values = prompt
         grouped = (query * scoring.scale).to(values.dtype).reshape(len(query), keys.shape[1], -1, query.shape[2])
         on_prompt = self._by_row(self._by_prompt(grouped) @ prompt_keys.transpose(-1, -2))
         scores = torch.cat((on_prompt, grouped @ keys.transpose(-1, -2)), -1)
+        if scoring.cap:
+            scores = soft_capped(scores.float(), scoring.cap)
         mask = self._in_window(scoring.window) if scoring.window else self.mask
         scores = scores if mask is None else scores + mask
         if scoring.sinks is not None:
             sinks = scoring.sinks.to(scores.dtype).view(1, *scores.shape[1:3], 1).expand(len(scores), -1, -1, 1)
             scores = torch.cat((scores, sinks), -1)
         weights = scores.softmax(-1, dtype=torch.float32).to(values.dtype)
-        on_prompt, on_own, *_ = weights.tensor_split((self.shape.prompt, self.shape.prompt + self.shape.suffix), -1)
+        ends = prompt_keys.shape[2], prompt_keys.shape[2] + keys.shape[2]
+        on_prompt, on_own, *_ = weights.tensor_split(ends, -1)
         out: Tensor = self._by_row(self._by_prompt(on_prompt) @ prompt_values) + on_own @ values
         return out.view_as(query)
 
     def _in_window(self, window: int) -> Tensor | None:
-        """The mask of a layer whose tokens see no more than `window` positions."""
+        """The mask of a layer whose tokens see no more than `window` positions; every column of it is a token's."""
         if window >= self.shape.prompt + self.shape.suffix:
             return self.mask
         if window not in self.windows:
-            prompt = torch.arange(self.shape.prompt, device=self.lengths.device) - self.prompt_lengths[:, None]
-            suffix = torch.arange(self.shape.suffix, device=self.lengths.device).expand(len(self.lengths), -1)
-            behind = torch.cat((prompt, suffix), 1) <= self.lengths[:, None] - window
-            mask = torch.zeros(behind.shape, device=behind.device).masked_fill_(behind, -torch.inf)[:, None, None]
-            self.windows[window] = mask if self.mask is None else mask + self.mask
+            lengths, ends, device = self.lengths[:, None], self.prompt_lengths[:, None], self.lengths.device
+            column = torch.arange(min(self.shape.prompt, window), device=device)
+            token = column + (ends - 1 - column).div(window, rounding_mode="floor") * window  # negative: there is none
+            unseen_prompt = (token < 0) | (token <= ends + lengths - window)
+            unseen = lengths < torch.arange(min(self.shape.suffix, window), device=device)
+            beyond = torch.cat((unseen_prompt, unseen), 1)
+            mask = torch.zeros(beyond.shape, device=device).masked_fill_(beyond, -torch.inf)[:, None, None]
+            self.windows[window] = mask
         return self.windows[window]
 
     def _by_prompt(self, by_row: Tensor) -> Tensor:
@@ -208,7 +256,11 @@ class PlainDecoder:
     def hidden(self, policy: Policy, step: Step) -> Tensor:
         shape = step.shape
         packed = torch.from_numpy(step.packed(shape)).to(policy.device)
-        return policy.hidden(*model_inputs(self.cache, packed, shape, masked=not step.fills(shape)))
+        ids, position_ids, layout = model_inputs(self.cache, packed, shape, masked=not step.fills(shape))
+        if self.cache.states is None:
+            return policy.hidden(ids, position_ids, layout)
+        states = self.cache.states.of_rows(step.lengths, step.slots)
+        return policy.hidden(ids.T, position_ids.T, layout, states_of_layers=states)
 
 
 def model_inputs(cache: KvCache, packed: Tensor, shape: Shape, masked: bool) -> tuple[Tensor, Tensor, DecodeLayout]:

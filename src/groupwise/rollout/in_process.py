@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 
 from groupwise.errors import ConfigError
 from groupwise.models.cores import Sharing
-from groupwise.models.packed import Sequences, micro_batches, pack
+from groupwise.models.packed import micro_batches
 from groupwise.models.policy import Policy
+from groupwise.models.recurrent import States
 from groupwise.randomness import uniforms
 from groupwise.ranks.group import RANKS
 from groupwise.rollout.cuda_graphs import graph_decoder
-from groupwise.rollout.decode import Decoder, KvCache, PlainDecoder, PrefillLayout, Shape, Step
+from groupwise.rollout.decode import Decoder, KvCache, PlainDecoder, Shape, Step, prefill
 from groupwise.rollout.engine import EngineConfig, OnFinished, Request, Sampled
 from groupwise.rollout.sampling import Drawn, SamplingConfig, draw
 from groupwise.rollout.tool_rows import ToolRows
@@ -92,6 +93,8 @@ def generate(
 
 def _decoder(policy: Policy, largest: Shape, config: SamplingConfig) -> AbstractContextManager[Decoder]:
     # graphs hold the addresses of weights, and those that were gathered from ranks lie elsewhere every time
+    if policy.is_recurrent:
+        return nullcontext(PlainDecoder(KvCache(largest, states=States(largest.slots, largest.rows))))
     if config.cuda_graphs and policy.device.type == "cuda" and RANKS.size == 1:
         return graph_decoder(policy, largest)
     return nullcontext(PlainDecoder(KvCache(largest)))
@@ -174,13 +177,9 @@ class _LiveBatch:
             self._prefill(requests[chunk].tolist())
 
     def _prefill(self, chunk: list[int]) -> None:
-        packed = pack([Sequences(self.requests[request].token_ids, []) for request in chunk], self.policy.device)
-        lengths = self.prompt_lengths[chunk]
-        slots = self._tensor(np.repeat(self.slot_of[chunk], lengths))
-        layout = PrefillLayout(packed.layout, self.decoder.cache, slots, packed.position_ids[0])
+        prompts = [self.requests[request].token_ids for request in chunk]
         with self.rounded:
-            hidden = self.policy.hidden(packed.input_ids, packed.position_ids, layout)
-            logits = self.policy.next_logits(hidden[self._tensor(np.cumsum(lengths) - 1)])
+            logits = self.policy.next_logits(prefill(self.policy, self.decoder.cache, prompts, self.slot_of[chunk]))
         self.first_logits |= dict(zip(chunk, logits, strict=True))
 
     def decode(self) -> None:

@@ -70,6 +70,10 @@ class StepReport(NamedTuple):
     """Share of tokens whose importance weight was truncated or masked."""
     effective_samples: float
     """Effective sample size of the importance weights, as a share."""
+    expert_load: float
+    """Load of a layer's busiest expert, in units of an even load, mean over layers; 0 in a model without experts."""
+    router_entropy: float
+    """Entropy of the routers' distributions over the experts in nats, mean over tokens and layers; 0 without."""
     age: float
     """Updates between the weights that sampled and those that the step began with; mean over groups."""
     tokens_per_second: float
@@ -140,6 +144,7 @@ def step_report(step: int, num_steps: int, result: StepResult, lr: float, ages: 
         sampled_correct=num_correct / len(all_judged) if all_judged else 0.0,
         value_loss=result.update.value_loss, explained_variance=result.explained_variance,
         weights_bounded=result.update.weights_bounded, effective_samples=result.update.effective_samples,
+        expert_load=result.update.expert_load, router_entropy=result.update.router_entropy,
         age=float(np.mean(ages)) if ages else 0.0,
         tokens_per_second=sampled_tokens / (seconds.generate + seconds.verify + seconds.train),
         generate_s=seconds.generate, verify_s=seconds.verify, train_s=seconds.train,

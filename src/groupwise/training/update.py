@@ -59,6 +59,10 @@ class UpdateMetrics(NamedTuple):
     """Share of tokens whose importance weight was truncated or masked; 0 without correction."""
     effective_samples: float = 1.0
     """Effective sample size of the importance weights as a share of the sample; 1 without correction."""
+    expert_load: float = 0.0
+    """Load of a layer's busiest expert, in units of an even load, mean over layers; 0 without experts."""
+    router_entropy: float = 0.0
+    """Entropy of the routers' distributions over the experts in nats, mean; 0 without experts."""
 
 
 NO_UPDATE = UpdateMetrics(0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0, 0)
@@ -98,23 +102,25 @@ def update_policy(
     reports: list[UpdateMetrics] = []
     policy, config = updater.policy, updater.loss
     old = _old_logprobs(updater, groups)
-    for _ in range(config.epochs):
-        for part in np.array_split(np.arange(len(groups)), min(config.mini_batches, len(groups))):
-            chosen, chosen_old = [groups[i] for i in part], [old[i] for i in part] if old else None
-            batch = make_micro_batches(chosen, config, updater.max_tokens, policy.device, chosen_old)
-            if not batch:
-                continue
-            compute = partial(_loss, updater, first=not reports, traced=trace is not None)
-            costs = [micro.packed.input_ids.numel() for micro in batch]
-            sums = Sums()
-            for of_micro, seen in accumulate(compute, batch, updater.weights, policy.device, costs):
-                sums = sums.added(of_micro)
-                if trace is not None and seen is not None:
-                    trace.add(seen._replace(places=[(int(part[group]), place) for group, place in seen.places]))
-            agreement = _agreement(updater, sums)  # before the weights change
-            reports.append(_report(sums, agreement, updater.optimizer.update(step)))
-            if trace is not None:
-                trace.grad_norms.append(reports[-1].grad_norm)
+    with policy.routers.watched():
+        for _ in range(config.epochs):
+            for part in np.array_split(np.arange(len(groups)), min(config.mini_batches, len(groups))):
+                chosen, chosen_old = [groups[i] for i in part], [old[i] for i in part] if old else None
+                batch = make_micro_batches(chosen, config, updater.max_tokens, policy.device, chosen_old)
+                if not batch:
+                    continue
+                compute = partial(_loss, updater, first=not reports, traced=trace is not None)
+                costs = [micro.packed.input_ids.numel() for micro in batch]
+                sums = Sums()
+                for of_micro, seen in accumulate(compute, batch, updater.weights, policy.device, costs):
+                    sums = sums.added(of_micro)
+                    if trace is not None and seen is not None:
+                        trace.add(seen._replace(places=[(int(part[group]), place) for group, place in seen.places]))
+                agreement = _agreement(updater, sums)  # before the weights change
+                reports.append(_report(sums, agreement, updater.optimizer.update(step)))
+                if trace is not None:
+                    trace.grad_norms.append(reports[-1].grad_norm)
+        routes = policy.routers.routes()
     if not reports:
         return NO_UPDATE
     means = [float(np.mean([report[i] for report in reports])) for i in range(len(UpdateMetrics._fields))]
@@ -124,6 +130,8 @@ def update_policy(
         logprob_bias=reports[0].logprob_bias,
         num_updates=len(reports),
         num_tokens=sum(report.num_tokens for report in reports),
+        expert_load=routes.load,
+        router_entropy=routes.entropy,
     )
 
 

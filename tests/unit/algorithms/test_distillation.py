@@ -217,6 +217,19 @@ def test_value_and_gradients_equal_those_of_whole_logits(name: str, top_k: int, 
         torch.testing.assert_close(slope.double(), exact_slope, atol=1e-5, rtol=1e-5)
 
 
+def test_capped_logits_have_the_gradient_of_whole_ones() -> None:
+    student, teacher = outputs()
+    exact = [part.detach().double().requires_grad_() for part in student]
+    found = total_divergence(Outputs(*student, cap=1.5), teacher._replace(cap=0.7), Comparison("reverse_kl"))
+    ours, theirs = linear(*exact), linear(teacher.hidden.double(), teacher.weight.double())
+    capped = 1.5 * (ours / 1.5).tanh(), 0.7 * (theirs / 0.7).tanh()
+    expected = divergence_of(*capped, Comparison("reverse_kl")).sum()
+    torch.testing.assert_close(found.divergence.double(), expected, atol=1e-5, rtol=1e-5)
+    slopes, exact_slopes = torch.autograd.grad(found.divergence, student), torch.autograd.grad(expected, exact)
+    for slope, exact_slope in zip(slopes, exact_slopes, strict=True):
+        torch.testing.assert_close(slope.double(), exact_slope, atol=1e-5, rtol=1e-5)
+
+
 def test_agreements_are_counted() -> None:
     student, teacher = outputs()
     same = total_divergence(Outputs(*student), Outputs(*(part.detach() for part in student)), Comparison())

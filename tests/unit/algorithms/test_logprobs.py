@@ -60,15 +60,22 @@ def test_values_and_gradients_equal_whole_logits(use: str, with_bias: bool, temp
 
 
 @pytest.mark.usefixtures("max_logits")
-def test_gradients_equal_finite_differences() -> None:
+@pytest.mark.parametrize("cap", [None, 1.2])
+def test_gradients_equal_finite_differences(cap: float | None) -> None:
     hidden, weight, bias, targets = inputs(torch.float64, tokens=4, vocabulary=5)
 
     def head(*tensors: Tensor) -> tuple[Tensor, Tensor]:
-        logprobs, entropy = token_logprobs(*tensors, targets, 0.8)
+        logprobs, entropy = token_logprobs(*tensors, targets, 0.8, cap)
         return logprobs.double(), entropy.double()
 
     # the result is fp32 whatever the input, so the step is large and the tolerance that of fp32
     assert torch.autograd.gradcheck(head, (hidden, weight, bias), eps=3e-3, atol=3e-4, rtol=1e-3)
+
+
+def test_capped_logits_by_hand() -> None:
+    # logits 3 and -1 become 2 tanh(1.5) = 1.8103 and 2 tanh(-0.5) = -0.9242; log(1 + exp(-2.7345)) = 0.06291
+    out = token_logprobs(torch.ones(1, 1), torch.tensor([[3.0], [-1.0]]), None, torch.tensor([0]), cap=2.0)
+    torch.testing.assert_close(out.logprobs, torch.tensor([-0.06291]), atol=1e-5, rtol=0)
 
 
 def test_only_what_needs_a_gradient_gets_one() -> None:

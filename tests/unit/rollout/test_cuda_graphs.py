@@ -22,7 +22,7 @@ from groupwise.models.policy import Policy
 from groupwise.randomness import key
 from groupwise.rollout import cuda_graphs, in_process
 from groupwise.rollout.cuda_graphs import Work, graph_decoder
-from groupwise.rollout.decode import Decoder, KvCache, PlainDecoder, PrefillLayout, Shape, Step
+from groupwise.rollout.decode import Decoder, KvCache, PlainDecoder, Shape, Step, prefill
 from groupwise.rollout.engine import Request, Sampled
 from groupwise.rollout.in_process import generate
 from groupwise.rollout.sampling import SamplingConfig
@@ -128,10 +128,7 @@ def hidden_states(policy: Policy, decoder: Decoder, num_steps: int = 6) -> list[
     """Hidden states of fixed tokens, six completions of three prompts, one tensor per step."""
     prompts, slots = [[5, 6, 7, 8], [9], [10, 11, 12, 13, 14, 15, 16]], np.array([0, 2, 0, 1, 2, 2])
     lengths = np.array([len(prompt) for prompt in prompts])
-    packed = pack([Sequences(prompt, []) for prompt in prompts], policy.device)
-    slot_of_token = torch.from_numpy(np.repeat(np.arange(3), lengths)).to(policy.device)
-    layout = PrefillLayout(packed.layout, decoder.cache, slot_of_token, packed.position_ids[0])
-    policy.hidden(packed.input_ids, packed.position_ids, layout)
+    prefill(policy, decoder.cache, prompts, np.arange(3))
     tokens = np.random.default_rng(1).integers(2, 258, (num_steps, 6))
     steps = (Step(row, np.full(6, i), slots, lengths[slots]) for i, row in enumerate(tokens))
     return [decoder.hidden(policy, step).clone() for step in steps]

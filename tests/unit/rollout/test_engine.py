@@ -80,6 +80,29 @@ def test_sampling_with_windows_equals_the_training_forward(
     assert_sampling_is_scoring(tiny_policy(architecture, device=device, sliding_window=window, **changes))
 
 
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_sampling_of_other_layers_equals_the_training_forward(
+    tiny_policy: Callable[..., Policy], device: str, other_layers: tuple[str, dict[str, Any]], temperature: float
+) -> None:
+    architecture, changes = other_layers
+    policy = tiny_policy(architecture, device=device, **changes)
+    assert_sampling_is_scoring(policy, temperature)
+    few = CONFIG.model_copy(update={"max_live_completions": 3})  # rows move, and prompts leave
+    assert_same(generate(stopping(policy), requests(), few), generate(stopping(policy), requests(), CONFIG))
+
+
+def test_layers_with_a_window_keep_no_more_than_it_holds(
+    tiny_policy: Callable[..., Policy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stores = []
+    monkeypatch.setattr("groupwise.rollout.in_process.KvCache", lambda room: stores.append(KvCache(room)) or stores[-1])
+    kinds = ["sliding_attention", "full_attention"]
+    policy = tiny_policy("gemma3_text", sliding_window=4, layer_types=kinds)
+    generate(policy, [Request(tuple(range(2, 22)), (1, 2))], SamplingConfig(max_tokens=12))
+    kept = [[pairs[layer][1].shape[2] for layer in (0, 1)] for pairs in (stores[0].prompt_layers, stores[0].layers)]
+    assert kept == [[4, 20], [4, 12]]
+
+
 @pytest.mark.parametrize("max_rows", [1, 2, 3, 5, 13])
 def test_the_number_of_rows_does_not_change_a_completion(tiny_policy: Callable[..., Policy], max_rows: int) -> None:
     policy = stopping(tiny_policy())
@@ -124,7 +147,7 @@ def test_keys_that_lie_the_other_way_give_the_same(
     monkeypatch.setattr("groupwise.rollout.in_process.KvCache", lambda room: stores.append(KvCache(room)) or stores[-1])
     monkeypatch.setattr("groupwise.rollout.decode.LONG", 1)
     assert_same(generate(policy, requests(), few), expected)
-    assert all(keys.stride(-2) == 1 and values.stride(-1) == 1 for keys, values in stores[0].layers)
+    assert all(keys.stride(-2) == 1 and values.stride(-1) == 1 for keys, values in stores[0].layers.values())
 
 
 @pytest.mark.parametrize("max_rows", [2, 5, 256])
