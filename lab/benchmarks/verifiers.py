@@ -30,8 +30,8 @@ SYMBOLIC = [
     (r"\sin^2 x + {n}", r"{n}+1-\cos^2 x", True), ("y={n}x+1", "2y-{n}x-{n}x=2", True), ("{n}+4i", "4i+{n}", True),
 ]  # fmt: skip
 TASKS = [
-    "arithmetic", "word_problems", "countdown", "knights_knaves", "json_extraction", "instructions", "nim",
-    "tic_tac_toe", "propositional_proofs",
+    "arithmetic", "word_problems", "countdown", "knights_knaves", "json_extraction", "instructions",
+    "propositional_proofs",
 ]  # fmt: skip
 """Those that bring their problems with them."""
 

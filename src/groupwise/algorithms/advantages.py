@@ -32,9 +32,10 @@ class AdvantageEstimator(KindSection):
 
     needs_rivals: ClassVar[bool] = True
     """True where completions of a problem are compared with each other, so that one alone teaches nothing."""
-    reads: ClassVar[Literal["reward", "parts", "steps", "tokens"]] = "reward"
+    reads: ClassVar[Literal["reward", "parts", "steps", "tokens", "turns"]] = "reward"
     """`reward`: the completion's, and what earned more never gets less; `parts`: each part of it on its own; `steps`:
-    the rewards of its steps, by `of_steps`; `tokens`: the reward and the tokens, by `of_tokens`."""
+    the rewards of its steps, by `of_steps`; `tokens`: the reward and the tokens, by `of_tokens`; `turns`: the rewards
+    and the states of an episode's turns, by `of_turns`."""
     needs_decided_ends: ClassVar[bool] = False
     """True where it is biased unless steps cover a completion to its end, and end where the text before says so."""
     refuses_negative: ClassVar[bool] = False
@@ -62,6 +63,15 @@ class AdvantageEstimator(KindSection):
 
     def of_tokens(self, rewards: Sequence[float], token_ids: Sequence[Sequence[int]]) -> list[Tensor]:
         """Return advantages of the tokens of one group's completions, (T_i,) each, from rewards and token ids."""
+        raise NotImplementedError
+
+    def of_turns(self, rewards: Sequence[Tensor], states: Sequence[Sequence[str]]) -> list[Tensor]:
+        """Return advantages of the turns of one group's episodes, (K_i,) each.
+
+        Args:
+            rewards: (K_i,) of each episode's turns.
+            states: key of the state in which each turn was taken; empty: unknown.
+        """
         raise NotImplementedError
 
 
@@ -213,6 +223,8 @@ ADVANTAGES = Kinds(
         "process_gae": "groupwise.algorithms.step_advantages:ProcessGae",
         "process_min": "groupwise.algorithms.step_advantages:ProcessMin",
         "group_tree": "groupwise.algorithms.step_advantages:GroupTree",
+        "turn_return": "groupwise.algorithms.step_advantages:TurnReturn",
+        "equal_state": "groupwise.algorithms.step_advantages:EqualState",
     },
     default="group_mean",
     base=AdvantageEstimator,

@@ -1,4 +1,4 @@
-"""Advantages from the worth of steps: their sum, a frozen critic over them, the worst, a group that is its own critic.
+"""Advantages from the worth of steps and of turns: sums, a frozen critic, the worst, a group that is its own critic.
 
 `step_rewards` hold one number per step; the last step carries the outcome, those before it what a process reward model
 or a rule says of the text up to their end. Tables are in `advantages`.
@@ -68,7 +68,7 @@ class ProcessGae(AdvantageEstimator):
     ) -> list[Tensor]:
         starts = _means_of_others([rewards[-1] if len(rewards) else None for rewards in step_rewards])
         return [
-            _until_ends(self._of_completion(rewards, start), ends, length)
+            until_ends(self._of_completion(rewards, start), ends, length)
             for rewards, ends, length, start in zip(step_rewards, step_ends, lengths, starts, strict=True)
         ]
 
@@ -119,7 +119,7 @@ class ProcessMin(AdvantageEstimator):
             per_token = sum(sums[j] for j in others) / max(1, sum(lengths[j] for j in others))
             remaining = torch.arange(length, 0, -1, dtype=weighted.dtype)
             from_here = weighted.flip(0).cumsum(0).flip(0)
-            process = _until_ends(from_here, ends[:-1], length) - per_token * remaining
+            process = until_ends(from_here, ends[:-1], length) - per_token * remaining
             advantages.append(process + self.outcome_weight * (outcome - centres[i]))
         return advantages
 
@@ -154,6 +154,68 @@ class GroupTree(AdvantageEstimator):
         return advantages
 
 
+class TurnReturn(AdvantageEstimator):
+    """Âₖ = Gₖ - mean of the others' G₁, with Gₖ = Σⱼ≥ₖ γʲ⁻ᵏ rⱼ: what follows a turn, against whole other episodes.
+
+    The baseline knows nothing of the own episode, so the gradient is unbiased at γ = 1. One of the others' turns with
+    the same number would not be: whether there is a third turn is decided by the policy.
+
+    >>> estimator = TurnReturn(kind="turn_return", gamma=0.5)
+    >>> estimator.of_turns([torch.tensor([0.0, 1.0]), torch.tensor([0.25])], [["a", "b"], ["a"]])
+    [tensor([0.2500, 0.7500]), tensor([-0.2500])]
+    """
+
+    reads = "turns"
+    gamma: float = Field(1.0, ge=0, le=1)
+    """γ per turn; 1 does not favour short episodes."""
+
+    def of_turns(self, rewards: Sequence[Tensor], states: Sequence[Sequence[str]]) -> list[Tensor]:
+        returns = [turn_returns(of_episode, self.gamma) for of_episode in rewards]
+        means = _means_of_others([own[:1].sum() for own in returns])
+        return [own - mean if len(returns) > 1 else own * 0 for own, mean in zip(returns, means, strict=True)]
+
+
+class EqualState(TurnReturn):
+    """Âₖ = (R - mean of the others' R) + ω (Gₖ - mean of the others' G of turns in an equal state): GiGPO.
+
+    Feng et al. 2025, arXiv:2505.10978, who also count the own turns in both means. The second term is 0 in a state that
+    no other episode of the group has been in; its baseline knows the state and nothing of the own episode.
+
+    >>> estimator = EqualState(kind="equal_state")
+    >>> estimator.of_turns([torch.tensor([0.0, 1.0]), torch.tensor([0.0, 0.0])], [["a", "b"], ["a", "c"]])
+    [tensor([2., 1.]), tensor([-2., -1.])]
+    """
+
+    weight: float = Field(1.0, ge=0, allow_inf_nan=False)
+    """ω, weight of the comparison within equal states (GiGPO: 1)."""
+
+    def of_turns(self, rewards: Sequence[Tensor], states: Sequence[Sequence[str]]) -> list[Tensor]:
+        totals = [of_episode.sum() for of_episode in rewards]
+        returns = [turn_returns(of_episode, self.gamma).tolist() for of_episode in rewards]
+        seen: dict[str, list[tuple[int, float]]] = {}
+        for index, of_episode in enumerate(states):
+            for state, value in zip(of_episode, returns[index], strict=True):
+                seen.setdefault(state, []).append((index, value))
+        advantages = []
+        for index, (total, mean) in enumerate(zip(totals, _means_of_others(totals), strict=True)):
+            whole = (total - mean) * (len(totals) > 1)
+            turns = []
+            for state, value in zip(states[index], returns[index], strict=True):
+                others = [other for i, other in seen[state] if i != index] if state else []
+                turns.append(self.weight * (value - sum(others) / len(others)) if others else 0.0)
+            advantages.append(whole + total.new_tensor(turns))
+        return advantages
+
+
+def turn_returns(rewards: Tensor, gamma: float) -> Tensor:
+    """(K,) Gₖ = rₖ + γ Gₖ₊₁ of an episode's turns.
+
+    >>> turn_returns(torch.tensor([1.0, 0.0, 1.0]), 0.5)
+    tensor([1.2500, 0.5000, 1.0000])
+    """
+    return gae(rewards, torch.zeros_like(rewards), gamma, 1.0)
+
+
 def tree_values(index: int, rewards: Sequence[float], token_ids: Sequence[Sequence[int]]) -> Tensor:
     """(T,) of one completion: the mean reward of the others that share the tokens before each one.
 
@@ -180,7 +242,7 @@ def _means_of_others(outcomes: Sequence[Tensor | None]) -> list[float]:
     return means
 
 
-def _until_ends(of_steps: Tensor, ends: Tensor, length: int) -> Tensor:
+def until_ends(of_steps: Tensor, ends: Tensor, length: int) -> Tensor:
     """(length,) every token gets its step's number; 0 behind the last end."""
     if not len(of_steps):
         return of_steps.new_zeros(length)

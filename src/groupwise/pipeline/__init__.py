@@ -30,6 +30,7 @@ STAGES = Choices(
         "cold_start": "groupwise.pipeline.cold_start:ColdStart",
         "rejection_sampling": "groupwise.pipeline.rejection_sampling:RejectionSampling",
         "tool_integrated": "groupwise.pipeline.tool_integrated:ToolIntegrated",
+        "play": "groupwise.pipeline.play:Play",
         "step_labels": "groupwise.pipeline.step_labels:StepLabels",
         "recall": "groupwise.pipeline.recall:RecallStage",
         "step_evaluation": "groupwise.pipeline.step_evaluation:StepEvaluation",

@@ -2,7 +2,7 @@
 
 `groupwise.runs.row.Row` explains the columns. A value that nothing measured is null, never 0: a list as a whole, or the
 entries of tokens of tools' results. `token_advantages` is null where all tokens have the same, `sampled` where the
-policy drew all tokens; `steps` is JSON.
+policy drew all tokens; `steps` and `turns` are JSON.
 """
 
 import base64
@@ -42,7 +42,7 @@ SCHEMA = pa.schema(
         ("trainer_logprobs", pa.list_(pa.float32())), ("ref_logprobs", pa.list_(pa.float32())),
         ("after_logprobs", pa.list_(pa.float32())), ("ratio", pa.list_(pa.float32())), ("bound", pa.list_(pa.int8())),
         ("importance", pa.list_(pa.float32())), ("kl", pa.list_(pa.float32())), ("values", pa.list_(pa.float32())),
-        ("returns", pa.list_(pa.float32())),
+        ("returns", pa.list_(pa.float32())), ("turns", pa.string()),
     ],
     metadata={"groupwise_schema": str(SCHEMA_NUMBER)},
 )  # fmt: skip
@@ -53,7 +53,7 @@ OF_SAMPLING = frozenset(
     {"prompt_token_ids", "token_ids", "sampling_logprobs", "entropy", "sampled", "token_advantages"}
 )
 """Columns of tokens that the sampler and the advantages fill."""
-_WORDS = [f.name for f in SCHEMA if pa.types.is_string(f.type) and f.name not in ("text", "evidence", "steps")]
+_WORDS = [f.name for f in SCHEMA if pa.types.is_string(f.type) and f.name not in ("text", "evidence", "steps", "turns")]
 """Columns whose values repeat, so that a dictionary of them is worth its bytes."""
 _TABLES = ("reward_parts", "measures")  # columns whose values are numbers by name, as JSON
 
@@ -107,6 +107,8 @@ def read_columns(path: Path, columns: Sequence[str], row_group: int | None = Non
     try:
         with pq.ParquetFile(path) as file:  # opened once, and in one piece: many row groups make anything else slow
             table = file.read(columns) if row_group is None else file.read_row_group(row_group, columns)
+        if "turns" in columns and "turns" not in table.column_names:  # written before there were episodes
+            table = table.append_column("turns", pa.nulls(len(table), pa.string()))
         return table.select(columns).cast(pa.schema([SCHEMA.field(name) for name in columns]))
     except (OSError, pa.ArrowException, KeyError, ValueError) as error:
         raise DataError(f"the rollouts {path} cannot be read: {error}") from None
@@ -185,6 +187,7 @@ def _rows(detailed: Detailed) -> list[dict[str, Any]]:
             "outcome": str(verdict.outcome), "answer": verdict.answer, "evidence": verdict.evidence,
             "reward": verdict.reward, "reward_parts": verdict.parts, "measures": verdict.measures,
             "steps": json.dumps(verdict.steps) if verdict.steps else None,
+            "turns": json.dumps(completion.turns) if completion.turns else None,
             "num_tokens": completion.num_tokens, "token_ids": completion.token_ids,
             "sampling_logprobs": measured(completion, completion.sampling_logprobs),
             "entropy": None if completion.entropy is None else measured(completion, completion.entropy),

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from groupwise.errors import DataError
 from groupwise.runs.index import GroupEntry
-from groupwise.types import FinishReason, Outcome, ScoredGroup
+from groupwise.types import FinishReason, Outcome, ScoredGroup, TurnRecord
 
 Values = NDArray[np.float32]
 """(T,) a number for each token; NaN where it was not measured, as at tokens of a tool's result."""
@@ -58,6 +58,8 @@ class Row:
     """Measurements of parts before weights and gates, and disagreements between verifiers."""
     steps: tuple[tuple[int, float], ...] | None = None
     """End of each step in prefill and text, in code points, and its reward; the last one's is the outcome."""
+    turns: tuple[TurnRecord, ...] = ()
+    """The turns of an episode; empty for any other completion."""
     advantage: float | None = None
     """Mean over the sampled tokens; None in evaluations and where the completion was not judged."""
     discarded: str | None = None
@@ -143,6 +145,7 @@ class Row:
             if not isinstance(row[name], dict):
                 raise ValueError(f"{name} of a completion is no table of numbers: {str(text)[:60]}")
         row["steps"] = tuple((end, reward) for end, reward in json.loads(record["steps"])) if record["steps"] else None
+        row["turns"] = tuple(TurnRecord(*turn) for turn in json.loads(record.get("turns") or "[]"))
         row["finish_reason"] = _FINISH_REASONS.get(record["finish_reason"], record["finish_reason"])
         row["outcome"] = Outcome(record["outcome"])
         row["open_ended"] = bool(record["open_ended"])
@@ -181,7 +184,7 @@ def rows_of(groups: Iterable[ScoredGroup]) -> tuple[Row, ...]:
             num_put_in=completion.num_read - completion.num_tokens, num_insertions=len(completion.insertions),
             step=group.group.step, policy_version=group.group.policy_version, reward=verdict.reward,
             reward_parts=verdict.parts, measures=verdict.measures,
-            steps=tuple((step.end, step.reward) for step in verdict.steps) or None,
+            steps=tuple((step.end, step.reward) for step in verdict.steps) or None, turns=completion.turns,
         )
         for group in groups
         for problem in [group.group.prompt.problem]

@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar, Self
 from pydantic import Field, model_validator
 
 from groupwise.errors import VerifierError
-from groupwise.tasks.base import Candidate, GeneratedConfig, GeneratedTask, Task, Verify
+from groupwise.tasks.base import Candidate, GeneratedConfig, GeneratedTask, Task, TaskConfig, Verify
 from groupwise.tasks.environments.base import ENVIRONMENTS, Environment, EnvironmentConfig, Turn
 from groupwise.tasks.table import TaskOptions, make_task
 from groupwise.types import Problem, Split
@@ -82,6 +82,12 @@ class Episodes(GeneratedTask):
                     f"perfect play of {problem.id} is not done after max_turns = {self.config.environment.max_turns} "
                     f"turns; its first were {said[:3]}"
                 )
+
+
+def environments(config: TaskConfig) -> list[EnvironmentConfig]:
+    """Return the environments in which a task's problems are played, those of a mixture's parts included."""
+    own = [config.environment] if isinstance(config, EpisodesConfig) else []
+    return own + [each for part in getattr(config, "parts", {}).values() for each in environments(part.task)]
 
 
 def scripted(config: EpisodesConfig, problem: Problem, seed: int) -> list[str] | None:

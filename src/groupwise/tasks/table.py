@@ -27,8 +27,6 @@ TASKS = Kinds(
         "knights_knaves": f"{_HERE}.knights_knaves:KnightsKnaves",
         "json_extraction": f"{_HERE}.json_extraction:JsonExtraction",
         "instructions": f"{_HERE}.instructions:Instructions",
-        "nim": f"{_HERE}.games:Nim",
-        "tic_tac_toe": f"{_HERE}.games:TicTacToe",
         "propositional_proofs": f"{_HERE}.propositional:PropositionalProofs",
         "minif2f": f"{_HERE}.statements:Minif2f",
         "coq_statements": f"{_HERE}.statements:CoqStatements",

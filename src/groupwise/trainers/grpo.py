@@ -12,11 +12,13 @@ import torch
 from pydantic import Field, model_validator
 
 from groupwise.algorithms.advantages import ADVANTAGES, AdvantageEstimator, GroupMean, step_advantages
+from groupwise.algorithms.step_advantages import until_ends
 from groupwise.errors import InvariantError, VerifierError
 from groupwise.models.policy import Policy
 from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.sample_and_score import Actors, Clock, sample_and_score
 from groupwise.rollout.steps import step_ends
+from groupwise.tasks.episodes import environments
 from groupwise.trainers.report import StepResult
 from groupwise.trainers.reward_part import load_reward_models
 from groupwise.trainers.rl import Learner, reference_of, rl_trainer
@@ -27,7 +29,7 @@ from groupwise.training.optimizer import Optimizer
 from groupwise.training.session import Beside
 from groupwise.training.trace import UpdateTrace
 from groupwise.training.update import update_policy
-from groupwise.types import AdvantagedGroup, Problem, ScoredGroup, TokenValues
+from groupwise.types import AdvantagedGroup, Completion, Problem, ScoredGroup, TokenValues
 from groupwise.verifiers import Verifier
 
 
@@ -69,6 +71,18 @@ class GrpoRecipe(RlRecipe):
             raise ValueError(
                 f"loss.kl_in = 'reward' has no effect with advantage.kind = '{self.advantage.kind}', which reads the "
                 "rewards of steps alone; allowed is 'loss'"
+            )
+        played = environments(self.task)
+        if played and self.advantage.reads == "steps":
+            raise ValueError(
+                f"advantage.kind = '{self.advantage.kind}' compares steps that the policy decides to end, and where "
+                "turns are such steps its gradient is biased; allowed with an environment are turn_return, equal_state "
+                "and all that read the whole reward"
+            )
+        if self.advantage.reads == "turns" and not played:
+            raise ValueError(
+                f"advantage.kind = '{self.advantage.kind}' needs turns, and the task has no environment; allowed is "
+                "any other advantage, or task.kind = 'episodes'"
             )
         if self.reward_models and self.advantage.reads == "steps" and not self.step_rewards.path:
             raise ValueError(
@@ -178,6 +192,8 @@ def advantaged(scored: Sequence[ScoredGroup], estimator: AdvantageEstimator, pol
             estimates = estimator.of_tokens(list(rewards.values()), ids)
             groups.append(_at_sampled(group, list(rewards), estimates))
         return groups
+    if estimator.reads == "turns":
+        return [_by_turns(group, estimator) for group in scored]
     parts = []
     for group in scored:  # a table, completions by names; a part that a verdict does not have is 0
         names = sorted({name for verdict in group.verdicts for name in verdict.parts})
@@ -205,6 +221,32 @@ def _check_order(group: AdvantagedGroup) -> None:
             f"the rewards {rewards} of problem {group.scored.group.prompt.problem.id} became the advantages "
             f"{first}, smaller where more was earned: they are another group's, or have the wrong sign"
         )
+
+
+def turn_rewards(completion: Completion, total: float) -> torch.Tensor:
+    """(K,) the rewards of an episode's turns; what it earned beside them (style, a KL part) is the last one's."""
+    rewards = torch.tensor([turn.reward or 0.0 for turn in completion.turns], dtype=torch.float64)
+    rewards[-1] += total - sum(turn.reward or 0.0 for turn in completion.turns)
+    return rewards
+
+
+def _by_turns(scored: ScoredGroup, estimator: AdvantageEstimator) -> AdvantagedGroup:
+    rewards = {i: reward for i, reward in enumerate(scored.rewards) if reward is not None}
+    completions = [scored.group.completions[i] for i in rewards]
+    if any(not completion.turns for completion in completions):
+        raise VerifierError(
+            f"advantage.kind = '{estimator.kind}' needs turns, and problem {scored.group.prompt.problem.id} is played "
+            "in no environment: set another advantage, or a task of the kind 'episodes'"
+        )
+    values = estimator.of_turns(
+        [turn_rewards(completion, reward) for completion, reward in zip(completions, rewards.values(), strict=True)],
+        [[turn.state for turn in completion.turns] for completion in completions],
+    )
+    estimates = [
+        until_ends(of_turns, torch.tensor([turn.end for turn in completion.turns]), completion.num_read)
+        for completion, of_turns in zip(completions, values, strict=True)
+    ]
+    return _at_sampled(scored, list(rewards), estimates)
 
 
 def _by_steps(scored: ScoredGroup, estimator: AdvantageEstimator, policy: Policy) -> AdvantagedGroup:

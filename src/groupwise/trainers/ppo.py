@@ -21,6 +21,7 @@ from groupwise.models.sharded import shard_critic
 from groupwise.randomness import Draws, Purpose
 from groupwise.ranks.group import RANKS
 from groupwise.rollout.sample_and_score import Actors, Clock, sample_and_score
+from groupwise.trainers.grpo import turn_rewards
 from groupwise.trainers.report import StepResult
 from groupwise.trainers.reward_part import load_reward_models
 from groupwise.trainers.rl import Learner, reference_of, rl_trainer
@@ -54,7 +55,10 @@ class PpoConfig(BatchConfig):
     group_size: int = Field(4, ge=1)
     """Completions per problem; the critic needs no rivals, so 1 is allowed."""
     gamma: float = Field(1.0, ge=0, le=1)
-    """Discount γ per token; 1 does not favour short answers."""
+    """Discount γ per token, or per turn; 1 does not favour short answers."""
+    unit: Literal["token", "turn"] = "token"
+    """What a step of γ and λ is: a `token`, or a `turn` of an episode, whose value is that of the state in which it was
+    taken. Rewards of turns are earned at their ends."""
     lam: float = Field(0.95, ge=0, le=1)
     """λ of generalised advantages (InstructGPT: 0.95; 1: plain returns)."""
     whiten: bool = True
@@ -169,10 +173,22 @@ def _advantages(scored: ScoredGroup, values: Arrays, penalties: Arrays | None, c
         sampled = completion.sampled
         states = values[i][sampled]
         rewards = -penalties[i][sampled] if penalties else np.zeros(len(states), np.float32)
-        rewards[-1] += reward
-        estimates = gae(torch.from_numpy(rewards), torch.from_numpy(states), config.gamma, config.lam).numpy()
+        ends = [len(states) - 1]
+        if completion.turns:
+            ends = [int(np.count_nonzero(sampled[: turn.end])) - 1 for turn in completion.turns]
+            reward = turn_rewards(completion, reward).numpy()
+        rewards[ends] += reward
+        if config.unit == "turn":  # the value before a turn's first token is that of the state it was taken in
+            starts = [0, *(end + 1 for end in ends[:-1])]
+            rewards, before = np.add.reduceat(rewards, starts), states[starts]
+            of_turns = gae(torch.from_numpy(rewards), torch.from_numpy(before), config.gamma, config.lam).numpy()
+            estimates = np.repeat(of_turns, np.diff([*starts, len(states)]))
+            returns = np.repeat(of_turns + before, np.diff([*starts, len(states)]))
+        else:
+            estimates = gae(torch.from_numpy(rewards), torch.from_numpy(states), config.gamma, config.lam).numpy()
+            returns = estimates + states
         advantages.append(completion.spread(estimates))
-        views.append(CriticView(values[i], completion.spread(estimates + states)))
+        views.append(CriticView(values[i], completion.spread(returns)))
     return AdvantagedGroup(scored, tuple(advantages), tuple(views))
 
 

@@ -10,7 +10,6 @@ from pydantic import Field, model_validator
 from groupwise.config import ReadIf, Section
 from groupwise.models.policy import Policy
 from groupwise.ranks.group import RANKS
-from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.steps import TokenEnds
 from groupwise.runs.directory import RunDirectory
 from groupwise.runs.index import Index, flat_because
@@ -54,10 +53,11 @@ class Recorder:
     """Writes the completions of steps and evaluations, and the index of them."""
 
     def __init__(
-        self, config: RecordConfig, run: RunDirectory, policy: Policy, sampling: SamplingConfig, done: int
+        self, config: RecordConfig, run: RunDirectory, policy: Policy, temperature: float, done: int, keep: bool
     ) -> None:
-        self._config, self._run, self._policy, self._temperature = config, run, policy, sampling.temperature
-        self._ends, keep = TokenEnds(policy.tokenizer), bool(sampling.tools)
+        """Begin; `keep` leaves the completions of steps that an interrupted run has recorded and not finished."""
+        self._config, self._run, self._policy, self._temperature = config, run, policy, temperature
+        self._ends = TokenEnds(policy.tokenizer)
         self._index = Index(run, done, keep_files=keep) if RANKS.is_first else None  # the other ranks write nothing
 
     def evaluation(self, name: str, groups: Sequence[ScoredGroup]) -> None:

@@ -85,7 +85,7 @@ def replay(
         _repeat_steps(run, recipe, policy, start, step, on_step)
         chosen = next(batch for batch in _rounds(run, recipe)[step] if problem_id in [problem.id for problem in batch])
         actors, draws = Actors.of(policy, recipe.task.template, Unjudged()), Draws(recipe.run.seed, Purpose.TRAIN, step)
-        if recipe.sampling.tools:
+        if recipe.needs_records:
             actors = replace(actors, recorded=recorded_results(run.rollouts(step)))
         scored = sample_and_score(actors, chosen, recipe.batch.group_size, recipe.sampling, draws)
     group = next(scored_group.group for scored_group in scored if scored_group.group.prompt.problem.id == problem_id)

@@ -1,5 +1,6 @@
 """Training by reinforcement: what an algorithm brings, its step, and the loop around it."""
 
+import json
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +32,7 @@ from groupwise.trainers.rl_run import RlRun
 from groupwise.training.optimizer import Optimizer
 from groupwise.training.session import Beside, Session, Start
 from groupwise.training.update import CriticLoss, Updater
-from groupwise.types import Problem, ScoredGroup
+from groupwise.types import Problem, ScoredGroup, TurnRecord
 from groupwise.verifiers import Verifier, make_verifier
 
 
@@ -80,7 +81,7 @@ class Learner(ABC):
 
     def with_results(self, run: RunDirectory, step: int) -> Self:
         """Return the learner of a step that may have been recorded before, whose tools are then not asked again."""
-        if not self.recipe.sampling.tools:
+        if not self.recipe.needs_records:
             return self
         return replace(self, actors=replace(self.actors, recorded=recorded_results(run.rollouts(step))))
 
@@ -93,17 +94,19 @@ def reference_of(recipe: RlRecipe, policy: Policy) -> Policy | None:
 def recorded_results(path: Path) -> dict[str, tuple[Recorded, ...]]:
     """Read the completions of a file of rollouts, by problem; empty where there is no file, or it has no tokens.
 
-    With them a step is sampled again without its tools: in a replay, and after a kill.
+    With them a step is sampled again without its tools and its environment: in a replay, and after a kill.
     """
     if not path.exists():
         return {}
     completions_of: dict[str, list[Recorded]] = defaultdict(list)
-    for row in read_columns(path, ["problem", "token_ids", "sampled"]).to_pylist():
+    columns = ["problem", "token_ids", "sampled", "turns", "finish_reason"]
+    for row in read_columns(path, columns).to_pylist():
         if row["token_ids"] is None:
             return {}
         ids = np.array(row["token_ids"], np.int64)
         sampled = np.ones(len(ids), np.bool_) if row["sampled"] is None else np.array(row["sampled"], np.bool_)
-        completions_of[row["problem"]].append(Recorded(ids, sampled))
+        turns = tuple(TurnRecord(*turn) for turn in json.loads(row["turns"] or "[]"))
+        completions_of[row["problem"]].append(Recorded(ids, sampled, turns, row["finish_reason"]))
     return {problem: tuple(completions) for problem, completions in completions_of.items()}
 
 

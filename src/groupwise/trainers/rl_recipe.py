@@ -12,6 +12,7 @@ from groupwise.evaluation.held_out import second_section
 from groupwise.rollout.engine import NO_TOOLS, AnyEngine, EngineConfig
 from groupwise.rollout.sampling import SamplingConfig, refuse_for_training
 from groupwise.tasks import TaskOptions, with_verifier
+from groupwise.tasks.episodes import environments
 from groupwise.trainers.base import ModelRecipe
 from groupwise.trainers.record import RecordConfig
 from groupwise.trainers.reward_part import RewardModelPartConfig, check_reward_models
@@ -84,6 +85,11 @@ class RlRecipe(ModelRecipe):
     def batch(self) -> BatchConfig:
         raise NotImplementedError
 
+    @property
+    def needs_records(self) -> bool:
+        """True where a step can only be made again with what it recorded."""
+        return bool(self.sampling.tools) or any(not environment.repeatable for environment in environments(self.task))
+
     def check(self) -> None:
         """Raise ValueError for settings that contradict each other across sections."""
         if self.loss.mini_batches > self.batch.prompts_per_step:
@@ -97,6 +103,11 @@ class RlRecipe(ModelRecipe):
         check_rules(self.doctor.ignore)
         check_lengths(self.verifier.parts, self.sampling.max_tokens)
         tools = self.sampling.tools
+        if tools and environments(self.task):
+            raise ValueError(
+                f"sampling.tools has {', '.join(tools)}, and the task is played in an environment, which answers calls "
+                "itself; allowed is one of the two"
+            )
         if tools and not self.engine.continues:
             raise ValueError(NO_TOOLS.format(kind=self.engine.kind, tools=", ".join(tools)))
         max_calls = sum(tool.max_calls for tool in tools.values()) if tools else None
@@ -125,8 +136,8 @@ class RlRecipe(ModelRecipe):
                 f"{self.algorithm}.{why} chooses problems by what this step finds, and engine.steps_ahead = 1 samples "
                 "the next ones before; drop one of the two"
             )
-        if self.sampling.tools:
+        if self.needs_records:
             raise ValueError(
-                "engine.steps_ahead = 1 samples a step before it begins, so after a kill its tools would be called "
-                "again and might answer otherwise; allowed with sampling.tools is 0"
+                "engine.steps_ahead = 1 samples a step before it begins, so after a kill its tools or its environment "
+                "would be asked again and might answer otherwise; allowed with them is 0"
             )

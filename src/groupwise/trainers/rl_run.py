@@ -97,8 +97,9 @@ class RlRun:
         self.recipe, self.task, self.actors, self.second = recipe, task, actors, second
         self.session, self.observer = session, observer
         self.recorder = Recorder(
-            recipe.record, session.directory, actors.policy, recipe.sampling, session.progress.step
-        )
+            recipe.record, session.directory, actors.policy, recipe.sampling.temperature, session.progress.step,
+            keep=recipe.needs_records,
+        )  # fmt: skip
         self.pass_rates = PassRates(session.progress.pass_rates)
         self.test_is_open = False
         self.watch = Watch(session.directory.path, recipe.doctor.ignore) if RANKS.is_first else None

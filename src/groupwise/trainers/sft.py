@@ -155,8 +155,15 @@ def sft_gradient(policy: Policy, examples: Sequence[Example], tokens_per_micro_b
     return total, denominator
 
 
-Row = tuple[str, str] | Dialogue
-"""Prompt and completion as text (a text without a prompt has an empty one), or a conversation."""
+class Pieces(NamedTuple):
+    """An episode as texts, each of which is tokenised by itself: those that are learnt end in the end token."""
+
+    pieces: tuple[tuple[str, bool], ...]
+    place: str
+
+
+Row = tuple[str, str] | Dialogue | Pieces
+"""Prompt and completion as text (a text without a prompt has an empty one), a conversation, or an episode."""
 
 
 def encode(
@@ -170,7 +177,7 @@ def encode(
 
     Results of the tools are tokenised by themselves, as they are when a tool puts them in, and are not trained.
     """
-    pairs = [row for row in rows if not isinstance(row, Dialogue)]
+    pairs = [row for row in rows if not isinstance(row, Dialogue | Pieces)]
     texts = iter(_encode_texts(policy, pairs, tools) if pairs else ())
     examples = list[Example]()
     for row in rows:
@@ -178,10 +185,12 @@ def encode(
             written = turns(policy, row, chat or ChatArguments())
             first = max(1, written.trained.index(True))
             example = Example(written.ids[:first], written.ids[first:], written.trained[first:])
+        elif isinstance(row, Pieces):
+            example = _of_pieces(policy, row)
         else:
             example = next(texts)
         examples.append(example)
-        prompt = row.place if isinstance(row, Dialogue) else row[0] or row[1]
+        prompt = row.place if isinstance(row, Dialogue | Pieces) else row[0] or row[1]
         if loss_on == "completion" and row[0] == "":
             raise DataError(
                 f"the text that begins {prompt[:60]!r} has no prompt: sft.loss_on = 'all' is allowed with it"
@@ -195,6 +204,20 @@ def encode(
     if loss_on == "all":
         return [Example((e.prompt + e.completion)[:1], (e.prompt + e.completion)[1:]) for e in examples]
     return examples
+
+
+def _of_pieces(policy: Policy, row: Pieces) -> Example:
+    (asked, _), *others = row.pieces
+    prompt, ids, trained = prompt_ids(policy, asked, row.place), list[int](), list[bool]()
+    end = policy.tokenizer.eos_token
+    for text, is_own in others:
+        if is_own:
+            piece = ended(policy, policy.tokenizer(text, add_special_tokens=False)["input_ids"])
+        else:  # as it is written behind an end token, when it is put into an episode
+            piece = policy.tokenizer(end + text, add_special_tokens=False)["input_ids"][1:]
+        ids += piece
+        trained += [is_own] * len(piece)
+    return Example(prompt, ids, trained)
 
 
 def _encode_texts(policy: Policy, pairs: Sequence[tuple[str, str]], tools: Mapping[str, Tool]) -> list[Example]:
@@ -213,7 +236,7 @@ def _batches(recipe: SftRecipe) -> Callable[[Policy], Callable[[int], list[Examp
     seed, tools = recipe.run.seed, make_tools(recipe.sft.tools)
     rows = read_rows(data) if isinstance(data, PairsData) else []
     chat = data if isinstance(data, PairsData) else None
-    if tools and any(isinstance(row, Dialogue) for row in rows):
+    if tools and any(isinstance(row, Dialogue | Pieces) for row in rows):
         raise DataError(
             "sft.tools cuts results out of texts; conversations have them as turns of their own, so leave it out"
         )
@@ -260,7 +283,7 @@ def read_pairs(data: PairsData, paths: Sequence[str] = ()) -> list[tuple[str, st
     pairs = list[tuple[str, str]]()
     for path in paths or data.paths:
         for row in read_examples(data, path):
-            if isinstance(row, Dialogue) or not row[0]:
+            if isinstance(row, Dialogue | Pieces) or not row[0]:
                 raise DataError(
                     f"{path} holds a conversation or a text alone; prompt and completion as text are needed"
                 )
@@ -277,6 +300,14 @@ def read_examples(data: PairsData, path: str) -> list[Row]:
 
 
 def _row(data: PairsData, record: Record) -> Row:
+    if isinstance(pieces := record.fields.get("pieces"), list):
+        found = [tuple(each) if isinstance(each, list) else () for each in pieces]
+        if [tuple(map(type, each)) for each in found] != [(str, bool)] * max(len(found), 2) or found[0][1]:
+            raise DataError(
+                f"{record.place} has the pieces {pieces!r:.80}; allowed is a list of [text, true where it is learnt], "
+                "the first with false"
+            )
+        return Pieces(tuple(found), record.place)
     names = data.prompt_field, data.completion_field
     if is_pair := all(has_field(record, name) for name in names):
         prompt, completion = (said(record, name) for name in names)

@@ -120,7 +120,6 @@ _SEPARATOR = re.compile(r"[,;\n]|\band\b", re.IGNORECASE)
 _CLAIM = re.compile(
     r"(?:\(?[0-9]{1,2}[).:] ?)?(?P<name>[^:=]{1,60}?) ?(?: is(?: an?)?|:|=) ?(?P<role>knight|knave)", re.IGNORECASE
 )
-_MOVE = re.compile(r"[0-9]{1,3}(?: ?: ?[0-9]{1,3})?")
 Roles = dict[str, str]  # role by name, both in lower case
 
 
@@ -154,25 +153,6 @@ class KnightsKnavesVerifier(ReferenceVerifier[Roles]):
 
     def canonical(self, content: Roles) -> str:
         return ", ".join(f"{name}: {role}" for name, role in sorted(content.items()))
-
-
-class GameMoveVerifier(ExactVerifier):
-    """Any best move of the position is correct; a legal move that is not best and an illegal one are wrong.
-
-    Needs `problem.data["best_moves"]`, as the task's exact solver listed them, and `problem.data["legal_moves"]`, texts
-    such as `5` (a cell) or `2:3` (pile, count).
-    """
-
-    one_right = False
-
-    def find(self, problem: Problem, answer: str) -> Measured:
-        best_moves, legal_moves = (data_list(problem, name, str) for name in ("best_moves", "legal_moves"))
-        if not _MOVE.fullmatch(answer):
-            raise UnreadableError(f"{shown(answer)} is not a move")
-        move = answer.replace(" ", "")
-        if move in best_moves:
-            return Measured(Outcome.CORRECT, f"{move} is a best move", move)
-        return Measured(Outcome.WRONG, f"{move} is {'not a best' if move in legal_moves else 'no legal'} move", move)
 
 
 MAX_NESTING = 20

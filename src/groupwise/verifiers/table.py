@@ -25,7 +25,6 @@ VERIFIERS = Kinds(
         "knights_knaves": f"{_HERE}.logic:KnightsKnavesVerifier",
         "json": f"{_HERE}.logic:JsonVerifier",
         "instructions": f"{_HERE}.logic:InstructionsVerifier",
-        "game_move": f"{_HERE}.logic:GameMoveVerifier",
         "propositional_proof": f"{_HERE}.proofs.propositional:PropositionalVerifier",
         "coq": f"{_HERE}.proofs.coq:CoqVerifier",
         "lean": f"{_HERE}.proofs.lean:LeanVerifier",

@@ -177,6 +177,6 @@ def test_training_reads_what_its_settings_choose(read: Callable[[str, object], s
     }
     judges = {"verifiers.math", "verifiers.math.symbolic", "verifiers._worker"}  # the last two by name alone
     assert found >= step | judges | {"tasks.arithmetic"}
-    others = ("cli", "oracle", "pages.run", "tasks.games", "trainers.ppo", "verifiers.judge")
+    others = ("cli", "oracle", "pages.run", "tasks.countdown", "trainers.ppo", "verifiers.judge")
     assert not [name for name in found if name.startswith(others)]
-    assert "tasks.games" in read(Train.__module__, {"task": {"kind": "nim"}})
+    assert "tasks.countdown" in read(Train.__module__, {"task": {"kind": "countdown"}})

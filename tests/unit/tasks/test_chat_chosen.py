@@ -16,7 +16,7 @@ from groupwise.verifiers import verifier_config
 BOXED = "{question}\n\nPlease reason step by step, and put your final answer within \\boxed{}."
 TAG = "{question}\n\nPlease reason step by step, and put your final answer within <answer></answer>."
 THINKING = BOXED.replace("reason step by step", "think inside <think> </think>")
-NIMS = {"a": {"task": {"kind": "nim"}}, "b": {"task": {"kind": "tic_tac_toe"}}}
+PUZZLES = {"a": {"task": {"kind": "knights_knaves"}}, "b": {"task": {"kind": "countdown"}}}
 GIVEN = {"prompt": "{question}\n"}
 
 
@@ -40,8 +40,8 @@ def chosen(task: dict[str, Any], has_chat: bool, **verifier: Any) -> Template:
         ({"kind": "jsonl", "preset": "gsm8k"}, {}, BOXED),
         ({"kind": "jsonl", "preset": "gsm8k", "template": {"chat": True}}, {}, BOXED),
         ({"kind": "json_extraction"}, {}, "{question}"),
-        ({"kind": "mixture", "parts": NIMS}, {}, BOXED),
-        ({"kind": "mixture", "parts": {**NIMS, "c": {"task": {"kind": "json_extraction"}}}}, {}, "{question}"),
+        ({"kind": "mixture", "parts": PUZZLES}, {}, BOXED),
+        ({"kind": "mixture", "parts": {**PUZZLES, "c": {"task": {"kind": "json_extraction"}}}}, {}, "{question}"),
     ],
 )
 def test_a_chat_model_is_asked_for_what_the_verifier_reads(

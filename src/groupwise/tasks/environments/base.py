@@ -131,4 +131,15 @@ class Environment:
         return ()
 
 
-ENVIRONMENTS = Kinds("environment", {"guess": "groupwise.tasks.environments.guess:Guess"})
+_HERE = "groupwise.tasks.environments"
+
+ENVIRONMENTS = Kinds(
+    "environment",
+    {
+        "guess": f"{_HERE}.guess:Guess",
+        "blackjack": f"{_HERE}.blackjack:Blackjack",
+        "lights_out": f"{_HERE}.lights_out:LightsOut",
+        "nim": f"{_HERE}.board_games:Nim",
+        "tic_tac_toe": f"{_HERE}.board_games:TicTacToe",
+    },
+)

@@ -45,7 +45,7 @@ def test_a_mathematical_verdict_is_explained() -> None:
 
 def test_other_verdicts_are_explained_by_their_evidence() -> None:
     problem, verdict = Problem("p", "q", "3"), Verdict(Outcome.UNPARSABLE, {}, "<think> was opened and not closed")
-    for kind in ("answered", "countdown", "game_move"):
+    for kind in ("answered", "countdown", "knights_knaves"):
         assert make_verifier(kind).explain(problem, "<think>", verdict) == [verdict.evidence]
     read = make_verifier("countdown").explain(problem, "\\boxed{1+2}", Verdict(Outcome.CORRECT, {}, "it equals 3"))
     assert read == ["after the reasoning comes \\boxed{1+2}", "the answer (boxed) is 1+2", "it equals 3"]

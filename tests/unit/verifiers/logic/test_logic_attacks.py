@@ -11,9 +11,7 @@ from groupwise.tasks import TASKS, make_task
 from groupwise.types import Outcome, Problem
 from groupwise.verifiers import Verifier, make_verifier
 
-NAMES = ("instructions", "json_extraction", "knights_knaves", "nim", "tic_tac_toe")
-SHORT = ("nim", "tic_tac_toe")
-"""Tasks whose answer is one value, so that two of them in one box cannot be another right answer."""
+NAMES = ("instructions", "json_extraction", "knights_knaves")
 LARGE = 100_000
 
 
@@ -65,15 +63,6 @@ def test_a_right_answer_with_something_glued_to_it_earns_nothing(name: str, patt
     answer = pattern.format(problem.reference, "1")
     verdict = verifier_of(name).verify(problem, f"\\boxed{{{answer}}}")
     assert verdict.outcome in (Outcome.UNPARSABLE, Outcome.WRONG), verdict
-
-
-@pytest.mark.parametrize("name", SHORT)
-def test_a_list_of_all_candidates_earns_nothing(name: str) -> None:
-    problem = problem_of(name)
-    candidates = problem.data["legal_moves"]
-    for separator in (", ", " ", "; ", "\n", " or ", "}\\boxed{"):
-        verdict = verifier_of(name).verify(problem, f"\\boxed{{{separator.join(candidates)}}}")
-        assert verdict.outcome in (Outcome.UNPARSABLE, Outcome.WRONG)
 
 
 PIECES = [

@@ -169,33 +169,9 @@ def test_first_and_last_word_are_taken_in_their_spelling() -> None:
     check(judge("instructions", "!?", "", rules), "unparsable", "no word")
 
 
-@pytest.mark.parametrize(
-    ("answer", "outcome", "evidence"),
-    [
-        ("2:3", "correct", ""),
-        ("2 : 3", "correct", ""),
-        ("1:1", "correct", ""),
-        ("2:2", "wrong", "not a best move"),
-        ("2:9", "wrong", "no legal move"),
-        ("02:3", "wrong", "no legal move"),
-        ("2:3 or 1:1", "unparsable", ""),
-        ("1:1 2", "unparsable", ""),
-        ("2:3=win", "unparsable", ""),
-        ("2**3", "unparsable", ""),
-        ("-2:3", "unparsable", ""),
-        ("2:٣", "unparsable", ""),
-        ("2_0:3", "unparsable", ""),
-        ("take 3 from pile 2", "unparsable", "is not a move"),
-    ],
-)
-def test_game_move(answer: str, outcome: str, evidence: str) -> None:
-    data = {"best_moves": ["2:3", "1:1"], "legal_moves": ["2:3", "1:1", "2:2"]}
-    check(judge("game_move", answer, "2:3", data), outcome, evidence)
-
-
 def test_the_tag_is_read_when_it_is_asked_for() -> None:
-    verifier = make_verifier({"kind": "game_move", "extraction": "tag", "format_reward": 0.5})
-    problem = Problem("p", "q", "5", data={"best_moves": ["5"], "legal_moves": ["5"]})
+    verifier = make_verifier({"kind": "countdown", "extraction": "tag", "format_reward": 0.5})
+    problem = Problem("p", "q", "5", data={"numbers": [5], "target": 5})
     assert verifier.verify(problem, "<think>x</think><answer>5</answer>").reward == 1.5
     assert verifier.verify(problem, "<think>x</think>\\boxed{5}").outcome == "unparsable"
 
@@ -207,8 +183,6 @@ def test_the_tag_is_read_when_it_is_asked_for() -> None:
         ("json", {}),
         ("instructions", {"constraints": [{"kind": "rhyme"}]}),
         ("instructions", {"constraints": []}),
-        ("game_move", {"best_moves": ["1"]}),
-        ("game_move", {"best_moves": "123", "legal_moves": "123"}),  # whose characters would be moves
         ("countdown", {"numbers": "1", "target": 1}),
         ("countdown", {"numbers": [1.7], "target": 1}),
         ("countdown", {"numbers": [True], "target": 1}),
