@@ -221,7 +221,7 @@ def test_a_prompt_is_prefilled_once(tiny_policy: Callable[..., Policy], monkeypa
         prefilled.extend(tuple(one.prompt) for one in sequences)
         return pack(sequences, device)
 
-    monkeypatch.setattr("groupwise.rollout.in_process.pack", watched)
+    monkeypatch.setattr("groupwise.rollout.decode.pack", watched)
     config = CONFIG.model_copy(update={"max_live_completions": 2})
     generate(stopping(tiny_policy()), requests(), config)
     assert prefilled == [request.token_ids for request in requests()]
