@@ -22,6 +22,7 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedTokenizerFast
 
 from groupwise.errors import ConfigError, ModelError
+from groupwise.models.gguf_positions import FREQUENCIES, check_factors, scaling_of
 from groupwise.runs.atomic import new_directory
 from groupwise.runs.lock import Hold
 from groupwise.runs.progress import counted
@@ -181,10 +182,7 @@ class GGUF:
         rope = {"rope_type": "default", "rope_theta": self.number("rope.freq_base", 10_000.0)}
         if self.number("rope.dimension_count", head_dim) != head_dim:
             self.refuse("turns a part of each head by its position (rope.dimension_count), which is not supported")
-        if (scaling := self.number("rope.scaling.type", "none")) == "linear":
-            rope |= {"rope_type": "linear", "factor": self.number("rope.scaling.factor")}
-        elif scaling != "none":
-            self.refuse(f"scales positions by {scaling!r}, which its keys do not say whole; put config.json beside it")
+        rope |= scaling_of(self)
         token = {f"{name}_token_id": self.keys.get(f"tokenizer.ggml.{key}_token_id") for name, key in SPECIAL.items()}
         values: dict[str, Any] = {
             "vocab_size": int(self._tensor("token_embd.weight").shape[1]),
@@ -216,7 +214,9 @@ class GGUF:
                 "query_pre_attn_scalar": width // heads if layers == 62 else head_dim,
                 "final_logit_softcapping": self.keys.get("gemma3.final_logit_softcapping"),
             }
-        return AutoConfig.for_model(ARCHITECTURES[self.architecture], **values)
+        config = AutoConfig.for_model(ARCHITECTURES[self.architecture], **values)
+        check_factors(self, config)
+        return config
 
     def _tensor(self, name: str) -> Any:
         if name not in self.tensors:
@@ -238,6 +238,8 @@ class GGUF:
                 self.refuse(f"has {known} of shape {tuple(reversed(tensor.shape))}; its keys ask for {shape}")
             unused.pop(tensor.name)
             yield name, tensor
+        if model.config.rope_parameters.get("rope_type") == "llama3":
+            unused.pop(FREQUENCIES, None)
         if model.config.tie_word_embeddings:  # by a config.json beside the file
             unused.pop("output.weight", None)
         if unused:

@@ -29,6 +29,7 @@ from groupwise.models.gguf import (
     USER_DEFINED,
     rotated_heads,
 )
+from groupwise.models.gguf_positions import FREQUENCIES, frequency_factors, scaling_keys
 from groupwise.models.loading import read_tokenizer
 
 Precision = Literal["f32", "f16", "q8_0"]
@@ -89,6 +90,8 @@ def write_gguf(directory: Path, target: Path, precision: Precision) -> None:
             kind = "f16" if kind == "q8_0" and value.shape[1] % BLOCK else kind
             dtype = gguf.GGMLQuantizationType[kind.upper()]
             writer.add_tensor(known, gguf.quantize(np.ascontiguousarray(value), dtype), raw_dtype=dtype)
+        if config.rope_parameters.get("rope_type") == "llama3":
+            writer.add_tensor(FREQUENCIES, frequency_factors(config), raw_dtype=gguf.GGMLQuantizationType.F32)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
@@ -106,10 +109,6 @@ def _keys(config: PreTrainedConfig, directory: Path) -> dict[str, Any]:
     if "sliding_attention" in kinds and not is_gemma:
         raise ModelError(f"{directory} cannot be written as GGUF: {config.model_type} files have no attention windows")
     rope = config.rope_parameters["full_attention"] if is_gemma else config.rope_parameters
-    if rope["rope_type"] not in ("default", "linear"):
-        raise ModelError(
-            f"{directory} cannot be written as GGUF: it scales positions by {rope['rope_type']!r}; allowed is linear"
-        )
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     keys: dict[str, Any] = {
         "context_length": config.max_position_embeddings,
@@ -124,9 +123,8 @@ def _keys(config: PreTrainedConfig, directory: Path) -> dict[str, Any]:
         "rope.dimension_count": head_dim,
         "rope.freq_base": float(rope["rope_theta"]),
         "vocab_size": config.vocab_size,
+        **scaling_keys(rope, config.model_type, str(directory)),
     }
-    if rope["rope_type"] == "linear":
-        keys |= {"rope.scaling.type": "linear", "rope.scaling.factor": float(rope["factor"])}
     if is_gemma:
         full = [i for i, kind in enumerate(config.layer_types, 1) if kind == "full_attention"]
         if full != list(range(6, config.num_hidden_layers + 1, 6)):

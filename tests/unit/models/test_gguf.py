@@ -15,6 +15,7 @@ from groupwise.config.schema import SHIPPED, resolve
 from groupwise.errors import ModelError
 from groupwise.models.config import ModelConfig
 from groupwise.models.gguf import GGUF, SOURCE, SPLITS, read_gguf
+from groupwise.models.gguf_positions import frequency_factors
 from groupwise.models.gguf_write import write_gguf
 from groupwise.models.located import locate
 from groupwise.models.policy import load_policy
@@ -80,6 +81,45 @@ def test_a_model_comes_back_as_it_was(tmp_path: Path, kind: str, tied: bool) -> 
     text = "the 12 thes\r\n  <think>é数<|over|>"
     assert tokenizers[0](text).input_ids == tokenizers[1](text).input_ids
     assert tokenizers[1].decode(tokenizers[1](text).input_ids) == text
+
+
+YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 32}
+LLAMA3 = {
+    "rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "rope"),
+    [
+        ("qwen2", {"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0}),
+        ("qwen3", YARN),
+        ("llama", YARN | {"beta_fast": 24.0, "beta_slow": 2.0}),
+        ("llama", LLAMA3),
+    ],
+)
+def test_scaled_positions_come_back(tmp_path: Path, kind: str, rope: dict[str, float]) -> None:
+    before = saved(tmp_path / "before", kind, rope_parameters=rope, head_dim=64)
+    write_gguf(before, tmp_path / "model.gguf", "f32")
+    after = read_gguf(str(tmp_path / "model.gguf"))
+    assert AutoConfig.from_pretrained(after).rope_parameters == rope
+    ids = torch.arange(3, 113)[None]
+    logits = [AutoModelForCausalLM.from_pretrained(folder)(ids).logits for folder in (before, after)]
+    torch.testing.assert_close(logits[1], logits[0], rtol=1e-5, atol=1e-5)
+
+
+def test_factors_of_llama_3_by_hand() -> None:
+    # wavelengths 2π θ^(2i/d) up to 8192 / 4 keep their frequency, those beyond 8192 / 1 have an eighth of it
+    config = AutoConfig.for_model("llama", **SIZES | {"head_dim": 64, "rope_parameters": LLAMA3})
+    factors = frequency_factors(config)
+    wavelengths = 2 * np.pi * 5e5 ** (np.arange(0, 64, 2) / 64)
+    assert np.allclose(factors[wavelengths < 2048], 1)
+    assert np.allclose(factors[wavelengths > 8192], 8)
+    between = (wavelengths > 2048) & (wavelengths < 8192)
+    smooth = (8192 / wavelengths[between] - 1) / 3
+    assert between.sum() > 1
+    assert np.allclose(1 / factors[between], (1 - smooth) / 8 + smooth, rtol=1e-5)
 
 
 @pytest.mark.parametrize("precision", ["f16", "q8_0"])
@@ -155,8 +195,11 @@ def rewritten(source: Path, target: Path, change: str) -> None:
             value = "of another model"
         kind = field.types[0]
         writer.add_key_value(name, value, kind, field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None)
-    if change == "yarn":
-        writer.add_string(f"{architecture}.rope.scaling.type", "yarn")
+    if change in ("yarn", "longrope", "attn_factor"):
+        writer.add_string(f"{architecture}.rope.scaling.type", "longrope" if change == "longrope" else "yarn")
+    if change == "attn_factor":
+        writer.add_float32(f"{architecture}.rope.scaling.factor", 4.0)
+        writer.add_float32(f"{architecture}.rope.scaling.attn_factor", 2.0)
     if change == "parts":
         writer.add_uint16("split.count", 2)
     for tensor in reader.tensors:
@@ -164,7 +207,7 @@ def rewritten(source: Path, target: Path, change: str) -> None:
             data = np.full_like(tensor.data, np.nan) if change == "nan" else np.array(tensor.data)
             writer.add_tensor(tensor.name, data[:-1] if change == "shape" and data.ndim == 2 else data)
     if change == "rope_freqs":
-        writer.add_tensor("rope_freqs.weight", np.ones(16, dtype=np.float32))
+        writer.add_tensor("rope_freqs.weight", np.linspace(1, 2, 16, dtype=np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -177,8 +220,10 @@ def rewritten(source: Path, target: Path, change: str) -> None:
         ("architecture", "has the architecture 'granite'; allowed are llama, qwen2, qwen3, gemma3"),
         ("embedding_length", "lacks the key llama.embedding_length"),
         ("blk.2.ffn_up.weight", "has no tensor blk.2.ffn_up.weight"),
-        ("rope_freqs", "has tensors that no parameter takes: rope_freqs.weight"),
-        ("yarn", "scales positions by 'yarn'"),
+        ("rope_freqs", "has a rope_freqs.weight that is not of Llama 3's scaling"),
+        ("longrope", "scales positions by 'longrope'"),
+        ("yarn", "lacks the key llama.rope.scaling.factor"),
+        ("attn_factor", "has rope.scaling.attn_factor = 2, which is not supported"),
         ("pre", "tokenizer.ggml.pre = 'of another model'"),
         ("parts", "is one of several parts"),
         ("shape", "its keys ask for"),
@@ -244,6 +289,13 @@ def test_the_shipped_model_and_its_alphabet(tmp_path: Path) -> None:
     [
         ("qwen2", {"use_sliding_window": True, "max_window_layers": 0, "sliding_window": 8}, "no attention windows"),
         ("llama", {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}}, "dynamic"),
+        (
+            "qwen2",
+            {"rope_parameters": YARN | {"attention_factor": 1.5}},
+            "there is no key for its scaling of positions",
+        ),
+        ("qwen3", {"rope_parameters": LLAMA3}, "'llama3'; allowed are default, linear, yarn"),
+        ("llama", {"rope_parameters": LLAMA3 | {"low_freq_factor": 2.0}}, "there is no key for its scaling"),
         ("phi", {}, "its model type is 'phi'; allowed are llama"),
     ],
 )
