@@ -16,7 +16,7 @@ from groupwise.errors import ConfigError
 from groupwise.models.activations import FP32, activation_bytes, are_dropped, available_memory, head_dim, layer_bytes
 from groupwise.models.cores import WAITING
 from groupwise.models.flex import mask_bytes
-from groupwise.models.loading import device_of
+from groupwise.models.loading import compute_dtype, device_of
 from groupwise.models.packed import micro_batch_tokens
 from groupwise.models.rows import refuse_bfloat16
 from groupwise.models.size import ModelSize, adapter_weights, language_model_size, reward_model_size
@@ -89,7 +89,7 @@ def plan(recipe: RlRecipe, prompt_tokens: int = 64) -> MemoryPlan:
             else reward_model_size(judge.path)
         )
         weights["process reward model"] = of_weight * step_rewards
-    width = torch.finfo(getattr(torch, recipe.model.compute_dtype)).bits // 8
+    width = torch.finfo(getattr(torch, compute_dtype(recipe.model, size.total))).bits // 8
     device = torch.device(device_of(recipe.model))
     longest = prompt_tokens + recipe.sampling.max_tokens  # one that is larger than a micro-batch stands alone
     of_step = recipe.batch.prompts_per_step * (prompt_tokens + recipe.batch.group_size * recipe.sampling.max_tokens)

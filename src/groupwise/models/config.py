@@ -23,13 +23,14 @@ class ModelConfig(Section):
     the file inside an installed Python package. It is read once, into the Hugging Face cache, in fp32."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """`auto` takes a GPU when there is one."""
-    compute_dtype: Literal["float32", "bfloat16"] = "float32"
-    """Precision of the matrix products, in sampling and in training alike. Log-probabilities stay fp32.
-    `bfloat16` is for GPUs and for processors with instructions for it; where it is slower, a warning says so."""
+    compute_dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Precision of the matrix products, in sampling and in training alike. Log-probabilities stay fp32. `auto` takes
+    bfloat16 for models of 30 million weights and more where the card or the processor has instructions for it (AMX,
+    AVX512-BF16), float32 elsewhere; a run keeps what it chose. Where bfloat16 is slower, a warning says so."""
     weights_dtype: Literal["float32", "bfloat16"] = "float32"
     """Precision of the weights. With `bfloat16` the model holds 2 bytes of each, and so does its checkpoint; a trainer
     adds up gradients in fp32, keeps fp32 master copies that its updates change, and rounds them for the model after
-    each. The masters start from the rounded weights. It needs `compute_dtype = "bfloat16"`."""
+    each. The masters start from the rounded weights. With it `compute_dtype` is bfloat16, too."""
     attention: Literal["packed", "flex"] = "packed"
     """Implementation of attention in training and scoring. `flex` is torch's FlexAttention, compiled, on CUDA alone;
     sampling always takes `packed`. Values and gradients of its eager form are tested against `packed` on a processor;
@@ -43,10 +44,10 @@ class ModelConfig(Section):
 
     @model_validator(mode="after")
     def _weights_meet_their_products(self) -> Self:
-        if self.weights_dtype == "bfloat16" and self.compute_dtype != "bfloat16":
+        if self.weights_dtype == "bfloat16" and self.compute_dtype == "float32":
             raise ValueError(
-                f'weights_dtype = "bfloat16" needs compute_dtype = "bfloat16", which is {self.compute_dtype!r} here: '
-                "products in fp32 of rounded weights would gain nothing"
+                'weights_dtype = "bfloat16" needs compute_dtype = "bfloat16", which is "float32" here: products in '
+                "fp32 of rounded weights would gain nothing"
             )
         return self
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from safetensors import SafetensorError
@@ -274,8 +274,29 @@ def device_of(config: ModelConfig) -> str:
     return config.device if config.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def place(model: PreTrainedModel, config: ModelConfig, is_read: bool = True) -> None:
+LARGE = 30_000_000
+"""Weights from which on `auto` computes in bfloat16. On a processor with AMX and AVX512-BF16 (Xeon, one thread) a
+forward and backward of 512 tokens in bfloat16 took 0.92 of the time of float32 at 1.8 million weights, 0.80 at 6, 0.66
+at 17, 0.61 at 36 and 0.58 at 71."""
+
+
+def compute_dtype(config: ModelConfig, num_weights: int) -> Literal["float32", "bfloat16"]:
+    """Return the precision of a model's products: as the recipe says, or by size and device where it says `auto`."""
+    if config.compute_dtype != "auto":
+        return config.compute_dtype
+    if device_of(config) == "cuda":
+        is_fast = torch.cuda.is_bf16_supported(including_emulation=False)
+    else:  # older versions of torch have no public list of a processor's instructions
+        has = getattr(torch.cpu, "get_capabilities", dict)()
+        is_fast = bool(has.get("amx_bf16") or has.get("avx512_bf16"))
+    is_rounded = config.weights_dtype == "bfloat16"
+    return "bfloat16" if is_rounded or (is_fast and num_weights >= LARGE) else "float32"
+
+
+def place(model: PreTrainedModel, config: ModelConfig, is_read: bool = True) -> torch.dtype:
     """Refuse what the packed forward cannot compute, and move the model to its device, if its weights are read.
+
+    Returns the precision of its products.
 
     This is the one place that sets the number of CPU threads, which all models of a process share: the last one placed
     with `num_threads` decides it.
@@ -289,6 +310,7 @@ def place(model: PreTrainedModel, config: ModelConfig, is_read: bool = True) -> 
     if config.device == "cuda" and not torch.cuda.is_available():
         raise ModelError("model.device = cuda, but torch finds no CUDA device here; allowed are auto and cpu")
     device = device_of(config)
+    dtype: torch.dtype = getattr(torch, compute_dtype(config, model.num_parameters()))
     if device == "cpu" and config.compute_dtype == "bfloat16" and (times := bfloat16_cost()) > SLOW:
         warnings.warn(
             f"compute_dtype = bfloat16: on this processor a matrix product takes {times:.1f} times as long as in "
@@ -306,7 +328,7 @@ def place(model: PreTrainedModel, config: ModelConfig, is_read: bool = True) -> 
     model.set_attn_implementation(attention.NAME)
     if model._can_set_experts_implementation():
         model.set_experts_implementation(experts.NAME)
-    allow_checkpointing(model, config.activation_checkpointing, getattr(torch, config.compute_dtype))
+    allow_checkpointing(model, config.activation_checkpointing, dtype)
     if is_read:
         for name, weight in model.named_parameters():  # buffers, such as the frequencies of positions, stay fp32
             if not is_adapter(name):
@@ -319,6 +341,7 @@ def place(model: PreTrainedModel, config: ModelConfig, is_read: bool = True) -> 
                 weight.data = weight.data.clone()
     set_flex(model, config.attention == "flex")
     model.eval()
+    return dtype
 
 
 def _refuse_unsupported(model: PreTrainedModel) -> None:

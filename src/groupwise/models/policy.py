@@ -225,7 +225,7 @@ def make_policy(
         UnsupportedModelError: it computes attention in a way we do not.
     """
     config = config or ModelConfig()
-    place(model, config, is_read=unread is None)
+    dtype = place(model, config, is_read=unread is None)
     ids = getattr(model.generation_config, "eos_token_id", None) or model.config.get_text_config().eos_token_id
     stops = {*(ids if isinstance(ids, list) else [ids]), tokenizer.eos_token_id} - {None}
     if tokenizer.eos_token_id is None:
@@ -233,7 +233,7 @@ def make_policy(
     vocabulary = model.get_output_embeddings().weight.shape[0]
     if outside := [int(token) for token in stops if not 0 <= token < vocabulary]:
         raise ModelError(f"end-of-sequence ids {outside} are outside the model's vocabulary of {vocabulary}")
-    root = PolicyModule(model, getattr(torch, config.compute_dtype), adapters)
+    root = PolicyModule(model, dtype, adapters)
     policy = Policy(root, tokenizer, frozenset(map(int, stops)), unread=unread)
     if unread is None:
         policy.check_forward()

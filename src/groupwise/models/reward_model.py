@@ -142,8 +142,7 @@ def _load(config: ModelConfig, training: Training | None, in_rows: bool) -> Rewa
     # transformers reads the score before the padding: where that is the end token it would read one token too early
     padding = tokenizer.pad_token_id
     model.config.get_text_config().pad_token_id = None if padding == end else padding
-    place(model, config, is_read=unread is None)
-    root = RewardModule(model, getattr(torch, config.compute_dtype), adapters)
+    root = RewardModule(model, place(model, config, is_read=unread is None), adapters)
     if lost:
         torch.nn.init.zeros_(root.score.weight)
     loaded = RewardModel(root, tokenizer, frozenset({end}), unread=unread)

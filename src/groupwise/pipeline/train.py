@@ -14,7 +14,7 @@ from groupwise.runs.atomic import write_file
 from groupwise.runs.directory import RunDirectory
 from groupwise.runs.records import Records
 from groupwise.trainers import Recipe, chosen, trainer_of
-from groupwise.trainers.base import dated, with_chat
+from groupwise.trainers.base import dated, with_chat, with_precision
 from groupwise.training.session import Progress
 
 
@@ -45,7 +45,8 @@ class Train(Stage[Recipe]):
         if not run.finished.exists():  # else the process was killed between the run's end and the stage's
             where = config.run.model_copy(update={"directory": str(run.path)})
             # the data that stages make of completions are plain text, so all stages of a pipeline are
-            recipe = dated(with_chat(config.model_copy(update={"run": where}), is_plain=True))
+            recipe = config.model_copy(update={"run": where})
+            recipe = with_precision(dated(with_chat(recipe, is_plain=True)))
             if run.config.exists():  # of the same fingerprint: only the paths differ, where the pipeline was moved
                 write_file(run.config, dump_toml(recipe).encode())
             work.train(recipe)

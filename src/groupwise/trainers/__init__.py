@@ -16,7 +16,7 @@ from groupwise.runs.directory import RunDirectory, hold_run
 from groupwise.runs.inputs import check_names, located, references
 from groupwise.runs.inputs import compare as compare_inputs  # `compare` is a module of this room
 from groupwise.runs.run import Run
-from groupwise.trainers.base import OnReport, Recipe, Trainer, dated, with_chat
+from groupwise.trainers.base import OnReport, Recipe, Trainer, dated, with_chat, with_precision
 
 TRAINERS = Choices(
     "trainer",
@@ -66,7 +66,7 @@ def train(
     """
     with RANKS.joined(recipe.ranks):
         RANKS.by_first(lambda: _compare_inputs(recipe, restart, accept))
-        recipe = dated(with_chat(recipe), restart)
+        recipe = with_precision(dated(with_chat(recipe), restart))
         tell: OnReport = on_report if RANKS.is_first else lambda report: None
         return Run(trainer_of(recipe).run(recipe, restart, tell).directory)
 

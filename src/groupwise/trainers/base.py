@@ -12,15 +12,17 @@ from torch import Tensor, nn
 
 from groupwise.config import Section, read_toml
 from groupwise.config.schema import Makes, walk
-from groupwise.errors import ConfigError
+from groupwise.errors import ConfigError, ModelError
 from groupwise.models.config import LoraConfig, ModelConfig
-from groupwise.models.loading import read_tokenizer
+from groupwise.models.loading import compute_dtype, device_of, read_tokenizer
 from groupwise.models.located import is_adapter_directory, locate
 from groupwise.models.packed import micro_batch_tokens, micro_batches
 from groupwise.models.policy import Policy, start_policy
 from groupwise.models.prompts import reads_clock, settled_task
 from groupwise.models.sharded import sharded
+from groupwise.models.size import language_model_size
 from groupwise.ranks.group import RANKS
+from groupwise.runs import progress
 from groupwise.runs.directory import RunDirectory, flattened
 from groupwise.tasks.base import ChatArguments, TaskConfig
 from groupwise.tasks.table import settled
@@ -77,19 +79,48 @@ def dated(recipe: Recipe, restart: bool = False) -> Recipe:
     if not chats or all(chat.now for chat in chats):
         return recipe
     now = RANKS.by_first(instant)
-    return recipe if now is None else _at(recipe, now)
+
+    def at(section: Section) -> dict[str, Any]:
+        is_open = isinstance(section, ChatArguments) and section.reads_messages and section.now is None
+        return {"now": now} if is_open else {}
+
+    return recipe if now is None else _changed(recipe, at)
 
 
-def _at(section: Any, now: datetime) -> Any:
+def with_precision(recipe: Recipe) -> Recipe:
+    """Return the recipe with the precision that each of its models computes in, where it leaves that to the machine.
+
+    All ranks have to ask for it.
+    """
+
+    def precision(section: Section) -> dict[str, Any]:
+        if not isinstance(section, ModelConfig) or section.compute_dtype != "auto":
+            return {}
+        try:
+            num_weights = language_model_size(section.path).total
+        except ModelError:  # which loading it reports
+            return {}
+        chosen = RANKS.by_first(lambda: compute_dtype(section, num_weights))
+        if chosen == "bfloat16" and RANKS.is_first:
+            progress.tell(
+                f"{section.path} computes in bfloat16: it has {num_weights / 1e6:,.0f} million weights, and the "
+                f"{device_of(section)} has instructions for it (model.compute_dtype)"
+            )
+        return {"compute_dtype": chosen}
+
+    return _changed(recipe, precision)
+
+
+def _changed(section: Any, change: Callable[[Section], dict[str, Any]]) -> Any:
+    """The same section with what `change` gives for it and for every section in it."""
     if isinstance(section, Mapping):
-        return {name: _at(value, now) for name, value in section.items()}
+        return {name: _changed(value, change) for name, value in section.items()}
     if not isinstance(section, Section):
         return section
     held = {name: getattr(section, name) for name in type(section).model_fields}
-    changes = {name: _at(value, now) for name, value in held.items() if isinstance(value, Section | Mapping)}
-    if isinstance(section, ChatArguments) and section.reads_messages and section.now is None:
-        changes["now"] = now
-    return section.model_copy(update=changes)
+    changes = {name: _changed(value, change) for name, value in held.items() if isinstance(value, Section | Mapping)}
+    changes |= change(section)
+    return section.model_copy(update=changes) if changes else section
 
 
 class FineTuningConfig(OptimizerConfig):

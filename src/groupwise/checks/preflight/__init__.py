@@ -18,7 +18,7 @@ from groupwise.checks.preflight.rehearsal import REHEARSAL
 from groupwise.checks.preflight.sample import SAMPLE
 from groupwise.checks.preflight.settings import SETTINGS
 from groupwise.errors import ConfigError, GroupwiseError, ModelError
-from groupwise.trainers.base import Recipe, with_chat
+from groupwise.trainers.base import Recipe, with_chat, with_precision
 from groupwise.trainers.rl_recipe import RlRecipe
 
 CHECKS: dict[str, Check] = {
@@ -53,7 +53,7 @@ def preflight(
         raise ConfigError(f"there is no check {unknown[0]!r}; there are {', '.join(CHECKS)}")
     if not set(costs).isdisjoint(NEEDS_MEMORY):
         with suppress(ModelError):  # which the check that loads the model reports
-            recipe = with_chat(recipe)
+            recipe = with_precision(with_chat(recipe))
     findings: list[Finding] = []
     figures, not_done, seconds = {}, dict.fromkeys(leave_out, "left out"), {}
     with Bench(recipe, options) as bench:
