@@ -27,6 +27,7 @@ from rich.console import Console
 import groupwise.cli.evaluate as evaluate_command
 from groupwise.algorithms.statistics import Estimate
 from groupwise.evaluation.held_out import HeldOutCheck, Rejected
+from groupwise.models.policy import load_policy
 
 EVAL = ("--problems", 6, "--samples", 4, "--max-tokens", 48, "--set", "task.num_eval_problems=8")
 
@@ -144,7 +145,7 @@ def test_a_second_verifier_watches_training_and_the_ledger_repeats(
 
 def test_sample_shows_verdicts_for_a_problem_of_the_task() -> None:
     out = succeed("sample", "base", "What is 23 × 17?", "-n", 6)
-    verdicts = re.findall(r"^  \d+ tokens, (?:stop|length); (\w+): ", out, re.MULTILINE)
+    verdicts = re.findall(r"^  \d: \d+ tokens, (?:stop|length); (\w+): ", out, re.MULTILINE)
     assert len(verdicts) == 6
     assert set(verdicts) <= {"correct", "wrong", "unparsable"}
     assert "'391'" in out
@@ -160,6 +161,23 @@ def test_sample_shows_answers_only_where_no_reference_is_known() -> None:
     judged = succeed("sample", "base", "What is 7 × 17?", "-n", 3, "--reference", 119)
     assert len(re.findall(r"tokens, \w+; (?:correct|wrong|unparsable): ", judged)) == 3
     assert "No reference answer" not in judged
+
+
+def test_sample_asks_a_model_of_no_task_the_question_alone(tmp_path: Path) -> None:
+    load_policy("base").save(tmp_path / "model")
+    out = succeed("sample", tmp_path / "model", "What is 2 + 2?", "--max-tokens", 8)
+    assert re.fullmatch(r".+\n  8 tokens, length\n|.+\n  \d tokens, stop\n", out, re.DOTALL)
+    sentence = refuse("sample", tmp_path / "model", "2 + 2?", "--reference", 4)
+    assert "lies in no run, so its task is not known: name it with --task, or give a question alone" in sentence
+    assert refuse("sample", tmp_path / "model").startswith(sentence[:20])
+
+
+def test_sample_draws_a_problem_and_shows_it_as_the_model_reads_it() -> None:
+    out = succeed("sample", "base", "-n", 1, "--max-tokens", 8)
+    assert re.match(r"What is \d+ . \d+\?\n", out)
+    assert re.search(r"  \d tokens, \w+; (?:correct|wrong|unparsable): ", out)
+    assert out == succeed("sample", "base", "-n", 1, "--max-tokens", 8)
+    assert out.split("\n")[0] != succeed("sample", "base", "--seed", 3, "--max-tokens", 8).split("\n")[0]
 
 
 def test_sample_refuses_a_character_the_tokenizer_cannot_write() -> None:

@@ -79,6 +79,11 @@ def refuse_run(path: str) -> None:
         raise ConfigError(f"{path} is a run, not a checkpoint: name one of {names}")
 
 
+def is_known(checkpoint: str) -> bool:
+    """Tell whether a checkpoint says which task it was trained for."""
+    return "task" in _recipe_of(Path(checkpoint))
+
+
 def context_of(checkpoint: str, task: str | None, sampling: dict[str, Any], changes: Changes = ()) -> Context:
     """Return the task, verifier and sampling of the checkpoint's run, with the caller's changes."""
     refuse_run(checkpoint)

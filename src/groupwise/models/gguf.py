@@ -7,8 +7,11 @@ is filled, or the file is refused. A `config.json` or `tokenizer.json` beside th
 
 import hashlib
 import json
+import math
 import shutil
+import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,14 +19,13 @@ from typing import Any, NoReturn
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedTokenizerFast
 
 from groupwise.errors import ConfigError, ModelError
 from groupwise.models.gguf_positions import FREQUENCIES, check_factors, scaling_of
-from groupwise.runs.atomic import new_directory
+from groupwise.runs.atomic import new_directory, write_file
 from groupwise.runs.lock import Hold
 from groupwise.runs.progress import counted
 
@@ -31,7 +33,9 @@ SUFFIX = ".gguf"
 SOURCE = "gguf.json"
 """File of a directory that was read from a GGUF file: its name, hash, `general.*` keys and types of weights."""
 SHARD = 1 << 30  # Bytes of weights in one file of a directory
-VERSION = 1  # Of the directories; a change of their content raises it
+ALIGNMENT = 64  # Bytes at whose multiples torch's own tensors begin
+SETTLED_NS = 10**10  # Age from which on a file's time of change tells it from what it was
+VERSION = 2  # Of the directories; a change of their content raises it
 
 ARCHITECTURES = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma3": "gemma3_text"}
 """Architectures of GGUF files, and their model types in transformers."""
@@ -74,8 +78,7 @@ def read_gguf(path: str) -> Path:
     given = [beside for name in ("config.json", "tokenizer.json") if (beside := file.with_name(name)).is_file()]
     digest = hashlib.sha256(f"{VERSION}".encode())
     for source in (file, *given):
-        with source.open("rb") as stream:
-            digest.update(hashlib.file_digest(stream, "sha256").digest())
+        digest.update(_hash(source, Path(HF_HOME) / "groupwise-gguf" / "hashes"))
     target = Path(HF_HOME) / "groupwise-gguf" / f"{file.stem}-{digest.hexdigest()[:16]}"
     if not target.is_dir():
         hold = Hold(target.with_name(f".{target.name}"), "model.path")
@@ -85,6 +88,23 @@ def read_gguf(path: str) -> Path:
         finally:
             hold.release()
     return target
+
+
+def _hash(file: Path, folder: Path) -> bytes:
+    """Return the SHA-256 of a file; of a large one that has not changed since it was read, as it was noted."""
+    facts = file.stat()
+    known = f"{file.resolve()} {facts.st_size} {facts.st_mtime_ns} {facts.st_ino}"
+    note = folder / hashlib.sha256(known.encode()).hexdigest()[:32]
+    with suppress(OSError, ValueError):
+        if len(noted := bytes.fromhex(note.read_text())) == hashlib.sha256().digest_size:
+            return noted
+    with file.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").digest()
+    if time.time_ns() - facts.st_mtime_ns > SETTLED_NS:  # one that still changes may do so within a tick of its clock
+        with suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            write_file(note, digest.hex().encode())
+    return digest
 
 
 def _find(path: str) -> Path:
@@ -260,12 +280,11 @@ class GGUF:
         done = 0
         for number, shard in enumerate(plan, 1):
             file = f"model-{number:05}-of-{len(plan):05}.safetensors" if len(plan) > 1 else "model.safetensors"
-            content = {}
-            for name, tensor in counted(f"reading {self.file.name}", shard, len(self.tensors), done):
-                content[name] = self.weight(name, tensor, model.config)
+            tensors = counted(f"reading {self.file.name}", shard, len(self.tensors), done)
+            sizes = {name: [int(n) for n in reversed(tensor.shape)] for name, tensor in shard}
+            _write_shard(directory / file, sizes, (self.weight(name, tensor, model.config) for name, tensor in tensors))
             done += len(shard)
-            save_file(content, directory / file, metadata={"format": "pt"})
-            index |= dict.fromkeys(content, file)
+            index |= dict.fromkeys(sizes, file)
         if len(plan) > 1:
             record = {"metadata": {}, "weight_map": index}
             (directory / "model.safetensors.index.json").write_text(json.dumps(record, indent=1))
@@ -378,6 +397,22 @@ class GGUF:
             if ids and tokenizer.decode(ids[:1]) in tokenizer.get_added_vocab():
                 stops.add(ids[0])
         return sorted(int(stop) for stop in stops if stop is not None)
+
+
+def _write_shard(file: Path, sizes: Mapping[str, list[int]], weights: Iterator[Tensor]) -> None:
+    """Write a safetensors file of fp32 weights one by one, in which they begin where torch's own would in memory."""
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    at = 0
+    for name, size in sizes.items():
+        end = at + 4 * math.prod(size)
+        header[name] = {"dtype": "F32", "shape": size, "data_offsets": [at, end]}
+        at = end
+    text = json.dumps(header).encode()
+    text += b" " * (-(8 + len(text)) % ALIGNMENT)  # so that they can be read where they lie, without a copy
+    with file.open("wb") as stream:
+        stream.write(len(text).to_bytes(8, "little") + text)
+        for weight in weights:
+            stream.write(weight.numpy().data)
 
 
 def rotated_heads(name: str, config: PreTrainedConfig) -> int:

@@ -18,7 +18,7 @@ from groupwise.models.adapters import Adapters
 from groupwise.models.backbone import Backbone, Root, Unread, precision, states_at
 from groupwise.models.config import LoraConfig, ModelConfig
 from groupwise.models.loading import Training, damaged, place, with_adapters
-from groupwise.models.located import locate
+from groupwise.models.located import Stamp, locate
 from groupwise.models.packed import Pack, Sequences, pack
 from groupwise.models.rows import read
 
@@ -169,20 +169,23 @@ class Policy(Backbone):
         return replace(self, is_base=True)
 
 
-def load_policy(config: ModelConfig | str | Path, *, in_rows: bool = False) -> Policy:
+def load_policy(config: ModelConfig | str | Path, *, in_rows: bool = False, trusted: bool = False) -> Policy:
     """Load a model.
 
     Args:
         config: a recipe's `model` section, or a path alone: a checkpoint directory, a hub name, or `base`. A directory
             of adapters is the model that they stand on, with them beside its weights.
         in_rows: among ranks `models.sharded.sharded` reads its weights, this rank's rows alone.
+        trusted: leave out the comparison with transformers' own forward where it once held for the same files, code,
+            versions and threads, which a file of the cache says (`models.located.Stamp`). Never for what is trained.
 
     Raises:
         ModelError: it is missing, damaged or without an end token.
         UnsupportedModelError: it computes attention in a way we do not.
         ConfigError: it has adapters, and peft is not installed.
     """
-    return _load(config if isinstance(config, ModelConfig) else ModelConfig(path=str(config)), None, in_rows)
+    config = config if isinstance(config, ModelConfig) else ModelConfig(path=str(config))
+    return _load(config, None, in_rows, trusted)
 
 
 def start_policy(config: ModelConfig, lora: LoraConfig | None, seed: int, *, in_rows: bool = False) -> Policy:
@@ -199,7 +202,7 @@ def start_policy(config: ModelConfig, lora: LoraConfig | None, seed: int, *, in_
     return _load(config, Training(lora, seed), in_rows)
 
 
-def _load(config: ModelConfig, training: Training | None, in_rows: bool) -> Policy:
+def _load(config: ModelConfig, training: Training | None, in_rows: bool, trusted: bool = False) -> Policy:
     located = locate(config.path)
     model, tokenizer, lost, unread = read(AutoModelForCausalLM, located, config, in_rows)
     if lost:
@@ -208,7 +211,11 @@ def _load(config: ModelConfig, training: Training | None, in_rows: bool) -> Poli
     if is_scorer or "ForSequenceClassification" in str(model.config.architectures):
         raise ModelError(f"{config.path!r} is a reward model or another classifier; a language model is needed")
     adapters, _ = with_adapters(model, located, training, unread, scores=False)
-    return make_policy(model, tokenizer, config, adapters, unread)
+    stamp = Stamp.of(located, config) if trusted else None
+    policy = make_policy(model, tokenizer, config, adapters, unread, is_checked=stamp is not None and stamp.is_there)
+    if stamp is not None:
+        stamp.write()
+    return policy
 
 
 def make_policy(
@@ -217,8 +224,11 @@ def make_policy(
     config: ModelConfig | None = None,
     adapters: Adapters | None = None,
     unread: Unread | None = None,
+    is_checked: bool = False,
 ) -> Policy:
     """Check a model and its tokenizer, and move them to their device; weights that are unread are checked later.
+
+    `is_checked`: its forward is known to be that of transformers.
 
     Raises:
         ModelError: there is no end token, or it is outside the vocabulary.
@@ -236,7 +246,8 @@ def make_policy(
     root = PolicyModule(model, dtype, adapters)
     policy = Policy(root, tokenizer, frozenset(map(int, stops)), unread=unread)
     if unread is None:
-        policy.check_forward()
+        if not is_checked:
+            policy.check_forward()
     else:
         root.computes_on = unread.device
     return policy

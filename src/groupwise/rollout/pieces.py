@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,8 @@ from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.tools import ToolSections
 from groupwise.types import CallOutcome, Completion, FinishReason, Group, ToolCall, put_in
 
+REPLACED = "\ufffd"
+"""Stands for bytes that are no character, or none yet."""
 Pieces = Sequence[Sampled]
 """The pieces of one completion, in order. Each has the calls of those before it, too."""
 
@@ -142,6 +144,26 @@ _NOT_PUT_IN = (CallOutcome.FAILED, CallOutcome.LIMIT, CallOutcome.MALFORMED)
 def visible(policy: Policy, ids: list[int]) -> list[int]:
     """Tokens that a person reads: all but the stop token."""
     return ids[:-1] if ids and ids[-1] in policy.stop_ids else ids
+
+
+class Written:
+    """The text of a completion as it grows: what was added makes, put together, the text of the whole."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self._text = ""
+
+    def add(self, ids: Sequence[int], is_end: bool = False) -> str:
+        """Return what all tokens so far add to the text; half a character waits for its other bytes.
+
+        Where a tokenizer writes the beginning of a text otherwise once more follows, the whole stands at the end again.
+        """
+        text: str = self._tokenizer.decode(list(ids))
+        shown = text if is_end else text.rstrip(REPLACED)
+        if not shown.startswith(self._text):
+            return f"\n{shown}" if is_end else ""
+        added, self._text = shown[len(self._text) :], shown
+        return added
 
 
 CLOSED = "</think>"
