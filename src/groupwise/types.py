@@ -69,6 +69,8 @@ class FinishReason(StrEnum):
     """A stop token was sampled. It is the last token of the completion and is trained like any other."""
     LENGTH = "length"
     """The token limit was reached."""
+    STOP_TEXT = "stop_text"
+    """A text of `sampling.stop` was written; it is among the tokens, not in the text."""
     TOOL_LIMIT = "tool_limit"
     """A call was made beyond the most that are allowed."""
     MALFORMED_CALL = "malformed_call"

@@ -7,6 +7,7 @@ import typer
 from rich.table import Table
 
 from groupwise.cli.app import Checkpoint, Json, Overrides, app, console, options_from, print_json
+from groupwise.errors import ConfigError
 
 if TYPE_CHECKING:
     from groupwise.evaluation.held_out import HeldOutCheck
@@ -16,6 +17,15 @@ if TYPE_CHECKING:
 @options_from("groupwise.evaluation.measure:evaluate")
 def evaluate(
     checkpoint: Checkpoint,
+    suite: Annotated[str | None, typer.Option(
+        metavar="NAMES", help="Benchmarks by published protocols, e.g. `gsm8k,humaneval:evalplus,mbpp`.")] = None,
+    data: Annotated[str, typer.Option(help="With --suite: directory of the benchmarks' files.")] = "../shared/data",
+    directory: Annotated[Path | None, typer.Option(
+        help="With --suite: where completions are kept, a run directory; default: runs/eval-MODEL.")] = None,
+    dtype: Annotated[str, typer.Option(
+        help="With --suite: float32, bfloat16, or auto: bfloat16 where it is as fast here.")] = "auto",
+    cache_mb: Annotated[int, typer.Option(min=1,
+        help="With --suite: memory for keys and values; more samples more completions at one time.")] = 400,
     steps: Annotated[Path | None,
         typer.Option(metavar="FILE", help="Labelled steps (JSON lines): CHECKPOINT is a process reward model.")] = None,
     dev: Annotated[Path | None, typer.Option(help="With --steps: others, to choose the threshold on.")] = None,
@@ -34,6 +44,8 @@ def evaluate(
 ) -> None:  # fmt: skip
     """Measure a checkpoint: pass@1 with a 95 % interval, unbiased pass@k, majority vote, behaviours, each difficulty.
 
+    With `--suite` it measures benchmarks by protocols that others recognise, beside the values that they published.
+
     With `--steps` it measures how well a process reward model finds the first mistake of a working: ProcessBench's F1
     and others.
 
@@ -49,11 +61,16 @@ def evaluate(
 
         groupwise eval base --task arithmetic --set 'behaviour.patterns.checks.en=["hold on"]'
 
+        groupwise eval model.gguf --suite gsm8k,math500,humaneval,mbpp
+
         groupwise eval runs/prm/checkpoints/step-200 --steps steps_test.jsonl --dev steps_dev.jsonl
     """
     from groupwise.models.loading import quiet_transformers
 
     quiet_transformers()
+    if suite is not None:
+        evaluate_suite(checkpoint, suite, data, directory, dtype, cache_mb, settings, overrides or [], json)
+        return
     if steps is not None:
         evaluate_steps(checkpoint, steps, dev, format, reference, beta, json)
         return
@@ -69,6 +86,38 @@ def evaluate(
     if gain := measurement.difference:
         against = f"pass@1, paired difference to {settings['against']}"
         console.print(f"{against}: {gain.value:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]")
+
+
+OF_SUITES = ("problems", "samples", "seed")
+"""Options that a suite reads as an ordinary evaluation does."""
+OF_SAMPLING = ("temperature", "top_k", "top_p", "max_tokens")
+
+
+def evaluate_suite(
+    model: str, suite: str, data: str, directory: Path | None, dtype: str, cache_mb: int, settings: dict[str, Any],
+    changes: list[str], as_json: bool,
+) -> None:  # fmt: skip
+    """Measure a model by the protocols of benchmarks, and print one table."""
+    from groupwise.evaluation.suite import evaluate_suite
+
+    given = {name: value for name, value in settings.items() if value is not None}
+    if odd := sorted(given.keys() - {*OF_SUITES, *OF_SAMPLING}):
+        raise ConfigError(f"--{odd[0]} has no effect with --suite, whose protocols say what is asked: leave it out")
+    own = {name: given.pop(name) for name in OF_SAMPLING if name in given}
+    scores = evaluate_suite(
+        model, suite.split(","), directory=directory, data=data, dtype=dtype, cache_mb=cache_mb, sampling=own,
+        changes=changes, **given,
+    )  # fmt: skip
+    table, lines = Table(title=f"{model}, 95 % intervals over problems", title_justify="left"), []
+    for name in ("benchmark", "protocol", "right, in %", "published", "tokens", "cut", "time"):
+        table.add_column(name, overflow="fold")
+    for score in scores:
+        lines.append(score.as_dict())
+        table.add_row(*score.cells())
+    if as_json:
+        print_json(lines)
+        return
+    console.print(table)
 
 
 def show_second(check: "HeldOutCheck") -> None:

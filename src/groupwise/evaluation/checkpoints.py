@@ -1,10 +1,10 @@
 """The context of a checkpoint: task, verifier and sampling of the run it lies in, if any."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import ValidationInfo, model_validator
 
@@ -57,6 +57,15 @@ class Context:
     engine: EngineConfig
     is_trained: bool
 
+    @classmethod
+    def parse(
+        cls, tables: Mapping[str, Any], changes: Changes, checkpoint: str = "", *, is_trained: bool = False
+    ) -> Self:
+        """Read the parts; a `checkpoint` is asked by its chat template where they do not say how."""
+        parts = parse(_Context, tables, changes, source="the task")
+        task = settled_task(parts.task, parts.verifier, checkpoint) if checkpoint else parts.task
+        return cls(make_task(task), parts.verifier, parts.sampling, parts.behaviour, parts.engine, is_trained)
+
     def problems(self, split: Split | None, most: int | None) -> tuple[str, Sequence[Problem]]:
         """Return the name of the selection and its problems: of a split, by default the first 200.
 
@@ -106,9 +115,7 @@ def context_of(checkpoint: str, task: str | None, sampling: dict[str, Any], chan
         "behaviour": run.get("behaviour", {}),
         "sampling": run.get("sampling", {}) | {key: value for key, value in sampling.items() if value is not None},
     }
-    context = parse(_Context, data, changes, source="the task")
-    task_of = make_task(settled_task(context.task, context.verifier, checkpoint))
-    return Context(task_of, context.verifier, context.sampling, context.behaviour, context.engine, is_trained)
+    return Context.parse(data, changes, checkpoint, is_trained=is_trained)
 
 
 def _recipe_of(checkpoint: Path) -> dict[str, Any]:

@@ -67,11 +67,11 @@ def evaluate(
     task: str | None = None,
     split: Split | None = None,
     problems: int | None = None,
-    samples: int = 8,
+    samples: int | None = None,
     seed: int = 0,
-    temperature: float = 1.0,
-    top_k: int = 0,
-    top_p: float = 1.0,
+    temperature: float | None = None,
+    top_k: int | None = None,
+    top_p: float | None = None,
     max_tokens: int | None = None,
     second: str | None = None,
     changes: Changes = (),
@@ -87,11 +87,11 @@ def evaluate(
         task: a task's name, or `file.py:Class`; None: the task of the run that the checkpoint lies in.
         split: `train`, `dev` or `test`; None: `test`, or all rows of a plain file that no run divided into splits.
         problems: at most this many, from the first; None: 200 of a split, all rows of a plain file.
-        samples: completions of each problem.
+        samples: completions of each problem; None: 8.
         seed: of the draws.
-        temperature: divides the logits; 0 takes the likeliest token.
-        top_k: keep the k likeliest tokens; 0 keeps all.
-        top_p: keep the likeliest tokens of this mass; 1 keeps all.
+        temperature: divides the logits; 0 takes the likeliest token; None: 1.
+        top_k: keep the k likeliest tokens; 0 keeps all; None: 0.
+        top_p: keep the likeliest tokens of this mass; 1 keeps all; None: 1.
         max_tokens: most tokens of a completion; None: as many as in the run, else the default.
         second: a verifier that judges correct completions again, for example `math`.
         changes: of the sections task, verifier, sampling, behaviour and engine, as for `load_recipe`.
@@ -103,6 +103,8 @@ def evaluate(
     """
     if split not in (None, *SPLITS):
         raise ConfigError(f"split {split!r}: allowed are {', '.join(SPLITS)}")
+    samples = samples or 8
+    temperature, top_k, top_p = (1.0 if temperature is None else temperature), top_k or 0, top_p or 1.0
     names = [str(checkpoint), *([str(against)] if against else [])]
     sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "max_tokens": max_tokens}
     context = context_of(names[0], task, sampling, changes)

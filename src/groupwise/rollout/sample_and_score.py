@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Generic, NamedTuple, Self, TypeVar
 
 from groupwise.errors import ConfigError, InvariantError
@@ -20,7 +20,7 @@ from groupwise.models.policy import Policy
 from groupwise.models.prompts import encode_prompt
 from groupwise.randomness import Draws
 from groupwise.ranks.group import RANKS
-from groupwise.rollout.engine import Engine, EngineConfig, Recorded, Request, Sampled, make_engine
+from groupwise.rollout.engine import Engine, EngineConfig, Pause, Recorded, Request, Sampled, make_engine
 from groupwise.rollout.environments import Crews
 from groupwise.rollout.episodes import Episodes
 from groupwise.rollout.pieces import (
@@ -35,7 +35,6 @@ from groupwise.rollout.pieces import (
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.tool_rounds import generate_with_tools
 from groupwise.rollout.tool_watch import ToolWatch
-from groupwise.rollout.tools import ToolSections
 from groupwise.runs.progress import say
 from groupwise.tasks.base import Template
 from groupwise.types import FinishReason, Group, Problem, Prompt, ScoredGroup
@@ -238,6 +237,8 @@ def continue_and_score(
 
     A continuation may have `sampling.max_tokens` tokens beside those of its prefix.
     """
+    if sampling.stop:
+        raise ConfigError(f"sampling.stop = {list(sampling.stop)} ends whole completions; a search continues pieces")
     requests = []
     if played := next((prefix.prompt.problem for prefix in prefixes if prefix.prompt.problem.environment), None):
         raise ConfigError(
@@ -295,15 +296,18 @@ def _sample(
     plays = any(problem.environment for problem in problems)
     episodes = Episodes(actors.crews, policy, actors.template, problems, draws) if plays else None
     prompts = episodes.prompts if episodes else [encode_prompt(policy, actors.template, each) for each in problems]
-    requests = []
+    if plays and sampling.stop:
+        raise ConfigError(f"sampling.stop = {list(sampling.stop)} ends whole completions; an episode has turns")
+    requests, pause = [], stops_at(policy, sampling.stop) if sampling.stop else None
     for prompt in prompts:
         recorded = actors.recorded.get(prompt.problem.id, ())
         keys = draws.keys(prompt.problem.id, group_size)
-        requests.append(Request(prompt.token_ids, keys, recorded=recorded if len(recorded) == group_size else ()))
+        again = recorded if len(recorded) == group_size else ()
+        requests.append(Request(prompt.token_ids, keys, pause=pause, recorded=again))
     groups: dict[int, Group] = {}
 
     def finished(index: int, sampled: Sequence[Sampled]) -> None:
-        groups[index] = _group(policy, prompts[index], sampled, draws.step, actors.engine.version, sampling.tools)
+        groups[index] = _group(policy, prompts[index], sampled, draws.step, actors.engine.version, sampling)
         say("prompts sampled", len(groups), len(prompts))
         if not actors.reflection:
             on_group(groups[index])
@@ -325,8 +329,19 @@ def _sample(
     return ordered
 
 
+def stops_at(policy: Policy, stops: Sequence[str]) -> Pause:
+    """Return what pauses a completion as soon as its text holds one of these."""
+    longest = max(len(stop.encode()) for stop in stops)  # in tokens, of which each holds a byte at least
+
+    def pause(ids: Sequence[int]) -> bool:
+        tail = policy.tokenizer.decode(visible(policy, list(ids[-longest - 1 :])))
+        return any(stop in tail for stop in stops)
+
+    return pause
+
+
 def _group(
-    policy: Policy, prompt: Prompt, sampled: Sequence[Sampled], step: int, version: int, tools: ToolSections
+    policy: Policy, prompt: Prompt, sampled: Sequence[Sampled], step: int, version: int, sampling: SamplingConfig
 ) -> Group:
     for sample in sampled:
         pairs = enumerate(zip(sample.token_ids.tolist(), sample.drawn.tolist(), strict=True))
@@ -340,8 +355,16 @@ def _group(
                 f"tokens at {stops}: the sampler lost its stop token, continued after it, or misnamed its end"
             )
     texts = policy.tokenizer.batch_decode([visible(policy, sample.token_ids.tolist()) for sample in sampled])
+    for index, text in enumerate(texts):
+        if ends := [text.index(stop) for stop in sampling.stop if stop in text]:
+            texts[index] = text[: min(ends)]
+            sampled = [
+                *sampled[:index],
+                replace(sampled[index], finish_reason=FinishReason.STOP_TEXT),
+                *sampled[index + 1 :],
+            ]
     completions = tuple(
-        completion_of(index, sample, text, own_text(policy, [sample], tools))
+        completion_of(index, sample, text, own_text(policy, [sample], sampling.tools))
         for index, (sample, text) in enumerate(zip(sampled, texts, strict=True))
     )
     return Group(prompt, completions, step, version)

@@ -23,6 +23,8 @@ class SamplingConfig(Section):
     """Keep the k likeliest tokens; 0 keeps all. Evaluation only."""
     top_p: float = Field(1.0, gt=0, le=1)
     """Keep the smallest set of likeliest tokens with at least this mass; 1 keeps all. Evaluation only."""
+    stop: tuple[str, ...] = ()
+    """Texts that end a completion, which is judged without them. Evaluation only."""
     cuda_graphs: bool = True
     """On a CUDA device, record decode steps as CUDA graphs: faster, but keys, values and graphs stay allocated between
     steps (rollout/cuda_graphs.py). Without effect elsewhere."""
@@ -37,6 +39,11 @@ def refuse_for_training(config: SamplingConfig) -> SamplingConfig:
             f"top_k = {config.top_k}, top_p = {config.top_p}: training must sample from the whole distribution "
             "(top_k = 0, top_p = 1), because the gradient is that of the full softmax and truncated samples do not "
             "come from it; both are for evaluation only"
+        )
+    if config.stop:
+        raise ValueError(
+            f"stop = {list(config.stop)}: a policy learns to end by its stop token; texts that end a completion are "
+            "for evaluation only"
         )
     if config.temperature == 0:
         raise ValueError(

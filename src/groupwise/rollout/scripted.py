@@ -56,7 +56,10 @@ class ScriptedEngine:
 
     def _completions(self, request: Request, sampling: SamplingConfig) -> list[Sampled]:
         if request.pause is not None or request.begun:
-            raise ConfigError("the scripted engine gives whole completions: a search needs engine.kind = in_process")
+            raise ConfigError(
+                "the scripted engine gives whole completions: a search, or sampling.stop, needs "
+                "engine.kind = in_process"
+            )
         prompt = self.policy.tokenizer.decode(list(request.token_ids))
         texts = self._script.get(prompt, ())
         if len(texts) < len(request.keys):

@@ -4,6 +4,7 @@ A task knows problems, not answers' forms: `verifier` names the verifier that ju
 takes that verifier as a callable and proves that every reference answer it tries passes through the rendered template.
 """
 
+import re
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,6 +22,9 @@ from groupwise.types import SPLITS, Outcome, Problem, Split, Verdict
 from groupwise.verifiers import VERIFIERS, VerifierConfig, verifier_config
 
 Verify = Callable[[Problem, str], Verdict]
+
+
+_PLACES = re.compile(r"\{(?:question|data\.(\w+))\}")
 
 
 class ChatArguments(Section):
@@ -49,8 +53,9 @@ class Template(KindSection, ChatArguments):
     kind: str = "text"
     """`text`: the texts below with their placeholders filled in."""
     prompt: str = "{question}\n"
-    """The text that the model reads; `{question}` is replaced. With `chat` this is the user's message, which, left out,
-    is the question and a request for the form that the verifier reads."""
+    """The text that the model reads; `{question}` is replaced, and `{data.NAME}` by a text of the problem's data. With
+    `chat` this is the user's message, which, left out, is the question and a request for the form that the verifier
+    reads."""
     system: str = ""
     """System message; used only with `chat`."""
     chat: bool | None = None
@@ -64,8 +69,10 @@ class Template(KindSection, ChatArguments):
     @field_validator("prompt")
     @classmethod
     def _check_prompt(cls, prompt: str) -> str:
-        if "{question}" not in prompt:
-            raise ValueError("the prompt must contain {question}, or every problem would get the same prompt")
+        if not _PLACES.search(prompt):
+            raise ValueError(
+                "the prompt must contain {question} or {data.NAME}, or every problem would get the same prompt"
+            )
         return prompt
 
     @field_validator("gold")
@@ -95,7 +102,14 @@ class Template(KindSection, ChatArguments):
         return self
 
     def render(self, problem: Problem) -> str:
-        return self.prompt.replace("{question}", problem.question)
+        def text(place: re.Match[str]) -> str:
+            value = problem.data.get(place[1]) if place[1] else problem.question
+            if not isinstance(value, str):
+                texts = ", ".join(key for key, each in problem.data.items() if isinstance(each, str)) or "none"
+                raise ConfigError(f"template.prompt has {place[0]}; texts in the data of {problem.id} are {texts}")
+            return value
+
+        return _PLACES.sub(text, self.prompt)
 
     def messages(self, problem: Problem) -> list[dict[str, Any]]:
         """The conversation that the model answers; used only with `chat`.

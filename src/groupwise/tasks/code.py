@@ -1,6 +1,7 @@
-"""Programming problems from files: HumanEval, MBPP, and programs that read standard input. Judged by hidden tests.
+"""Programming problems from files: HumanEval, MBPP, EvalPlus's, and programs that read standard input.
 
-The tests' forms are those of the verifier `code`: `calls` (plain values in, plain values out), `python`, `stdio`.
+They are judged by hidden tests, whose forms are those of the verifier `code`: `calls` (plain values in, plain values
+out), `python`, `stdio`, `reference`. HumanEval and MBPP have the splits that their authors published.
 Sources: Chen et al. 2021 (arXiv:2107.03374), Austin et al. 2021 (arXiv:2108.07732), Li et al. 2022 (arXiv:2203.07814).
 """
 
@@ -16,6 +17,7 @@ from groupwise.config.schema import DataRef
 from groupwise.errors import DataError
 from groupwise.tasks.base import TEMPLATES, Task, TaskConfig, Template, split_of
 from groupwise.tasks.data_files import read_file
+from groupwise.tasks.evalplus import ROOTS, arguments, oracle
 from groupwise.tasks.program_tests import Record, loaded, read_tests, unbound_names
 from groupwise.types import SPLITS, Problem, Split
 
@@ -37,8 +39,10 @@ class CodeConfig(TaskConfig):
     """Makes the prompt of a problem."""
     path: DataRef
     """Problems: a file, a directory of shards, or `hub:NAME:SPLIT`, as for the task `jsonl`."""
-    format: Literal["humaneval", "mbpp", "stdio"]
-    """Format of the records. `stdio`: `problem`, `tests` and, where there is one, `solution`, or as APPS, TACO,
+    format: Literal["humaneval", "mbpp", "evalplus", "stdio"]
+    """Format of the records. Rows of HumanEval and MBPP+ (`evalplus`) are all for testing, those of MBPP by their
+    number: 11 to 510 test, 511 to 600 dev, 601 to 974 train, 1 to 10 are the examples of prompts; other rows are
+    divided by a hash. `stdio`: `problem`, `tests` and, where there is one, `solution`, or as APPS, TACO,
     LiveCodeBench and CodeContests call them; programs that read standard input, or functions that `fn_name` names."""
     tolerance: float = Field(default=0.0, ge=0, lt=1)
     """Difference allowed between numbers that are not both whole, in an output or a call's result, relative above 1; 0:
@@ -64,7 +68,9 @@ class Code(Task):
         if self._splits is None:
             self._splits = {name: [] for name in SPLITS}
             for problem in read_problems(self.config.path, self.config.format, self.config.tolerance):
-                self._splits["test" if self.config.only_test else split_of(problem.question)].append(problem)
+                published = "test" if self.config.only_test else problem.data.get("split")
+                if published != "examples":
+                    self._splits[published or split_of(problem.question)].append(problem)
         if not self._splits[split]:
             raise DataError(f"{self.config.path} has no problem for the {split} split")
         return self._splits[split]
@@ -96,6 +102,9 @@ def _humaneval(record: Record, name: str, tolerance: float) -> Problem:
         "names": [entry],
         "tests": [f"{record['test']}\ncheck({entry})\n"],
     }
+    data |= {"entry_point": entry, "stub": f"{stub.strip()}\n"}
+    if str(record.get("task_id")).startswith("HumanEval/"):
+        data["split"] = "test"
     return Problem(name, question, stub + record["canonical_solution"], data=data)
 
 
@@ -114,12 +123,37 @@ def _mbpp(record: Record, name: str, tolerance: float) -> Problem:
         "names": [name for name in free_names if name not in modules],
         "tests": tests,
     }
+    data |= {"text": record["text" if "text" in record else "prompt"], "tests_shown": "\n".join(tests)}
+    number = record.get("task_id")
+    if isinstance(number, int) and 1 <= number <= 974:
+        bounds = {10: "examples", 510: "test", 600: "dev", 974: "train"}
+        data["split"] = next(split for last, split in bounds.items() if number <= last)
     return Problem(name, question, record["code"].replace("\r\n", "\n"), data=data)
+
+
+def _evalplus(record: Record, name: str, tolerance: float) -> Problem:
+    """Read a row of HumanEval+ or MBPP+: the original tests and added ones, decided by the reference solution."""
+    entry, stub, task = record["entry_point"], record["prompt"], str(record["task_id"])
+    of_mbpp = task.startswith("Mbpp/")
+    reference = ("" if of_mbpp else stub) + record["canonical_solution"]
+    if of_mbpp:  # a docstring with one assertion, as MBPP+ 0.2 has it; rows of 0.1 hold the assertion apart
+        text = stub.strip().strip("'\"").strip()
+        shown = "" if "assert" in text else record["assertion"].strip().split("\n")[0] + "\n"
+        stub = f'"""\n{text}\n{shown}"""\n'
+    base, plus = ([*record[key]] for key in ("base_input", "plus_input"))
+    data = {
+        "form": "reference", "entry_point": entry, "stub": f"{stub.strip()}\n", "split": "test", "reference": reference,
+        "inputs": [arguments(task, entered) for entered in (*base, *plus)], "base": len(base),
+        "atol": max(float(record["atol"]), tolerance),
+    }  # fmt: skip
+    question = f"Write the function `{entry}`:\n```python\n{stub.strip()}\n```"
+    return Problem(task, question, reference, data=data | (oracle(entry) if of_mbpp else ROOTS.get(entry, {})))
 
 
 FORMATS: Mapping[str, Callable[[Record, str, float], Problem]] = {
     "humaneval": _humaneval,
     "mbpp": _mbpp,
+    "evalplus": _evalplus,
     "stdio": read_tests,
 }
 """Name of a format to the reader of one record."""

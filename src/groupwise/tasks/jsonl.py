@@ -183,7 +183,7 @@ class Jsonl(Task):
         paths = [path for path in (config.path, config.test_path) if path]
         if config.preset or config.hub or config.test_fraction or len(paths) != 1:
             return None
-        return list(self._read("train" if config.path else "test"))
+        return list(self.rows("train" if config.path else "test"))
 
     @property
     def _label(self) -> str:
@@ -191,10 +191,10 @@ class Jsonl(Task):
         return config.preset or config.hub or Path(config.path or config.test_path or "").stem
 
     def _load(self) -> dict[Split, Sequence[Problem]]:
-        splits: dict[Split, list[Problem]] = {"train": [], "dev": [], "test": list(self._read("test"))}
+        splits: dict[Split, list[Problem]] = {"train": [], "dev": [], "test": list(self.rows("test"))}
         test_ids = {_question_key(problem.question): problem.id for problem in splits["test"]}
         repetitions = []
-        for problem in self._read("train"):
+        for problem in self.rows("train"):
             if _question_key(problem.question) in test_ids:
                 repetitions.append(f"{problem.id} is {test_ids[_question_key(problem.question)]}")
             else:
@@ -221,7 +221,7 @@ class Jsonl(Task):
             return "dev"
         return "test" if position < config.dev_fraction + test_fraction else "train"
 
-    def _read(self, role: Role) -> Iterator[Problem]:
+    def rows(self, role: Role) -> Iterator[Problem]:
         blanks = []
         for record in self._records(role):
             problem = self._problem(record, role)

@@ -1,7 +1,7 @@
 """Programs, judged by hidden tests in a sandbox. What is expected never enters the sandbox that holds the program.
 
 A program that crashes, hangs, floods or lies is WRONG; only a sandbox that fails is CRASHED.
-`problem.data["form"]` names one of three forms of tests. The `tolerance` of the first two is the difference allowed
+`problem.data["form"]` names one of four forms of tests. The `tolerance` of the first two is the difference allowed
 between numbers that are not both whole, relative above 1.
 
 - `calls`: `entry_point`, and `calls`, each with `args` (a tuple) and `expected` as Python literals, or as JSON where
@@ -10,6 +10,10 @@ between numbers that are not both whole, relative above 1.
 - `stdio`: `tests`, each with `input` and `output`. Only the input enters; output is compared here, token by token, so
   that spaces and ends of lines, whichever they are, separate and are nothing else.
 - `python`: `setup`, `names` and `tests` (sources). They run in a second sandbox, the tester's, which asks the first.
+- `reference`: `entry_point`, `inputs` (a list of arguments each), and `reference`, a program whose answers are
+  right; it runs in a sandbox of its own, and what it cannot answer counts for nobody. `also` is a second such program.
+  Floats are compared as EvalPlus does, within `atol`; `around` is put behind each program, to change what the function
+  returns. The measure `base` says whether the first `base` inputs, those of the original benchmark, are passed.
 """
 
 import ast
@@ -22,17 +26,25 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
 from groupwise.runs.progress import counted
 from groupwise.sandbox.base import Pair, Program, RunResult, Sandbox, SandboxConfig, Status
-from groupwise.sandbox.functions import describe_end, read_answers, read_findings, solver_program, tester_program
+from groupwise.sandbox.functions import (
+    Answer,
+    describe_end,
+    read_answers,
+    read_findings,
+    solver_program,
+    tester_program,
+)
 from groupwise.sandbox.opening import open_sandbox
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers.base import Finding, Request, Verifier, VerifierConfig, verdict
 from groupwise.verifiers.extraction import Extracted, extract_program
+from groupwise.verifiers.sanitise import sanitised
 
 _NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,4})?")
 _WORDS = {"+nan": "nan", "-nan": "nan", "+inf": "inf", "infinity": "inf", "+infinity": "inf", "-infinity": "-inf"}
@@ -167,6 +179,66 @@ class PythonTests(Tests):
         return [fault and f"{fault}; {describe_end(_require_run(solver))}" for fault in faults]
 
 
+@dataclass(frozen=True, slots=True)
+class ReferenceTests(Tests):
+    """Inputs on which a function must return what a reference program returns; EvalPlus's way to compare."""
+
+    entry_point: str
+    inputs: tuple[tuple[Any, ...], ...]
+    references: tuple[str, ...]
+    around: str
+    atol: float
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def faults(self, source: str, sandbox: Sandbox, *, stop_early: bool) -> list[str]:
+        answers, *right = (self._answers(each, self.inputs, sandbox) for each in (source, *self.references))
+        if all(answer.fault for answer in right[0]):
+            raise ValueError(f"its reference program gives no answer: {right[0][0].fault}")
+        faults = []
+        for args, answer, *expected in zip(self.inputs, answers, *right, strict=True):
+            fault = answer.fault
+            if expected[0].fault:  # too large an answer, or none of plain data: nothing is known of this input
+                fault = ""
+            elif not fault and not any(same_output(answer.value, each.value, self.atol) for each in expected):
+                fault = f"it returned {_shown(answer.value)}"[:_MAX_SHOWN]
+            call = f"{self.entry_point}({', '.join(map(_shown, args))})"[:_MAX_SHOWN] if fault else ""
+            faults.append(fault and f"{call}: {fault}")
+        return faults
+
+    def _answers(self, source: str, inputs: Sequence[tuple[Any, ...]], sandbox: Sandbox) -> list[Answer]:
+        program = solver_program(source + self.around, [(self.entry_point, args) for args in inputs])
+        result = _require_run(sandbox.run(program))
+        if result.status is Status.FLOODED and len(inputs) > 1:
+            middle = len(inputs) // 2
+            parts = (self._answers(source, part, sandbox) for part in (inputs[:middle], inputs[middle:]))
+            return [answer for part in parts for answer in part]
+        return read_answers(result, len(inputs))
+
+
+def same_output(value: Any, expected: Any, atol: float) -> bool:
+    """Compare as EvalPlus 0.3.1 does: ==, or floats of the same type and length within `atol`, at least 1e-6."""
+    if value == expected:
+        return True
+    items = list(expected) if isinstance(expected, list | tuple) else [expected]
+    if not atol and not (items and all(isinstance(item, float) for item in items)):
+        return False
+    if type(value) is not type(expected) or (isinstance(expected, list | tuple) and len(value) != len(expected)):
+        return False
+    pairs = zip(value if isinstance(value, list | tuple) else [value], items, strict=True)
+    return all(_is_near(number, right, atol or 1e-6) for number, right in pairs)
+
+
+def _is_near(number: Any, right: Any, atol: float) -> bool:
+    try:
+        if number != number and right != right:
+            return False  # as numpy.allclose, to which NaN equals nothing
+        return bool(number == right or abs(number - right) <= atol + 1e-7 * abs(right))
+    except (TypeError, OverflowError):
+        return False
+
+
 def _require_run(result: RunResult) -> RunResult:
     if result.status is Status.FAILED:
         raise SandboxFailedError(result.evidence)
@@ -193,6 +265,10 @@ def read_tests(data: Mapping[str, Any]) -> Tests:
                 tests = StdioTests(pairs, float(data.get("tolerance", 0.0)))
             case "python":
                 tests = PythonTests(data["setup"], tuple(data["names"]), tuple(data["tests"]))
+            case "reference":
+                programs = tuple(data[key] for key in ("reference", "also") if key in data)
+                around, atol = data.get("around", ""), float(data.get("atol", 0.0))
+                tests = ReferenceTests(data["entry_point"], tuple(map(tuple, data["inputs"])), programs, around, atol)
             case form:
                 raise KeyError(form)
     except (KeyError, TypeError, SyntaxError, ValueError) as error:
@@ -230,6 +306,9 @@ class CodeConfig(VerifierConfig):
     partial_credit: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """Reward part `partial`: this times the share of hidden tests passed. 0: no such part, and tests after the first
     failure may be left out."""
+    program: Literal["fenced", "sanitised", "continued", "whole"] = "fenced"
+    """The program of a completion: the last closed `python` block (`fenced`); what EvalPlus's sanitiser makes of the
+    text (`sanitised`), or of the problem's stub with the text behind it (`continued`); the text as it is (`whole`)."""
     sandbox: SandboxConfig = SandboxConfig()
     """Sandbox in which programs of completions run."""
 
@@ -247,7 +326,7 @@ class CodeVerifier(Verifier):
         self._sandbox = sandbox
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
-        programs = [extract_program(request.text) for request in requests]
+        programs = [self._program(request) for request in requests]
         jobs = {
             (request.problem.id, program.answer): request.problem
             for request, program in zip(requests, programs, strict=True)
@@ -262,7 +341,18 @@ class CodeVerifier(Verifier):
             for request, program in zip(requests, programs, strict=True)
         ]
 
-    def _judge_all(self, jobs: Sequence[tuple[Problem, str]]) -> list[tuple[Finding, float | None]]:
+    def _program(self, request: Request) -> Extracted:
+        form, text, data = self.config.program, request.text, request.problem.data
+        if form == "fenced":
+            return extract_program(text)
+        if form == "continued":
+            text = data.get("stub", "") + text
+        if form != "whole":
+            # tabs as EvalPlus has them, whose decoder writes four spaces
+            text = sanitised(text.replace("\t", "    "), data.get("entry_point", ""))
+        return Extracted(text, "", False) if text.strip() else Extracted(None, "it is empty", False)
+
+    def _judge_all(self, jobs: Sequence[tuple[Problem, str]]) -> list[tuple[Finding, dict[str, float]]]:
         if not jobs:
             return []
         sandbox = self._sandbox = self._sandbox or open_sandbox(self.config.sandbox)
@@ -270,28 +360,33 @@ class CodeVerifier(Verifier):
             findings = threads.map(lambda job: self._judge(job[0], job[1], sandbox), jobs)
             return list(counted("programs judged", findings, len(jobs)))
 
-    def _judge(self, problem: Problem, source: str, sandbox: Sandbox) -> tuple[Finding, float | None]:
-        """Return a finding and, where all tests were run, the share of those passed."""
+    def _judge(self, problem: Problem, source: str, sandbox: Sandbox) -> tuple[Finding, dict[str, float]]:
+        """Return a finding and, where all tests were run, measures: the share of tests passed, and `base`."""
         try:
             tests = read_tests(problem.data)
             faults = tests.faults(source, sandbox, stop_early=self.config.partial_credit == 0)
         except ValueError as error:
-            return Finding(Outcome.CRASHED, f"problem {problem.id}: {error}"), None
+            return Finding(Outcome.CRASHED, f"problem {problem.id}: {error}"), {}
         except SandboxFailedError as error:
-            return Finding(Outcome.CRASHED, f"the sandbox failed: {error}"), None
-        share = faults.count("") / len(tests) if len(faults) == len(tests) else None
+            return Finding(Outcome.CRASHED, f"the sandbox failed: {error}"), {}
+        measures = {"tests_passed": faults.count("") / len(tests)} if len(faults) == len(tests) else {}
+        if "base" in problem.data:
+            measures["base"] = float(not any(faults[: problem.data["base"]]))
         failure = next((index for index, fault in enumerate(faults) if fault), None)
         if failure is None:
-            return Finding(Outcome.CORRECT, f"it passes {len(tests)} tests", source), share
+            return Finding(Outcome.CORRECT, f"it passes {len(tests)} tests", source), measures
         # the first that did not pass, without what it expected
-        return Finding(Outcome.WRONG, f"test {failure + 1} of {len(tests)}: {faults[failure]}", source), share
+        return Finding(Outcome.WRONG, f"test {failure + 1} of {len(tests)}: {faults[failure]}", source), measures
 
-    def _verdict(self, finding: Finding, share: float | None, program: Extracted) -> Verdict:
+    def _verdict(self, finding: Finding, measures: dict[str, float], program: Extracted) -> Verdict:
         result = verdict(finding, self.config, tags_right=program.tags_right)
-        if share is None:
-            return result
-        extra_parts = {"partial": self.config.partial_credit * share} if self.config.partial_credit else {}
-        return replace(result, parts={**result.parts, **extra_parts}, measures={"tests_passed": share})
+        share = measures.get("tests_passed", 0.0)
+        extra_parts = (
+            {"partial": self.config.partial_credit * share}
+            if self.config.partial_credit and "tests_passed" in measures
+            else {}
+        )
+        return replace(result, parts={**result.parts, **extra_parts}, measures=measures)
 
     def close(self) -> None:
         if self._sandbox is not None:

@@ -158,8 +158,8 @@ class VllmEngine:
     def generate(self, requests: Sequence[Request], sampling: SamplingConfig, on_finished: OnFinished) -> None:
         if any(request.pause for request in requests):
             raise ConfigError(
-                "engine.kind = 'vllm' samples completions to their end: searches, which look at them after every "
-                "token, need engine.kind = 'in_process'"
+                "engine.kind = 'vllm' samples completions to their end: searches and sampling.stop, which look at them "
+                "after every token, need engine.kind = 'in_process'"
             )
         crew = self.crew
         self._check_lengths(requests, sampling)

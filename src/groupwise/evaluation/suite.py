@@ -1,0 +1,321 @@
+"""Suites: benchmarks, each by a protocol that others recognise, in one table. `groupwise eval MODEL --suite NAMES`.
+
+Everything that is sampled is kept at once, so that a killed evaluation goes on where it was; the completions are a run
+directory that the explorer opens. Protocols are in `benchmarks.toml` beside this file, published values
+in `truth.toml`.
+"""
+
+import hashlib
+import json
+import random
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+from groupwise.algorithms.statistics import Estimate, mean_share
+from groupwise.config import Changes, read_toml, toml_literal
+from groupwise.errors import ConfigError
+from groupwise.evaluation.checkpoints import Context, refuse_run
+from groupwise.models.config import ModelConfig
+from groupwise.models.loading import bfloat16_cost
+from groupwise.models.policy import Policy, load_policy
+from groupwise.models.prompts import encode_prompt
+from groupwise.randomness import Draws, Purpose
+from groupwise.rollout.engine import make_engine
+from groupwise.rollout.kept import KeptEngine
+from groupwise.rollout.sample_and_score import Actors, sample_and_score
+from groupwise.runs.directory import RunDirectory, begin_run, hold_run
+from groupwise.runs.progress import say, span, tell
+from groupwise.runs.rollouts import write_rollouts
+from groupwise.tasks.base import Task, Template
+from groupwise.tasks.jsonl import Jsonl
+from groupwise.types import FinishReason, Outcome, Problem, ScoredGroup
+from groupwise.verifiers import make_verifier
+from groupwise.verifiers.scoring import score
+
+BENCHMARKS = read_toml(Path(__file__).with_name("benchmarks.toml"))
+TRUTH = read_toml(Path(__file__).with_name("truth.toml"))["value"]
+DATA = "../shared/data"
+"""Directory of the benchmarks' files, from the working directory, as of the task `jsonl`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Protocol:
+    """What a benchmark asks, how its answers are sampled and read, and the harness that does so."""
+
+    benchmark: str
+    name: str
+    title: str
+    harness: str
+    task: Mapping[str, Any]
+    sampling: Mapping[str, Any]
+    readings: Mapping[str, Any]
+    """Verifiers by the name of the reading; the first one's verdicts are recorded."""
+    measures: tuple[str, ...] = ()
+    """Measures of the first verifier that are scores, too."""
+    shots: Mapping[str, Any] | None = None
+
+    @classmethod
+    def find(cls, spec: str, *, is_chat: bool, data: str = DATA) -> Self:
+        """Return a protocol by `BENCHMARK` or `BENCHMARK:PROTOCOL`. Raises ConfigError: an unknown name."""
+        benchmark, _, name = spec.strip().partition(":")
+        if benchmark not in BENCHMARKS:
+            raise ConfigError(f"there is no benchmark {benchmark!r}; there are {', '.join(BENCHMARKS)}")
+        table = BENCHMARKS[benchmark]
+        protocols = BENCHMARKS.get(table.get("protocols_of"), {}).get("protocols", {}) | table.get("protocols", {})
+        name = name or table["chat" if is_chat else "base"]
+        if name not in protocols:
+            raise ConfigError(f"{benchmark} has no protocol {name!r}; it has {', '.join(protocols)}")
+        chosen = protocols[name]
+        if chosen["template"].get("chat") and not is_chat:
+            plain = [each for each, other in protocols.items() if not other["template"].get("chat")]
+            raise ConfigError(
+                f"{benchmark}:{name} is for chat models, and this tokenizer has no chat template; allowed are "
+                f"{', '.join(plain)}"
+            )
+        task = {key: v.replace("{data}", data) if isinstance(v, str) else v for key, v in table["task"].items()}
+        return cls(
+            benchmark, name, table["title"], chosen["harness"], {**task, "template": chosen["template"]},
+            {"temperature": 0.0, **chosen["sampling"]}, chosen["readings"], tuple(chosen.get("measures", ())),
+            chosen.get("shots"),
+        )  # fmt: skip
+
+    @property
+    def label(self) -> str:
+        return f"{self.benchmark}-{self.name}"
+
+    def problems(self, task: Task, most: int | None) -> list[Problem]:
+        """Return the test problems, each with its `shots` among its data where the prompt shows examples.
+
+        As lm-eval draws them: for one problem after the other, from the training data in its order, by one generator.
+        """
+        problems = list(task.problems("test")[:most])
+        if not self.shots:
+            return problems
+        if not isinstance(task, Jsonl):
+            raise ConfigError(f"{self.label}: examples are drawn from the rows of the task `jsonl`, not of {task.name}")
+        pool, generator = list(task.rows("train")), random.Random(self.shots["seed"])
+        shot = Template(prompt=self.shots["text"])
+
+        def examples() -> str:
+            return "".join(shot.render(example) for example in generator.sample(pool, self.shots["number"]))  # type: ignore[index]
+
+        return [replace(problem, data={**problem.data, "shots": examples()}) for problem in problems]
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A value of others, in percent."""
+
+    value: float
+    how: str
+    source: str
+    is_same: bool
+    """True where it was measured by the protocol and the reading of the score that it stands beside."""
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """One line of the table."""
+
+    benchmark: str
+    title: str
+    protocol: str
+    harness: str
+    reading: str
+    problems: int
+    samples: int
+    temperature: float
+    share: Estimate
+    """Share of right answers, with its 95 % interval over problems."""
+    tokens: float
+    """Mean length of a completion."""
+    cut: float
+    """Share of completions that ran into the limit of tokens."""
+    seconds: float
+    """Time spent sampling, that of killed evaluations included."""
+    published: tuple[Published, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"share": self.share._asdict()}
+
+    def cells(self) -> tuple[str, ...]:
+        """Return the texts of its line in the table."""
+        value, low, high = (f"{100 * number:.1f}" for number in self.share)
+        theirs = [
+            f"{each.value:g}{'' if not each.is_same else ', inside' if self.holds(each) else ', OUTSIDE'} ({each.how})"
+            for each in self.published
+        ]
+        drawn = "greedy" if self.temperature == 0 else f"T {self.temperature:g}"
+        return (
+            f"{self.title}", f"{self.protocol}, {self.reading}: {self.harness}; {drawn}, n {self.samples}",
+            f"{value} [{low}, {high}] of {self.problems}", "\n".join(theirs) or "-", f"{self.tokens:.0f}",
+            f"{self.cut:.1%}", span(self.seconds),
+        )  # fmt: skip
+
+    def holds(self, value: Published) -> bool:
+        return self.share.low <= value.value / 100 <= self.share.high
+
+
+def published(checkpoint: str, benchmark: str, protocol: str, reading: str) -> tuple[Published, ...]:
+    """Return what others published of this model on this benchmark; a quantisation in the name is no other model.
+
+    >>> [p.value for p in published("x/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf", "humaneval", "evalplus", "base")]
+    [61.6, 54.3]
+    """
+    name = _plain(Path(checkpoint.rpartition(":")[2]).name)
+    return tuple(
+        Published(
+            row["value"], row["how"], row["source"], (row.get("protocol"), row.get("reading")) == (protocol, reading)
+        )
+        for row in TRUTH
+        if row["benchmark"] == benchmark and _QUANTISED.fullmatch(name.removeprefix(_plain(row["model"])) or "f32")
+    )
+
+
+_QUANTISED = re.compile(r"(q\d\w*|b?f16|f32|gguf)+")
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def evaluate_suite(
+    checkpoint: str | Path,
+    suite: Sequence[str],
+    *,
+    directory: str | Path | None = None,
+    data: str | Path = DATA,
+    problems: int | None = None,
+    samples: int | None = None,
+    seed: int = 0,
+    dtype: str = "auto",
+    cache_mb: int = 400,
+    sampling: Mapping[str, Any] | None = None,
+    changes: Changes = (),
+) -> Iterator[Score]:
+    """Measure a model on several benchmarks, each by its protocol; yields the lines of the table.
+
+    Args:
+        checkpoint: a checkpoint directory, a hub name, a GGUF file, or `base` for the shipped model.
+        suite: `BENCHMARK`, by its usual protocol, or `BENCHMARK:PROTOCOL`.
+        directory: where completions are kept, a run directory; None: `runs/eval-MODEL`.
+        data: directory of the benchmarks' files.
+        problems: at most this many of each, from the first; None: all of them.
+        samples: completions of each problem; None: one.
+        seed: of the draws, where the temperature is not 0.
+        dtype: of weights and products: `float32`, `bfloat16`, or `auto`, bfloat16 where it is as fast here.
+        cache_mb: memory for keys and values; more of it samples more completions at one time.
+        sampling: over the protocol's.
+        changes: of the sections task, verifier, sampling and engine, over the protocol's.
+
+    Raises:
+        ConfigError: an unknown benchmark or protocol, or data that is not there.
+        ModelError: the model cannot be loaded.
+    """
+    refuse_run(str(checkpoint))
+    for spec in suite:  # before a model is read
+        Protocol.find(spec, is_chat=True)
+    if dtype == "auto":
+        dtype = "bfloat16" if bfloat16_cost() <= 1 else "float32"
+    model = ModelConfig(path=str(checkpoint), compute_dtype=dtype, weights_dtype=dtype)  # type: ignore[arg-type]
+    policy = load_policy(model)
+    protocols = [Protocol.find(spec, is_chat=bool(policy.tokenizer.chat_template), data=str(data)) for spec in suite]
+    path = Path(directory or f"runs/eval-{Path(checkpoint).stem or checkpoint}")
+    hold = hold_run(path)
+    run = RunDirectory(path) if (path / "config.toml").exists() else begin_run(path, _config(path, checkpoint))
+    try:
+        for number, protocol in enumerate(protocols):
+            say("benchmarks", number, len(protocols))
+            one = _Measured(policy, run, protocol, str(checkpoint), dtype)
+            yield from one.scores(problems, samples or 1, seed, cache_mb, sampling or {}, changes)
+    finally:
+        say("benchmarks", 1, 1)
+        hold.release()
+
+
+def _config(path: Path, checkpoint: str | Path) -> str:
+    tables = {
+        "run": {"directory": str(path), "num_steps": 1},
+        "imported": {"system": "groupwise eval", "source": str(checkpoint), "lacks": [], "damage": []},
+    }
+    lines = [
+        f"[{name}]\n" + "".join(f"{k} = {toml_literal(v)}\n" for k, v in table.items())
+        for name, table in tables.items()
+    ]
+    return 'algorithm = "imported"\n\n' + "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    policy: Policy
+    run: RunDirectory
+    protocol: Protocol
+    checkpoint: str
+    dtype: str
+
+    def scores(
+        self, most: int | None, samples: int, seed: int, cache_mb: int, sampling: Mapping[str, Any], changes: Changes
+    ) -> Iterator[Score]:
+        protocol = self.protocol
+        tables = {"task": protocol.task, "sampling": {**protocol.sampling, **sampling}}
+        contexts = {
+            name: Context.parse(tables | {"verifier": verifier}, changes)
+            for name, verifier in protocol.readings.items()
+        }
+        first = next(iter(contexts.values()))
+        problems = protocol.problems(first.task, most)
+        room = self._rows(first, problems, cache_mb)
+        config = first.sampling.model_copy(update={"max_live_completions": room})
+        engine = KeptEngine(make_engine(first.engine, self.policy), self.run.path / "kept" / self._kept(first))
+        if len(engine):
+            tell(f"{protocol.label}: {len(engine)} prompts were sampled before")
+        verdicts: dict[str, list[ScoredGroup]] = {}
+        for name, context in contexts.items():
+            with make_verifier(context.verifier) as verifier:
+                if not verdicts:
+                    verifier.check(problems, context.task.template)
+                    actors = Actors(self.policy, engine, context.task.template, verifier)
+                    draws = Draws(seed, Purpose("test"))
+                    verdicts[name] = sample_and_score(actors, problems, samples, config, draws)
+                else:
+                    groups = [scored.group for scored in next(iter(verdicts.values()))]
+                    verdicts[name] = score(groups, verifier, config.max_tokens)
+        shares = {name: [_share(group, None) for group in scored] for name, scored in verdicts.items()}
+        recorded = next(iter(verdicts.values()))
+        shares |= {name: [_share(group, name) for group in recorded] for name in protocol.measures}
+        write_rollouts(self.run.evaluations(protocol.label), recorded)
+        completions = [completion for scored in recorded for completion in scored.group.completions]
+        for name, values in shares.items():
+            result = Score(
+                protocol.benchmark, protocol.title, protocol.name, protocol.harness, name, len(problems), samples,
+                config.temperature, mean_share(values), sum(c.num_tokens for c in completions) / len(completions),
+                sum(c.finish_reason is FinishReason.LENGTH for c in completions) / len(completions), engine.seconds,
+                published(self.checkpoint, protocol.benchmark, protocol.name, name),
+            )  # fmt: skip
+            self.run.metrics.append({"kind": protocol.label, "step": 0, "dtype": self.dtype, **result.as_dict()})
+            yield result
+
+    def _rows(self, context: Context, problems: Sequence[Problem], cache_mb: int) -> int:
+        """Return how many completions are sampled at one time: their keys and values fill the cache."""
+        text = self.policy.model.config.get_text_config()
+        width = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+        of_token = 2 * text.num_hidden_layers * text.num_key_value_heads * width * self.policy.compute_dtype.itemsize
+        prompts = (encode_prompt(self.policy, context.task.template, problem) for problem in problems)
+        longest = max(len(prompt.token_ids) for prompt in prompts)
+        return max(1, min(256, (cache_mb << 20) // (of_token * (longest + context.sampling.max_tokens))))
+
+    def _kept(self, context: Context) -> str:
+        # the number of completions in flight does not change what is drawn
+        drawn = context.sampling.model_dump(mode="json", exclude={"max_live_completions", "cuda_graphs"})
+        identity = json.dumps([drawn, self.policy.fingerprint(), self.dtype], sort_keys=True, default=str)
+        return f"{self.protocol.label}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}.jsonl"
+
+
+def _share(scored: ScoredGroup, measure: str | None) -> float:
+    """Return the share of right completions of a problem; what no verifier could judge is no wrong answer."""
+    judged = [verdict for verdict in scored.verdicts if verdict.outcome.judged]
+    right = [v.outcome is Outcome.CORRECT if measure is None else v.measures.get(measure, 0.0) for v in judged]
+    return sum(right) / len(right) if right else float("nan")
