@@ -13,13 +13,14 @@ from groupwise.errors import ConfigError, DataError
 from groupwise.tasks import make_task
 from groupwise.tasks.code import Code, CodeConfig, as_calls, assertions
 from groupwise.tasks.program_tests import unbound_names
-from groupwise.types import SPLITS
+from groupwise.types import SPLITS, Split
 
 DATA = Path(__file__).parents[4] / "shared" / "data"
 FILES = {
-    "humaneval": ("humaneval/HumanEval.jsonl.gz", 164, {"calls": 142, "python": 22}),
-    "mbpp": ("mbpp/mbpp.jsonl", 974, {"calls": 967, "python": 7}),
-    "stdio": ("code_contests_small/code_contests_test.json", 165, {"stdio": 165}),
+    "evalplus": ("mbpp_plus/MbppPlus.jsonl", (0, 0, 399), {"reference": 399}),
+    "humaneval": ("humaneval/HumanEval.jsonl.gz", (0, 0, 164), {"calls": 142, "python": 22}),
+    "mbpp": ("mbpp/mbpp.jsonl", (374, 90, 500), {"calls": 957, "python": 7}),
+    "stdio": ("code_contests_small/code_contests_test.json", (148, 7, 10), {"stdio": 165}),
 }
 MBPP = {"text": "Add.", "code": "def add(a, b):\r\n  return a + b", "task_id": 1, "test_setup_code": "",
         "test_list": ["assert add(1, 2) == 3", "assert add(-1, (2)) == 1"]}  # fmt: skip
@@ -40,11 +41,9 @@ def task(path: Path, form: str, *records: Any, **options: Any) -> Code:
 
 def test_mbpp(tmp_path: Path) -> None:
     (problem,) = task(tmp_path / "a.jsonl", "mbpp", MBPP).problems("test")
-    assert problem.data == {
-        "form": "calls",
-        "entry_point": "add",
-        "calls": [{"args": "(1, 2)", "expected": "3"}, {"args": "(-1, 2)", "expected": "1"}],
-    }
+    calls = [{"args": "(1, 2)", "expected": "3"}, {"args": "(-1, 2)", "expected": "1"}]
+    assert problem.data.items() >= {"form": "calls", "entry_point": "add", "calls": calls}.items()
+    assert problem.data["tests_shown"] == "assert add(1, 2) == 3\nassert add(-1, (2)) == 1"
     assert problem.reference == "def add(a, b):\n  return a + b"
     assert "add(1, 2) == 3" in problem.question
     assert "add(-1" not in problem.question, "only the first assertion is shown"
@@ -53,17 +52,18 @@ def test_mbpp(tmp_path: Path) -> None:
 def test_mbpp_with_tests_that_need_python(tmp_path: Path) -> None:
     record = {**MBPP, "test_setup_code": "top = Node(1)", "test_list": ["assert sys.maxsize > size(top)"]}
     (problem,) = task(tmp_path / "a.jsonl", "mbpp", record).problems("test")
-    assert problem.data == {
-        "form": "python",
-        "setup": "import sys\ntop = Node(1)",
-        "names": ["Node", "size"],
+    expected = {
+        "form": "python", "setup": "import sys\ntop = Node(1)", "names": ["Node", "size"],
         "tests": ["assert sys.maxsize > size(top)"],
-    }
+    }  # fmt: skip
+    assert problem.data.items() >= expected.items()
 
 
 def test_humaneval(tmp_path: Path) -> None:
     (problem,) = task(tmp_path / "a.jsonl", "humaneval", HUMANEVAL).problems("test")
-    assert problem.data == {"form": "calls", "entry_point": "f", "calls": [{"args": "([1],)", "expected": "[1]"}]}
+    calls = [{"args": "([1],)", "expected": "[1]"}]
+    stub = 'def f(x):\n    """Doc."""\n'
+    assert problem.data == {"form": "calls", "entry_point": "f", "calls": calls, "stub": stub}
     assert problem.reference == 'def f(x):\n    """Doc."""\n    return x\n'
     assert "def f(x):" in problem.question
     loop = "def check(candidate):\n    for n in range(3): assert candidate(n) == n\n"
@@ -71,6 +71,40 @@ def test_humaneval(tmp_path: Path) -> None:
     assert problem.data["form"] == "python"
     assert problem.data["tests"] == [f"{loop}\ncheck(f)\n"]
     assert problem.data["setup"] == HUMANEVAL["prompt"]
+
+
+@pytest.mark.parametrize(
+    ("number", "split"),
+    [(10, None), (11, "test"), (510, "test"), (511, "dev"), (600, "dev"), (601, "train"), (974, "train")],
+)
+def test_mbpp_has_its_published_splits(tmp_path: Path, number: int, split: Split | None) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps({**MBPP, "task_id": number}))
+    whole = Code(CodeConfig(kind="code", path=str(tmp_path / "a.jsonl"), format="mbpp"))
+    for name in SPLITS:
+        if name == split:
+            assert len(whole.problems(name)) == 1
+        else:
+            with pytest.raises(DataError, match=f"no problem for the {name} split"):
+                whole.problems(name)
+
+
+EVALPLUS = {
+    "task_id": "Mbpp/2", "prompt": "'''\nShare.\n'''", "entry_point": "f", "base_input": [[[1, 2], [2]]], "atol": 0,
+    "canonical_solution": "def f(a, b):\n  return set(a) & set(b)", "plus_input": [[[1.5], []]],
+    "assertion": "\nassert f((1, 2), (2,)) == {2}\nassert f((), ()) == set()\n",
+}  # fmt: skip
+
+
+def test_rows_of_evalplus(tmp_path: Path) -> None:
+    (problem,) = task(tmp_path / "a.jsonl", "evalplus", EVALPLUS).problems("test")
+    assert problem.data["stub"] == '"""\nShare.\nassert f((1, 2), (2,)) == {2}\n"""\n'
+    assert problem.data["inputs"] == [[(1, 2), (2,)], [(1.5,), ()]], "task 2 takes tuples"
+    assert problem.data["base"] == 1
+    assert problem.id == "Mbpp/2"
+    whole = {**EVALPLUS, "task_id": "HumanEval/7", "prompt": "def f(a, b):\n", "canonical_solution": "  return a\n"}
+    (problem,) = task(tmp_path / "b.jsonl", "evalplus", whole).problems("test")
+    assert problem.reference == "def f(a, b):\n  return a\n"
+    assert problem.data["inputs"] == [[[1, 2], [2]], [[1.5], []]]
 
 
 def test_standard_input(tmp_path: Path) -> None:
@@ -170,17 +204,18 @@ def test_unbound_names() -> None:
 @pytest.mark.skipif(not DATA.is_dir(), reason="benchmark files are not beside the repository")
 @pytest.mark.parametrize("form", sorted(FILES))
 def test_collections(form: str) -> None:
-    name, count, forms = FILES[form]
+    name, sizes, forms = FILES[form]
     task = make_task(CodeConfig(kind="code", path=str(DATA / name), format=form))  # type: ignore[arg-type]
-    problems = {split: task.problems(split) for split in SPLITS}
+    problems = {split: task.problems(split) for split, size in zip(SPLITS, sizes, strict=True) if size}
+    assert tuple(len(problems.get(split, ())) for split in SPLITS) == sizes
     everything = [problem for part in problems.values() for problem in part]
-    assert len(everything) == len({problem.id for problem in everything}) == count
-    assert all(len(part) >= 2 for part in problems.values())
-    questions = [{problem.question for problem in part} for part in problems.values()]
-    assert not questions[0] & questions[1] | questions[0] & questions[2] | questions[1] & questions[2]
+    assert (
+        len({problem.id for problem in everything}) == len({problem.question for problem in everything}) == sum(sizes)
+    )
     found = [problem.data["form"] for problem in everything]
     assert {each: found.count(each) for each in set(found)} == forms
     assert task.find(everything[-1].id) is everything[-1]
     prompt = task.template.render(everything[0])
     assert all(part in prompt for part in ("```python", "<think>", everything[0].question))
-    json.dumps([dict(problem.data) for problem in everything])
+    if form != "evalplus":  # whose arguments are tuples and sets
+        json.dumps([dict(problem.data) for problem in everything])
