@@ -99,6 +99,7 @@ def evaluate_suite(
 ) -> None:  # fmt: skip
     """Measure a model by the protocols of benchmarks, and print one table."""
     from groupwise.evaluation.suite import evaluate_suite
+    from groupwise.runs.progress import tell
 
     given = {name: value for name, value in settings.items() if value is not None}
     if odd := sorted(given.keys() - {*OF_SUITES, *OF_SAMPLING}):
@@ -113,6 +114,7 @@ def evaluate_suite(
         table.add_column(name, overflow="fold")
     for score in scores:
         lines.append(score.as_dict())
+        tell(f"{score.benchmark}, {score.protocol}, {score.reading}: {score.share}")
         table.add_row(*score.cells())
     if as_json:
         print_json(lines)

@@ -26,6 +26,7 @@ from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.engine import make_engine
 from groupwise.rollout.kept import KeptEngine
 from groupwise.rollout.sample_and_score import Actors, sample_and_score
+from groupwise.runs.atomic import write_file
 from groupwise.runs.directory import RunDirectory, begin_run, hold_run
 from groupwise.runs.progress import say, span, tell
 from groupwise.runs.rollouts import write_rollouts
@@ -218,28 +219,33 @@ def evaluate_suite(
     refuse_run(str(checkpoint))
     for spec in suite:  # before a model is read
         Protocol.find(spec, is_chat=True)
+    path = Path(directory or f"runs/eval-{Path(checkpoint).stem or checkpoint}")
+    hold = hold_run(path)
+    run, is_begun = RunDirectory(path), (path / "config.toml").exists()
+    if dtype == "auto" and is_begun:  # a resumed evaluation computes as it began, however busy the machine is
+        dtype = str(read_toml(run.config).get("imported", {}).get("dtype", dtype))
     if dtype == "auto":
         dtype = "bfloat16" if bfloat16_cost() <= 1 else "float32"
+    if not is_begun:
+        begin_run(path, _config(path, checkpoint, dtype))
     model = ModelConfig(path=str(checkpoint), compute_dtype=dtype, weights_dtype=dtype)  # type: ignore[arg-type]
     policy = load_policy(model)
     protocols = [Protocol.find(spec, is_chat=bool(policy.tokenizer.chat_template), data=str(data)) for spec in suite]
-    path = Path(directory or f"runs/eval-{Path(checkpoint).stem or checkpoint}")
-    hold = hold_run(path)
-    run = RunDirectory(path) if (path / "config.toml").exists() else begin_run(path, _config(path, checkpoint))
     try:
         for number, protocol in enumerate(protocols):
             say("benchmarks", number, len(protocols))
             one = _Measured(policy, run, protocol, str(checkpoint), dtype)
             yield from one.scores(problems, samples or 1, seed, cache_mb, sampling or {}, changes)
+        write_file(run.finished, b"{}\n")
     finally:
         say("benchmarks", 1, 1)
         hold.release()
 
 
-def _config(path: Path, checkpoint: str | Path) -> str:
+def _config(path: Path, checkpoint: str | Path, dtype: str) -> str:
     tables = {
         "run": {"directory": str(path), "num_steps": 1},
-        "imported": {"system": "groupwise eval", "source": str(checkpoint), "lacks": [], "damage": []},
+        "imported": {"system": "groupwise eval", "source": str(checkpoint), "dtype": dtype, "lacks": [], "damage": []},
     }
     lines = [
         f"[{name}]\n" + "".join(f"{k} = {toml_literal(v)}\n" for k, v in table.items())
