@@ -23,7 +23,7 @@ def evaluate(
     directory: Annotated[Path | None, typer.Option(
         help="With --suite: where completions are kept, a run directory; default: runs/eval-MODEL.")] = None,
     dtype: Annotated[str, typer.Option(
-        help="With --suite: float32, bfloat16, or auto: bfloat16 where it is as fast here.")] = "auto",
+        help="With --suite, of weights and products: float32, bfloat16, or auto, as of model.compute_dtype.")] = "auto",
     cache_mb: Annotated[int, typer.Option(min=1,
         help="With --suite: memory for keys and values; more samples more completions at one time.")] = 400,
     steps: Annotated[Path | None,

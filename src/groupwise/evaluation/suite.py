@@ -19,9 +19,10 @@ from groupwise.config import Changes, read_toml, toml_literal
 from groupwise.errors import ConfigError
 from groupwise.evaluation.checkpoints import Context, refuse_run
 from groupwise.models.config import ModelConfig
-from groupwise.models.loading import bfloat16_cost
+from groupwise.models.loading import compute_dtype
 from groupwise.models.policy import Policy, load_policy
 from groupwise.models.prompts import encode_prompt
+from groupwise.models.size import language_model_size
 from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.engine import make_engine
 from groupwise.rollout.kept import KeptEngine
@@ -207,7 +208,7 @@ def evaluate_suite(
         problems: at most this many of each, from the first; None: all of them.
         samples: completions of each problem; None: one.
         seed: of the draws, where the temperature is not 0.
-        dtype: of weights and products: `float32`, `bfloat16`, or `auto`, bfloat16 where it is as fast here.
+        dtype: of weights and products: `float32`, `bfloat16`, or `auto`, as of `model.compute_dtype`.
         cache_mb: memory for keys and values; more of it samples more completions at one time.
         sampling: over the protocol's.
         changes: of the sections task, verifier, sampling and engine, over the protocol's.
@@ -225,7 +226,7 @@ def evaluate_suite(
     if dtype == "auto" and is_begun:  # a resumed evaluation computes as it began, however busy the machine is
         dtype = str(read_toml(run.config).get("imported", {}).get("dtype", dtype))
     if dtype == "auto":
-        dtype = "bfloat16" if bfloat16_cost() <= 1 else "float32"
+        dtype = compute_dtype(ModelConfig(path=str(checkpoint)), language_model_size(str(checkpoint)).total)
     if not is_begun:
         begin_run(path, _config(path, checkpoint, dtype))
     model = ModelConfig(path=str(checkpoint), compute_dtype=dtype, weights_dtype=dtype)  # type: ignore[arg-type]

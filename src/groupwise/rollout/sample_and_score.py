@@ -355,17 +355,14 @@ def _group(
                 f"tokens at {stops}: the sampler lost its stop token, continued after it, or misnamed its end"
             )
     texts = policy.tokenizer.batch_decode([visible(policy, sample.token_ids.tolist()) for sample in sampled])
+    ended = list(sampled)
     for index, text in enumerate(texts):
         if ends := [text.index(stop) for stop in sampling.stop if stop in text]:
             texts[index] = text[: min(ends)]
-            sampled = [
-                *sampled[:index],
-                replace(sampled[index], finish_reason=FinishReason.STOP_TEXT),
-                *sampled[index + 1 :],
-            ]
+            ended[index] = replace(sampled[index], finish_reason=FinishReason.STOP_TEXT)
     completions = tuple(
         completion_of(index, sample, text, own_text(policy, [sample], sampling.tools))
-        for index, (sample, text) in enumerate(zip(sampled, texts, strict=True))
+        for index, (sample, text) in enumerate(zip(ended, texts, strict=True))
     )
     return Group(prompt, completions, step, version)
 
