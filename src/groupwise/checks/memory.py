@@ -13,7 +13,7 @@ import torch
 
 from groupwise.algorithms.logprobs import MAX_LOGITS
 from groupwise.errors import ConfigError
-from groupwise.models.activations import FP32, activation_bytes, are_dropped, available_memory, head_dim, layer_bytes
+from groupwise.models.activations import FP32, activation_bytes, are_dropped, available_memory, layer_bytes
 from groupwise.models.cores import WAITING
 from groupwise.models.flex import mask_bytes
 from groupwise.models.loading import compute_dtype, device_of
@@ -117,8 +117,7 @@ def plan(recipe: RlRecipe, prompt_tokens: int = 64) -> MemoryPlan:
     by_servers = isinstance(recipe.engine, VllmConfig)
     live = min(recipe.sampling.max_live_completions, recipe.batch.prompts_per_step * recipe.batch.group_size)
     positions = recipe.batch.prompts_per_step * prompt_tokens + live * recipe.sampling.max_tokens  # each prompt once
-    per_position = 2 * text.num_hidden_layers * text.num_key_value_heads * head_dim(text) * width
-    sampling = {} if by_servers else {"keys and values": int(per_position * positions)}
+    sampling = {} if by_servers else {"keys and values": int(size.cached(width) * positions)}
     if isinstance(recipe.engine, VllmConfig):
         if servers := recipe.engine.launch:
             of_theirs = torch.finfo(getattr(torch, recipe.engine.dtype)).bits // 8

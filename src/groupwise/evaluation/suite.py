@@ -220,13 +220,14 @@ def evaluate_suite(
     refuse_run(str(checkpoint))
     for spec in suite:  # before a model is read
         Protocol.find(spec, is_chat=True)
+    size = language_model_size(str(checkpoint))
     path = Path(directory or f"runs/eval-{Path(checkpoint).stem or checkpoint}")
     hold = hold_run(path)
     run, is_begun = RunDirectory(path), (path / "config.toml").exists()
     if dtype == "auto" and is_begun:  # a resumed evaluation computes as it began, however busy the machine is
         dtype = str(read_toml(run.config).get("imported", {}).get("dtype", dtype))
     if dtype == "auto":
-        dtype = compute_dtype(ModelConfig(path=str(checkpoint)), language_model_size(str(checkpoint)).total)
+        dtype = compute_dtype(ModelConfig(path=str(checkpoint)), size.total)
     if not is_begun:
         begin_run(path, _config(path, checkpoint, dtype))
     model = ModelConfig(path=str(checkpoint), compute_dtype=dtype, weights_dtype=dtype)  # type: ignore[arg-type]
@@ -235,8 +236,15 @@ def evaluate_suite(
     try:
         for number, protocol in enumerate(protocols):
             say("benchmarks", number, len(protocols))
-            one = _Measured(policy, run, protocol, str(checkpoint), dtype)
-            yield from one.scores(problems, samples or 1, seed, cache_mb, sampling or {}, changes)
+            one = _Measured(
+                policy,
+                run,
+                protocol,
+                str(checkpoint),
+                dtype,
+                (cache_mb << 20) // size.cached(2 if dtype == "bfloat16" else 4),
+            )
+            yield from one.scores(problems, samples or 1, seed, sampling or {}, changes)
         write_file(run.finished, b"{}\n")
     finally:
         say("benchmarks", 1, 1)
@@ -262,9 +270,11 @@ class _Measured:
     protocol: Protocol
     checkpoint: str
     dtype: str
+    room: int
+    """Tokens whose keys and values the cache holds."""
 
     def scores(
-        self, most: int | None, samples: int, seed: int, cache_mb: int, sampling: Mapping[str, Any], changes: Changes
+        self, most: int | None, samples: int, seed: int, sampling: Mapping[str, Any], changes: Changes
     ) -> Iterator[Score]:
         protocol = self.protocol
         tables = {"task": protocol.task, "sampling": {**protocol.sampling, **sampling}}
@@ -274,7 +284,7 @@ class _Measured:
         }
         first = next(iter(contexts.values()))
         problems = protocol.problems(first.task, most)
-        room = self._rows(first, problems, cache_mb)
+        room = self._rows(first, problems)
         config = first.sampling.model_copy(update={"max_live_completions": room})
         engine = KeptEngine(make_engine(first.engine, self.policy), self.run.path / "kept" / self._kept(first))
         if len(engine):
@@ -305,14 +315,11 @@ class _Measured:
             self.run.metrics.append({"kind": protocol.label, "step": 0, "dtype": self.dtype, **result.as_dict()})
             yield result
 
-    def _rows(self, context: Context, problems: Sequence[Problem], cache_mb: int) -> int:
-        """Return how many completions are sampled at one time: their keys and values fill the cache."""
-        text = self.policy.model.config.get_text_config()
-        width = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
-        of_token = 2 * text.num_hidden_layers * text.num_key_value_heads * width * self.policy.compute_dtype.itemsize
+    def _rows(self, context: Context, problems: Sequence[Problem]) -> int:
+        """Return how many completions are sampled at one time: the cache holds a prompt and a completion of each."""
         prompts = (encode_prompt(self.policy, context.task.template, problem) for problem in problems)
         longest = max(len(prompt.token_ids) for prompt in prompts)
-        return max(1, min(256, (cache_mb << 20) // (of_token * (longest + context.sampling.max_tokens))))
+        return max(1, min(256, self.room // (longest + context.sampling.max_tokens)))
 
     def _kept(self, context: Context) -> str:
         # the number of completions in flight does not change what is drawn

@@ -9,7 +9,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification
 
 from groupwise.errors import ModelError
-from groupwise.models.activations import layers_of
+from groupwise.models.activations import head_dim, layers_of
 from groupwise.models.adapters import target_layers
 from groupwise.models.config import LoraConfig
 from groupwise.models.located import locate
@@ -26,6 +26,12 @@ class ModelSize:
     num_layers: int
     layer: int
     outside: int  # Weights in no layer: embedding, last norm, and the head where it is not tied
+
+    def cached(self, width: int) -> int:
+        """Return the bytes of the keys and values of one token, with `width` bytes a number."""
+        text = self.config.get_text_config()
+        heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+        return int(2 * text.num_hidden_layers * heads * head_dim(text) * width)
 
     def rows(self, ranks: int) -> int:
         """Return how many weights the first of some ranks holds: the rows of its share of each, rounded up."""
