@@ -16,7 +16,7 @@ SHELLS = (
     "{% if add_generation_prompt %}<|a|>{% endif %}",
     "{% if messages[0].role == 'system' %}{{ raise_exception('no') }}{% endif %}{{ messages[-1].content | trim }}",
 )
-ROLES = ("user", "assistant", "system", "tool")
+ROLES = ["user", "assistant", "system", "tool"]
 TOKENIZER = byte_tokenizer()
 
 
