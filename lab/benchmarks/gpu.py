@@ -4,7 +4,8 @@
     python lab/benchmarks/gpu.py --live 1 64 512 --tokens 512
     python lab/benchmarks/gpu.py --device cpu --tiny          only tries the script out; its figures mean nothing
 
-The model has the shape of Qwen2.5-0.5B and random weights, kept in fp32; products are computed in bf16. Completions
+The model has the shape of Qwen2.5-0.5B and random weights, kept in fp32 (of 7B: kept in bf16, for decoding alone);
+products are computed in bf16. Completions
 have no end token, so all have the requested length. Nothing here is measured where there is no GPU: without one the
 script ends with a sentence and exit status 2.
 
@@ -57,6 +58,14 @@ FULL = {
     "num_attention_heads": 14,
     "num_key_value_heads": 2,
     "intermediate_size": 4864,
+}
+LARGE = {
+    "vocab_size": 152064,
+    "hidden_size": 3584,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 28,
+    "num_key_value_heads": 4,
+    "intermediate_size": 18944,
 }
 TINY = FULL | {"vocab_size": 300, "hidden_size": 56, "num_hidden_layers": 2, "intermediate_size": 64}
 BF16 = 2
@@ -117,14 +126,21 @@ class Bench:
 def make_bench(options: argparse.Namespace) -> Bench:
     """Make the model for both sides."""
     tokenizer = byte_tokenizer()
-    sizes = TINY if options.tiny else FULL
+    sizes = TINY if options.tiny else LARGE if options.size == "7B" else FULL
     config = AutoConfig.for_model(
         "qwen2", **sizes, max_position_embeddings=32768, tie_word_embeddings=True, eos_token_id=tokenizer.eos_token_id
     )
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="sdpa")
+    is_large = sizes is LARGE
+    dtype = torch.bfloat16 if is_large else torch.float32
+    model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="sdpa")
     peer = copy.deepcopy(model).to(options.device, torch.bfloat16).eval()
-    model_config = ModelConfig(device=options.device, compute_dtype="bfloat16")
+    model_config = ModelConfig(
+        device=options.device,
+        compute_dtype="bfloat16",
+        weights_dtype="bfloat16" if is_large else "float32",
+        attention=options.attention,
+    )
     policy = dataclasses.replace(make_policy(model, tokenizer, model_config), stop_ids=frozenset())
     return Bench(policy, peer, options, count_parameters(model))
 
@@ -271,6 +287,8 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--tiny", action="store_true", help="a tiny model, to try the script out")
+    parser.add_argument("--size", choices=["0.5B", "7B"], default="0.5B", help="shape of the model")
+    parser.add_argument("--attention", choices=["packed", "flex"], default="packed", help="in training")
     parser.add_argument("--live", type=int, nargs="+", default=[1, 16, 64, 256], help="completions at one time")
     parser.add_argument("--group", type=int, default=16, help="completions per prompt")
     parser.add_argument("--prompt", type=int, default=256, help="tokens of a prompt")
@@ -294,20 +312,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     bytes_per_second = bandwidth(bench.device, size)
     results = [decoding(bench, live, bytes_per_second) for live in options.live]
     rate = product_rate(bench.device, 256 if options.tiny else 8192)
-    trained = training(bench, rate)
+    trained = None if options.size == "7B" else training(bench, rate)
     card = torch.cuda.get_device_name(bench.device) if options.device == "cuda" else "no card"
     print(
         f"{bench.parameters.total / 1e6:.0f} M parameters, prompts of {options.prompt}, completions of {options.tokens}"
     )
     print(f"{table(results)}\n")
-    print(
-        f"training on {trained.completion_tokens} completion and {trained.prompt_tokens} prompt tokens: "
-        f"{statistics.median(trained.seconds):.3f} s, MFU {trained.mfu:.0%}, {trained.memory / 1e6:.0f} MB"
-    )
+    if trained:
+        print(
+            f"training on {trained.completion_tokens} completion and {trained.prompt_tokens} prompt tokens: "
+            f"{statistics.median(trained.seconds):.3f} s, MFU {trained.mfu:.0%}, {trained.memory / 1e6:.0f} MB"
+        )
     print(f"{card}: {bytes_per_second / 1e9:.0f} GB/s, {rate / 1e12:.1f} TFLOP/s in bf16; {describe()}")
     if options.json:
         rates = {"bytes_per_second": bytes_per_second, "product_rate": rate}
-        found = {"card": card, "machine": describe(), **rates, "training": asdict(trained)}
+        found = {"card": card, "machine": describe(), **rates, "training": asdict(trained) if trained else None}
         found["decoding"] = [asdict(result) for result in results]
         options.json.write_text(json.dumps(found, indent=1) + "\n")
 

@@ -53,3 +53,30 @@ def test_bytes_of_a_step_are_weights_and_each_prompt_and_completion_once(gpu: Mo
     layers, kv_heads, width = 2, 2, 56 // 14
     per_token = 2 * 2 * layers * kv_heads * width  # keys and values, two bytes each
     assert gpu.bytes_per_step(bench, 4) == 2 * bench.parameters.total + per_token * (2 * 5 + 4 * 4 / 2)
+
+
+def test_a_part_that_fails_or_hangs_costs_no_other(
+    gpu: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card = importlib.import_module("card")
+    told = tmp_path / "told.json"
+    work = [
+        card.Part("hangs", ["-c", "import time; time.sleep(60)"], 0.5),
+        card.Part("fails", ["-c", "raise SystemExit(3)"], 20, lambda: json.loads(told.read_text())),
+        card.Part("tells", ["-c", f"open({str(told)!r}, 'w').write('[1]')"], 20, lambda: json.loads(told.read_text())),
+    ]
+    monkeypatch.setattr(card, "parts", lambda *_: work)
+    card.main(["--out", str(tmp_path / "out"), "--device", "cpu", "--tiny"])
+    found = json.loads((tmp_path / "out" / "card.json").read_text())
+    assert [found[part.name]["status"] for part in work] == ["too late", 3, 0]
+    assert [found[part.name]["figures"] for part in work] == [None, None, [1]]
+
+
+def test_the_first_fact_that_differs_is_named(gpu: ModuleType) -> None:
+    card = importlib.import_module("card")
+    ours, theirs = (
+        {"facts": [{"step": 0}, {"step": 1, "loss": 2.0}]},
+        {"facts": [{"step": 0}, {"step": 1, "loss": 2.5}]},
+    )
+    assert card.parted(ours, theirs) == {"line": 1, "fact": "loss", "card": "2.0", "processor": "2.5"}
+    assert card.parted(ours, ours) == {}
