@@ -31,6 +31,8 @@ def check_recipe(
         help="Leave a check out, e.g. `rehearsal`. Repeatable.")] = None,
     problems: Annotated[int, typer.Option(min=2, help="Training problems that are sampled.")] = 32,
     samples: Annotated[int, typer.Option(min=2, help="Completions of each; a larger group size counts.")] = 16,
+    seconds: Annotated[int, typer.Option(min=0,
+        help="Time for all checks; what it leaves out is said. 0: as long as they take.")] = 120,
     price_per_hour: Annotated[float | None, typer.Option(min=0,
         help="Price of an hour of this machine; the cost of the run is then printed.")] = None,
     memory: Annotated[
@@ -44,7 +46,8 @@ def check_recipe(
     """Check a recipe before a run: GO, GO WITH WARNINGS or NO-GO (exit status 2), with reasons.
 
     Settings, problems, memory and disk; reference answers and shortcuts through the verifier; prompts as tokens; what
-    the model can learn; and two whole steps on a copy, with their resume. One to two minutes for the shipped recipes.
+    the model can learn; and two whole steps on a copy, with their resume. All within `--seconds`: a slow model has
+    fewer completions and smaller steps, and the end says what was left out.
     Of a pipeline every stage is checked as far as it can be before the stages in front of it have run.
 
     Examples:
@@ -70,8 +73,8 @@ def check_recipe(
         show_memory(recipe, changes, prompt_tokens, ranks)
         return
     check = check_stages if STAGES in read_recipe(recipe, changes) else check_run
-    options = PreflightOptions(problems, samples, price_per_hour)
-    facts, show = check(recipe, changes, options, leave_out or [])
+    options = PreflightOptions(problems, samples, price_per_hour, seconds)
+    facts, show = check(recipe, changes, options, leave_out or [], json)
     text = json_module.dumps({"recipe": str(recipe), **facts}, ensure_ascii=False, indent=1)
     if write:
         write_file(write, text.encode() + b"\n")
@@ -87,16 +90,21 @@ Checked = tuple[Mapping[str, Any], Callable[[], None]]
 """The JSON of what was found, and a function that prints it."""
 
 
-def check_run(path: Path, changes: Sequence[str], options: "PreflightOptions", leave_out: Sequence[str]) -> Checked:
-    """Check a recipe of reinforcement learning."""
+def check_run(
+    path: Path, changes: Sequence[str], options: "PreflightOptions", leave_out: Sequence[str], quiet: bool
+) -> Checked:
+    """Check a recipe of reinforcement learning, and print what a check found when it is done, unless `quiet`."""
     from groupwise.checks.preflight import preflight
     from groupwise.trainers import load_recipe
 
-    result = preflight(load_recipe(path, changes), options, leave_out)
-    return result.facts(), lambda: show_result(path, result)
+    on_check = (lambda check, result: None) if quiet else show_check
+    result = preflight(load_recipe(path, changes), options, leave_out, on_check=on_check)
+    return result.facts(), lambda: show_end(path, result)
 
 
-def check_stages(path: Path, changes: Sequence[str], options: "PreflightOptions", leave_out: Sequence[str]) -> Checked:
+def check_stages(
+    path: Path, changes: Sequence[str], options: "PreflightOptions", leave_out: Sequence[str], quiet: bool
+) -> Checked:
     """Check a pipeline, stage by stage; the verdict is that of the worst stage."""
     from groupwise.checks.preflight.stages import preflight_stages, verdict
     from groupwise.pipeline import load_pipeline
@@ -122,25 +130,30 @@ def check_stages(path: Path, changes: Sequence[str], options: "PreflightOptions"
     return {"verdict": worst, "stages": {stage.name: stage.found.facts() for stage in checked}}, show
 
 
-def show_result(path: Path, result: "Preflight") -> None:
-    """Print the verdict, the findings, then the figures of every check."""
+def show_check(check: str, result: "Preflight") -> None:
+    """Print the verdict of one check, its findings and its figures."""
+    verdict, figures = result.verdict_by(check), result.figures[check]
+    console.print(
+        Text.assemble((check, "bold"), "  ", (verdict, VERDICTS[verdict]), f"  {result.seconds[check]:.1f} s")
+    )
+    for finding in result.findings:
+        if finding.check == check:
+            console.print(finding.text(), soft_wrap=True)
+    width = max(map(len, figures), default=0)
+    for name, value in figures.items():
+        parts = [f"{k}: {v}" for k, v in value.items()] if isinstance(value, Mapping) else value
+        text = ", ".join(map(str, parts)) if isinstance(parts, list) else str(parts)
+        console.print(Text(f"  {name:{width}}  {visible(text)}"), soft_wrap=True)
+    console.print()
+
+
+def show_end(path: Path, result: "Preflight") -> None:
+    """Print the verdict of all checks, and what was left out."""
     seconds = f"{sum(result.seconds.values()):.0f} s"
     console.print(Text.assemble((result.verdict, VERDICTS[result.verdict]), f"  {path}, {seconds}"))
-    for finding in result.findings:
-        console.print()
-        console.print(finding.text(), soft_wrap=True)
-    for check, figures in result.figures.items():
-        if figures:
-            console.print()
-            console.print(Text.assemble((check, "bold"), (f"  {result.seconds[check]:.1f} s", "dim")))
-        width = max(map(len, figures), default=0)
-        for name, value in figures.items():
-            parts = [f"{k}: {v}" for k, v in value.items()] if isinstance(value, Mapping) else value
-            text = ", ".join(map(str, parts)) if isinstance(parts, list) else str(parts)
-            console.print(Text(f"  {name:{width}}  {visible(text)}"), soft_wrap=True)
     if result.not_done:
         text = "; ".join(f"{name} ({why})" for name, why in result.not_done.items())
-        console.print(Text(f"\nNot done: {text}", style="dim"), soft_wrap=True)
+        console.print(Text(f"Not done: {text}", style="dim"), soft_wrap=True)
 
 
 def before_training(recipe: "Recipe", anyway: bool) -> None:

@@ -12,13 +12,14 @@ from groupwise.errors import ConfigError
 from groupwise.evaluation.behaviour import Patterns, patterns_of
 from groupwise.evaluation.checkpoints import context_of, refuse_run
 from groupwise.evaluation.compare import common, compare
-from groupwise.evaluation.evaluate import Evaluation
+from groupwise.evaluation.evaluate import Evaluation, unparsable
 from groupwise.evaluation.evaluate import evaluate as evaluate_actors
 from groupwise.evaluation.held_out import ALARM, HeldOutCheck, look_again, open_second, second_section
 from groupwise.evaluation.metrics import MEASURES, by_problem, estimate, figures
 from groupwise.models.policy import load_policy
 from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.sample_and_score import Actors
+from groupwise.runs.progress import tell
 from groupwise.types import SPLITS, Split
 from groupwise.verifiers import make_verifier, verifier_config
 
@@ -122,6 +123,8 @@ def evaluate(
                 verifier.check(selection, context.task.template)
                 actors = Actors.of(load_policy(name), context.task.template, verifier, context.engine)
                 evaluations[name] = evaluate_actors(actors, selection, samples, context.sampling, draws)
+                if said := unparsable(actors, evaluations[name].scored, context.sampling.max_tokens):
+                    tell(said)
         if judge is not None and second is not None:
             size, limit = len(selection) * samples, context.sampling.max_tokens
             look = partial(look_again, name=second, verifier=judge, size=size, alarm=ALARM, max_tokens=limit, seed=seed)

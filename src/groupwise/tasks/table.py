@@ -68,9 +68,14 @@ PLACES = {"code": "code", "program": "code", "reasoning_gym": "tag", "json": "ba
 """Places of the answer for verifiers that have no such setting, or read bare answers as well."""
 
 
+def place_of(verifier: VerifierConfig) -> str:
+    """Return the place at which a verifier reads the answer, by its name in `FORMS`; another name where it has none."""
+    return str(PLACES.get(verifier.kind, getattr(verifier, "extraction", "")))
+
+
 def form_asked(verifier: VerifierConfig) -> str:
     """Return the prompt that asks a chat model for what this verifier reads; empty where that is not known."""
-    place = PLACES.get(verifier.kind, getattr(verifier, "extraction", ""))
+    place = place_of(verifier)
     thinks = verifier.format_reward > 0 or any(part.kind == "format" for part in verifier.parts.values())
     return asking(place, thinks) if place in FORMS else ""
 

@@ -9,7 +9,7 @@ import numpy as np
 from groupwise.checks import Severity
 from groupwise.checks.doctor import Watch
 from groupwise.errors import InvariantError
-from groupwise.evaluation.evaluate import Evaluation, evaluate
+from groupwise.evaluation.evaluate import Evaluation, evaluate, unparsable
 from groupwise.evaluation.held_out import HeldOutCheck, look_again
 from groupwise.evaluation.metrics import by_family, estimate
 from groupwise.models.policy import load_policy
@@ -17,6 +17,7 @@ from groupwise.randomness import Draws, Purpose, key, permutation, uniforms
 from groupwise.ranks.group import RANKS
 from groupwise.rollout.engine import facts_of
 from groupwise.rollout.sample_and_score import Actors
+from groupwise.runs.progress import tell
 from groupwise.tasks.base import Task, split_problems
 from groupwise.trainers.distributions import distributions
 from groupwise.trainers.record import Recorder
@@ -154,6 +155,10 @@ class RlRun:
         if self.recipe.token_budget and progress.sampled_tokens >= self.recipe.token_budget:
             progress.ending = True
         self.observer.on_step(report)
+        if step == 0 and RANKS.is_first:
+            scored = [group.scored for group in result.groups]
+            if said := unparsable(self.actors, scored, self.recipe.sampling.max_tokens):
+                tell(said)
 
     def examine(self) -> None:
         findings = self.watch.look() if self.watch else []

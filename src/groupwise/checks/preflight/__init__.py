@@ -5,7 +5,7 @@ Those that cost nothing are done by every `groupwise train`; `groupwise prefligh
 
 import time
 import warnings
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
 
@@ -18,9 +18,11 @@ from groupwise.checks.preflight.rehearsal import REHEARSAL
 from groupwise.checks.preflight.sample import SAMPLE
 from groupwise.checks.preflight.settings import SETTINGS
 from groupwise.errors import ConfigError, GroupwiseError, ModelError
+from groupwise.runs.progress import counted
 from groupwise.trainers.base import Recipe, with_chat, with_precision
 from groupwise.trainers.rl_recipe import RlRecipe
 
+OnCheck = Callable[[str, Preflight], None]
 CHECKS: dict[str, Check] = {
     check.name: check for check in (SETTINGS, DATA, MACHINE, JUDGING, PROMPTS, SAMPLE, REHEARSAL)
 }
@@ -32,6 +34,7 @@ def preflight(
     options: PreflightOptions = PreflightOptions(),  # noqa: B008  frozen
     leave_out: Collection[str] = (),
     costs: Collection[Cost] = ("free", "verifier", "model", "step"),
+    on_check: OnCheck = lambda check, result: None,
 ) -> Preflight:
     """Check a recipe of reinforcement learning before it is trained. It is `groupwise preflight`.
 
@@ -43,6 +46,7 @@ def preflight(
         options: how much is sampled, and what time costs.
         leave_out: names of checks that are not done.
         costs: kinds of checks that are done.
+        on_check: called with the name of every check that is done, and the result so far.
 
     Raises:
         ConfigError: the recipe is none of reinforcement learning, or there is no such check.
@@ -56,10 +60,14 @@ def preflight(
             recipe = with_precision(with_chat(recipe))
     findings: list[Finding] = []
     figures, not_done, seconds = {}, dict.fromkeys(leave_out, "left out"), {}
+    wanted = [check for check in CHECKS.values() if check.name not in leave_out and check.cost in costs]
+
+    def result() -> Preflight:
+        ordered = tuple(sorted(findings, key=lambda finding: -finding.severity.rank))
+        return Preflight(findings=ordered, figures=figures, not_done=not_done, seconds=seconds)
+
     with Bench(recipe, options) as bench:
-        for check in CHECKS.values():
-            if check.name in leave_out or check.cost not in costs:
-                continue
+        for check in counted("checks", wanted, len(wanted)):
             critical = {finding.check for finding in findings if finding.severity is Severity.CRITICAL}
             if MACHINE.name in critical and check.cost in NEEDS_MEMORY:
                 not_done[check.name] = "the machine would not bear it"
@@ -82,8 +90,10 @@ def preflight(
             known = {finding.evidence for finding in findings}
             findings += [replace(found, check=check.name) for found in checked.findings if found.evidence not in known]
             figures[check.name] = checked.figures
-    findings.sort(key=lambda finding: -finding.severity.rank)
-    return Preflight(findings=tuple(findings), figures=figures, not_done=not_done, seconds=seconds)
+            if checked.not_done:
+                not_done[check.name] = checked.not_done
+            on_check(check.name, result())
+    return result()
 
 
 __all__ = ["CHECKS", "Check", "Cost", "Finding", "Preflight", "PreflightOptions", "Severity", "preflight"]

@@ -1,9 +1,12 @@
 """The parts of a recipe, each made once, when a check first needs it."""
 
+import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from statistics import fmean
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self, TypeVar
 
@@ -18,6 +21,7 @@ from groupwise.trainers.reward_part import load_reward_models, with_reward_model
 from groupwise.trainers.rl_recipe import RlRecipe
 from groupwise.types import Problem, ScoredGroup, Split
 from groupwise.verifiers import Verifier, make_verifier
+from groupwise.verifiers.unjudged import Unjudged
 
 T = TypeVar("T")
 
@@ -29,6 +33,7 @@ class PreflightOptions:
     num_problems: int = 32  # training problems that are sampled
     num_samples: int = 16  # least completions of each; a larger group size counts
     price_per_hour: float | None = None  # price of an hour of this machine; None: unknown
+    budget_s: float = 0.0  # seconds for all checks together; what they leave no time for is not done; 0: no bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,14 @@ class Sampled:
 
     groups: tuple[ScoredGroup, ...]
     seconds: Seconds
+    wanted: int  # completions that there would be without a budget
+    tokens_per_second: float  # of a batch that a budget allows; 0 without one
+
+
+PROBED, PROBE_TOKENS = 8, 16
+"""Completions, and tokens of each, by which the speed of sampling is measured before any is chosen."""
+FEW = 4  # completions of a problem where there is no time for all
+HALF = 0.5  # share of what is left of a budget that goes into the sample; a rehearsal has the rest
 
 
 @dataclass(slots=True)
@@ -45,6 +58,7 @@ class Bench:
 
     recipe: RlRecipe
     options: PreflightOptions = PreflightOptions()
+    began: float = field(default_factory=time.perf_counter)
     _made: dict[str, Any] = field(default_factory=dict)
     _stack: ExitStack = field(default_factory=ExitStack)
 
@@ -105,20 +119,64 @@ class Bench:
         )
 
     @property
+    def seconds_left(self) -> float:
+        """Seconds of the budget that are left; infinite without one."""
+        spent = time.perf_counter() - self.began
+        return max(0.0, self.options.budget_s - spent) if self.options.budget_s else math.inf
+
+    def _sample(self, problems: Sequence[Problem], number: int, clock: Clock) -> list[ScoredGroup]:
+        draws = Draws(self.recipe.run.seed, Purpose.PREFLIGHT)
+        return sample_and_score(self.actors, problems, number, self.recipe.sampling, draws, clock)
+
+    def _speed(self, problems: Sequence[Problem]) -> float:
+        """Return the tokens that a few completions have in a second, their prompts' time counted; none is judged."""
+        each = -(-PROBED // len(problems[:PROBED]))
+        few = min(PROBE_TOKENS, self.recipe.sampling.max_tokens)
+        sampling = self.recipe.sampling.model_copy(update={"max_tokens": few})
+        draws, actors = Draws(self.recipe.run.seed, Purpose.PREFLIGHT), replace(self.actors, verifier=Unjudged())
+        began = time.perf_counter()
+        scored = sample_and_score(actors, problems[:PROBED], each, sampling, draws)
+        tokens = sum(completion.num_tokens for group in scored for completion in group.group.completions)
+        return tokens / (time.perf_counter() - began)
+
+    def _within(
+        self, problems: Sequence[Problem], each: int, rate: float, end: float, clock: Clock
+    ) -> tuple[list[ScoredGroup], float]:
+        """Sample groups of `each`, more at a time as their speed and lengths show, and none that would end too late."""
+        scored, length = list[ScoredGroup](), float(self.recipe.sampling.max_tokens)
+        while len(scored) < len(problems):
+            left = end - time.perf_counter()
+            fit = int(left * rate / (length * each))
+            if fit < 1 and scored:
+                break
+            began, batch = time.perf_counter(), problems[len(scored) : len(scored) + max(1, fit)]
+            scored += self._sample(batch, each, clock)
+            lengths = [completion.num_tokens for group in scored for completion in group.group.completions]
+            rate = sum(lengths[-len(batch) * each :]) / (time.perf_counter() - began)
+            length = max(1.0, fmean(lengths))
+        return scored, rate
+
+    @property
     def sampled(self) -> Sampled:
         """Completions of some training problems, judged and paid as training pays them from its first step on."""
 
         def make() -> Sampled:
-            recipe, clock = self.recipe, Clock()
-            number = max(recipe.batch.group_size, self.options.num_samples)
-            draws = Draws(recipe.run.seed, Purpose.PREFLIGHT)
-            problems = self.some(self.options.num_problems)
+            recipe, clock, options = self.recipe, Clock(), self.options
+            number = max(recipe.batch.group_size, options.num_samples)
+            problems = self.some(options.num_problems)
             self.actors.engine.publish(self.policy, 0)
-            scored = sample_and_score(self.actors, problems, number, recipe.sampling, draws, clock)
+            scored, rate = list[ScoredGroup](), 0.0
+            if options.budget_s:
+                end = time.perf_counter() + HALF * self.seconds_left
+                rate = self._speed(problems)
+                if len(problems) * number * recipe.sampling.max_tokens > rate * HALF * self.seconds_left:
+                    scored, rate = self._within(problems, min(number, FEW), rate, end, clock)
+            if not scored:
+                scored = self._sample(problems, number, clock)
             if recipe.reward_models:
                 models = load_reward_models(recipe.reward_models, recipe.model)
                 scored = with_reward_model_parts(scored, models, recipe.reward_models, recipe.task.template, 0)
-            return Sampled(tuple(scored), clock.seconds())
+            return Sampled(tuple(scored), clock.seconds(), len(problems) * number, rate)
 
         return self._once("sampled", make)
 
@@ -136,6 +194,7 @@ class Checked(NamedTuple):
 
     figures: Mapping[str, Any]
     findings: tuple[Finding, ...] = ()
+    not_done: str = ""  # what there was no time for
 
 
 Cost = Literal["free", "verifier", "model", "step"]
@@ -156,6 +215,14 @@ class Check:
 Verdict = Literal["GO", "GO WITH WARNINGS", "NO-GO"]
 
 
+def verdict_of(findings: Sequence[Finding]) -> Verdict:
+    """Return the verdict of some findings: that of the most severe."""
+    levels = {finding.severity for finding in findings}
+    if Severity.CRITICAL in levels:
+        return "NO-GO"
+    return "GO WITH WARNINGS" if Severity.WARNING in levels else "GO"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preflight:
     """The outcome of all checks of a recipe."""
@@ -167,14 +234,16 @@ class Preflight:
 
     @property
     def verdict(self) -> Verdict:
-        levels = {finding.severity for finding in self.findings}
-        if Severity.CRITICAL in levels:
-            return "NO-GO"
-        return "GO WITH WARNINGS" if Severity.WARNING in levels else "GO"
+        return verdict_of(self.findings)
+
+    def verdict_by(self, check: str) -> Verdict:
+        """Return the verdict of one check."""
+        return verdict_of([finding for finding in self.findings if finding.check == check])
 
     def facts(self) -> dict[str, Any]:
         return {
-            "verdict": self.verdict, "findings": [finding.facts() for finding in self.findings],
+            "verdict": self.verdict, "verdicts": {name: self.verdict_by(name) for name in self.figures},
+            "findings": [finding.facts() for finding in self.findings],
             "figures": self.figures, "not_done": self.not_done,
             "seconds": {name: round(s, 3) for name, s in self.seconds.items()},
         }  # fmt: skip

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from groupwise.checks import Advice, Finding, Severity
 from groupwise.checks.preflight.bench import Bench, Check, Checked, finding
@@ -22,17 +22,69 @@ VERIFY = 0.2  # share of a step's time for verdicts that is worth a warning (doc
 EVALUATION = 0.5
 
 
+STEP_COST = 3.0  # time of a whole step, in times of its sampling
+BEFORE_S = 10.0  # for what begins and ends the two runs
+LEAST_TOKENS = 16
+"""Fewest tokens of a completion that is worth a rehearsal."""
+
+
+class Size(NamedTuple):
+    """The completions of a rehearsed step."""
+
+    prompts: int
+    group_size: int
+    max_tokens: int
+
+
+def affordable(whole: Size, tokens: float, length: float) -> Size | None:
+    """Return the step of at most so many tokens: of fewer prompts, then smaller groups, then shorter completions.
+
+    `length` is that of a completion on average. None where not even two completions are worth it.
+
+    >>> whole = Size(prompts=32, group_size=16, max_tokens=512)
+    >>> affordable(whole, 8000, length=250.0)
+    Size(prompts=2, group_size=16, max_tokens=512)
+    >>> affordable(whole, 1500, length=250.0)
+    Size(prompts=1, group_size=6, max_tokens=512)
+    >>> affordable(whole, 100, length=250.0)
+    Size(prompts=1, group_size=2, max_tokens=50)
+    """
+    if (prompts := int(tokens / (whole.group_size * length))) >= 1:
+        return whole._replace(prompts=min(whole.prompts, prompts))
+    if (size := int(tokens / length)) >= 2:
+        return Size(1, size, whole.max_tokens)
+    return Size(1, 2, int(tokens / 2)) if tokens >= 2 * LEAST_TOKENS else None
+
+
 def rehearsal(bench: Bench) -> Checked:
-    """Train two steps at the full learning rate, and the second once more from the checkpoint between them."""
+    """Train two steps at the full learning rate, and the second once more from the checkpoint between them.
+
+    The steps have fewer completions where the budget does not allow those of the recipe.
+    """
+    recipe = bench.recipe
+    whole = size = Size(recipe.batch.prompts_per_step, recipe.batch.group_size, recipe.sampling.max_tokens)
+    left = ""
+    if rate := bench.sampled.tokens_per_second if bench.options.budget_s else 0.0:
+        lengths = [c.num_tokens for group in bench.sampled.groups for c in group.group.completions]
+        tokens = rate * (bench.seconds_left - BEFORE_S) / ((NUM_STEPS + 1) * STEP_COST)
+        fitting = affordable(whole, tokens, fmean(lengths))
+        if fitting is None:
+            return Checked({}, (), f"two steps take longer than the {bench.seconds_left:.0f} s that are left")
+        size = fitting
+        if size != whole:
+            left = (
+                f"steps of {whole.prompts} prompts × {whole.group_size} completions of up to {whole.max_tokens} "
+                f"tokens: there was time for {size.prompts} × {size.group_size} of up to {size.max_tokens}"
+            )
     with tempfile.TemporaryDirectory(prefix="groupwise-preflight-") as folder:
         directory = Path(folder) / "run"
-        train(bench.recipe.with_changes(_changes(bench, directory)))
+        train(recipe.with_changes(_changes(bench, directory, size)))
         run, steps = RunDirectory(directory), Records.open(directory).metrics()
         ledger = run.ledger.path.read_bytes()
         run.finished.unlink()  # the last step is forgotten and done again
         shutil.rmtree(run.checkpoint(NUM_STEPS))
         run.best.unlink(missing_ok=True)
-        train(bench.recipe.with_changes(_changes(bench, directory)))
+        train(recipe.with_changes(_changes(bench, directory, size)))
         again = run.ledger.path.read_bytes()
     figures: dict[str, Any] = {
         "KL(before ‖ after) per step": [f"{value:.2g}" for value in _kls(steps)],
@@ -41,7 +93,8 @@ def rehearsal(bench: Bench) -> Checked:
         "peak memory MiB": round(max(step["peak_memory_mb"] for step in steps)),
         "resume": "identical" if again == ledger else "differs",
     }
-    times, slow = _times(bench, steps)
+    share = size.prompts * size.group_size * size.max_tokens / (whole.prompts * whole.group_size * whole.max_tokens)
+    times, slow = _times(bench, steps, share)
     findings = [*_update(bench, steps)]
     if ledger != again:
         lines = [json.loads(a) for a, b in zip(ledger.splitlines(), again.splitlines(), strict=False) if a != b]
@@ -51,11 +104,15 @@ def rehearsal(bench: Bench) -> Checked:
             "A run that is interrupted becomes another run.",
             Advice("model.num_threads", "a fixed number; or find what in task or verifier is not repeatable"),
         ))  # fmt: skip
-    return Checked(figures | times, (*findings, *slow))
+    return Checked(figures | times, (*findings, *slow), left)
 
 
-def _changes(bench: Bench, directory: Path) -> dict[str, Any]:
+def _changes(bench: Bench, directory: Path, size: Size) -> dict[str, Any]:
+    algorithm = bench.recipe.algorithm
     return {
+        f"{algorithm}.prompts_per_step": size.prompts, f"{algorithm}.group_size": size.group_size,
+        "sampling.max_tokens": size.max_tokens,
+        "loss.mini_batches": min(size.prompts, bench.recipe.loss.mini_batches),
         **{f"reward_models.{name}.first_step": 0 for name in bench.recipe.reward_models},
         "run.directory": str(directory), "run.num_steps": NUM_STEPS, "run.checkpoint_every": 1,
         "run.keep_checkpoints": NUM_STEPS, "token_budget": 0, "optimizer.warmup_steps": 0,
@@ -98,9 +155,10 @@ def _update(bench: Bench, steps: Sequence[Mapping[str, Any]]) -> Iterator[Findin
         )  # fmt: skip
 
 
-def _times(bench: Bench, steps: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], list[Finding]]:
+def _times(bench: Bench, steps: Sequence[Mapping[str, Any]], share: float) -> tuple[dict[str, Any], list[Finding]]:
     recipe, evaluation = bench.recipe, bench.recipe.evaluation
-    seconds = [float(s["generate_s"] + s["verify_s"] + s["train_s"] + s["record_s"]) for s in steps]
+    """Return figures of time, where the steps were this share of the recipe's, and findings about it."""
+    seconds = [float(s["generate_s"] + s["verify_s"] + s["train_s"] + s["record_s"]) / share for s in steps]
     per_token = fmean((s["generate_s"] + s["verify_s"]) / max(1, s["sampled_tokens"]) for s in steps)
     length = fmean(step["length"] for step in steps)
     dev = (1 + -(-recipe.run.num_steps // evaluation.every)) * evaluation.num_problems * evaluation.num_samples
@@ -110,12 +168,12 @@ def _times(bench: Bench, steps: Sequence[Mapping[str, Any]]) -> tuple[dict[str, 
     figures: dict[str, Any] = {
         "seconds per step": [round(time, 2) for time in seconds], "seconds of all evaluations": round(measuring, 1),
         "hours to the end": f"{low / 3600:.2g} to {high / 3600:.2g}",
-        "tokens to the end": round(recipe.run.num_steps * fmean(s["sampled_tokens"] for s in steps)),
+        "tokens to the end": round(recipe.run.num_steps * fmean(s["sampled_tokens"] for s in steps) / share),
     }  # fmt: skip
     if (price := bench.options.price_per_hour) is not None:
         figures["cost to the end"] = f"{price * low / 3600:.2f} to {price * high / 3600:.2f}"
     findings = []
-    verify = fmean(step["verify_s"] / time for step, time in zip(steps, seconds, strict=True))
+    verify = fmean(step["verify_s"] / (share * time) for step, time in zip(steps, seconds, strict=True))
     if verify > VERIFY:
         findings.append(finding(
             Severity.WARNING, f"a step waits for verdicts during {verify:.0%} of its time",

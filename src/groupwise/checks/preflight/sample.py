@@ -9,13 +9,13 @@ from groupwise.algorithms.learnability import fitted, flat_share, flat_share_of,
 from groupwise.algorithms.statistics import mean_share, pass_at_k
 from groupwise.checks import Advice, Finding, Severity
 from groupwise.checks.preflight.bench import Bench, Check, Checked, finding
+from groupwise.evaluation.evaluate import unparsable
 from groupwise.trainers.grpo import GrpoRecipe
 from groupwise.types import FinishReason, Outcome, ScoredGroup
 
 FLAT, DEAD = 0.5, 0.9
 """Shares of groups without a signal that are a warning (rldoctor's bound) and a no-go (ten times the price)."""
 CUT, ALL_CUT = 0.15, 0.95  # shares of truncated completions: rldoctor is critical at .15; at .95 hardly any stops
-UNREADABLE = 0.5
 OWNED = 0.9  # share of the variance within groups that one part other than the answer's may have
 COARSE = 0.15  # smallest difference in pass@1 that an evaluation should be able to tell from chance
 
@@ -41,7 +41,9 @@ def sample(bench: Bench) -> Checked:
             "The run's result may be chance, and nobody will know.",
             Advice("evaluation.num_problems", "four times as many: half the bound"),
         ))  # fmt: skip
-    return Checked(figures, tuple(findings))
+    done, wanted = sum(len(group.verdicts) for group in bench.sampled.groups), bench.sampled.wanted
+    left = f"{wanted - done} of {wanted} completions: there was no time for them" if done < wanted else ""
+    return Checked(figures, tuple(findings), left)
 
 
 def _counts(groups: Sequence[ScoredGroup]) -> tuple[list[int], list[int]]:
@@ -185,11 +187,9 @@ def _verdicts(bench: Bench, groups: Sequence[ScoredGroup]) -> Iterator[Finding]:
             [Advice("sampling.max_tokens", str(2 * limit)), *([Advice("model.path", "one that ends its answers with "
              "one of its stop tokens")] if never else [])],
         )  # fmt: skip
-    unreadable = fmean(v.outcome is Outcome.UNPARSABLE for v in verdicts)
-    if unreadable >= UNREADABLE and cut < CUT:
+    if said := unparsable(bench.actors, groups, limit):
         yield finding(
-            Severity.WARNING, f"no answer could be read from {unreadable:.0%} of completions",
-            "The form is learnt first; where it never appears by chance, nothing is.",
+            Severity.WARNING, said, "The form is learnt first; where it never appears by chance, nothing is.",
             [Advice("task.template.prompt", "show the form of an answer, or train on some answers first")],
         )  # fmt: skip
 

@@ -1,6 +1,7 @@
 """The preflight on broken recipes and sound ones, as a command, and before training."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from hangar import CASES, RECIPE, SLOW_CASES, Case, fly, heaviest
 from typer.testing import CliRunner
 
 from groupwise.checks.preflight import CHECKS, PreflightOptions, Severity, preflight
+from groupwise.checks.preflight.bench import Bench
 from groupwise.checks.preflight.data import same
 from groupwise.cli import preflight as command
 from groupwise.cli.app import app
@@ -101,6 +103,18 @@ def test_only_what_can_be_checked_is() -> None:
         preflight(load_recipe(ROOT / "recipes/base/second-1.toml"))
 
 
+def test_a_slow_model_has_fewer_completions_and_smaller_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Bench, "_speed", lambda self, problems: 0.5)  # tokens a second, before any are measured
+    recipe = load_recipe(RECIPE, {"run.directory": str(tmp_path / "run"), "grpo.group_size": 8})
+    checks = list[str]()
+    options = PreflightOptions(num_problems=6, num_samples=8, budget_s=60)
+    found = preflight(recipe, options, ["rehearsal"], on_check=lambda name, result: checks.append(name))
+    assert checks == [name for name in CHECKS if name != "rehearsal"]
+    assert found.figures["sample"]["completions"] == 6 * 4
+    assert found.not_done["sample"] == "24 of 48 completions: there was no time for them"
+    assert "pass@4" in found.figures["sample"]
+
+
 # ------------------------------------------------------------------------------------------------------- the command
 
 
@@ -118,9 +132,12 @@ def test_the_command_says_go_and_writes_what_it_found(recipe_file: Path) -> None
     written = recipe_file.parent / "preflight.json"
     result = CliRunner().invoke(app, ["preflight", str(recipe_file), *CHEAP, "--write", str(written)])
     assert result.exit_code == 0, result.output
-    assert result.output.startswith("GO  ")
+    names = [name for name, check in CHECKS.items() if check.cost not in ("model", "step")]
+    assert re.findall(r"^(\w+)  GO  \d+\.\d s$", result.output, re.MULTILINE) == names
+    assert re.search(r"\nGO  \S+recipe.toml, \d+ s\nNot done: prompts \(left out\); sample", result.output)
     facts = json.loads(written.read_text())
     assert facts["verdict"] == "GO"
+    assert set(facts["verdicts"].values()) == {"GO"}
     assert facts["figures"]["data"]["train problems"] == 64
 
 
