@@ -189,7 +189,7 @@ class Views:
                 "sampled": None if sampled is None or sampled.all() else sampled.tolist(),
                 "bound": None if row.bound is None else row.bound.tolist(),
                 "figures": {name: floats(getattr(row, field)) for name, field in _FIGURES.items()},
-                "replay": f"{command} --sample {row.sample}" if isinstance(at, int) else None,
+                "replay": f"{command} --sample {row.sample}" if isinstance(at, int) else None, "turns": turns_of(row),
             }  # fmt: skip
         return found
 
@@ -295,6 +295,23 @@ def _summary(row: Row, most: int = MOST_TEXT) -> dict[str, Any]:
         "reward": as_json(row.reward), "parts": as_json(row.reward_parts), "measures": as_json(row.measures),
         "advantage": as_json(row.advantage), "length": row.num_tokens,
     }  # fmt: skip
+
+
+def turns_of(row: Row) -> list[dict[str, Any]]:
+    """The turns of an episode as a conversation; empty for any other completion, and where tokens were not recorded."""
+    if row.token_ends is None or row.sampled is None:
+        return []
+    ends, turns, begin = [0, *row.token_ends.tolist()], list[dict[str, Any]](), 0
+    for turn in row.turns:
+        after = next((i for i in range(turn.end, len(row.sampled)) if row.sampled[i]), len(row.sampled))
+        advantage = None if row.token_advantages is None else float(row.token_advantages[turn.end - 1])
+        turns.append({
+            "said": _short(row.text[ends[begin] : ends[turn.end]]),
+            "reply": _short(row.text[ends[turn.end] : ends[after]]),
+            "advantage": as_json(advantage), **{name: as_json(value) for name, value in turn._asdict().items()},
+        })  # fmt: skip
+        begin = after
+    return turns
 
 
 def _cut(text: str, ends: Sequence[int]) -> list[str]:

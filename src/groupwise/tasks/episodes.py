@@ -9,12 +9,13 @@ The environment brings its problems, or `problems` is any other task, each of wh
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, model_validator
 
 from groupwise.errors import VerifierError
-from groupwise.tasks.base import Candidate, GeneratedConfig, GeneratedTask, Task, TaskConfig, Verify
+from groupwise.tasks.base import Candidate, GeneratedConfig, GeneratedTask, TaskConfig, Verify, first_of_split
 from groupwise.tasks.environments.base import ENVIRONMENTS, Environment, EnvironmentConfig, Turn
 from groupwise.tasks.table import TaskOptions, make_task
 from groupwise.types import Problem, Split
@@ -28,9 +29,9 @@ class EpisodesConfig(GeneratedConfig):
     problems: TaskOptions | None = None
     """Source of the problems, for example `{kind = "jsonl", path = "rows.jsonl"}`; None: the environment's own."""
     num_problems: int = Field(default=1000, ge=1)
-    """Problems in the train split, where the environment brings them."""
+    """Most problems in the train split, where the environment brings them."""
     num_eval_problems: int = Field(default=64, ge=1)
-    """Problems in the dev split, and the same number in the test split, where the environment brings them."""
+    """Most problems in the dev split, and in the test split, where the environment brings them."""
 
     @model_validator(mode="after")
     def _has_problems(self) -> Self:
@@ -62,8 +63,12 @@ class Episodes(GeneratedTask):
 
     def problems(self, split: Split) -> Sequence[Problem]:
         if split not in self._problems:
-            source: Task | None = make_task(self.config.problems) if self.config.problems else None
-            found = source.problems(split) if source else self._select(split)
+            config = self.config
+            if config.problems:
+                found: Sequence[Problem] = make_task(config.problems).problems(split)
+            else:
+                number = config.num_problems if split == "train" else config.num_eval_problems
+                found = first_of_split(islice(self.candidates(), 100 * number + 10_000), split, number)
             self._problems[split] = tuple(replace(problem, environment=self.config.environment) for problem in found)
         return self._problems[split]
 

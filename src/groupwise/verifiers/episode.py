@@ -5,6 +5,9 @@ from collections.abc import Sequence
 from groupwise.types import FinishReason, Outcome, Verdict
 from groupwise.verifiers.base import Request, Verifier
 
+ENDINGS = (FinishReason.DONE, FinishReason.TURN_LIMIT, FinishReason.LENGTH)
+"""Endings of episodes whose environment did not fail; each is counted."""
+
 
 class EpisodeVerifier(Verifier):
     """Pays the rewards of the turns; correct is what the environment says is, else an episode that earned something.
@@ -27,6 +30,7 @@ class EpisodeVerifier(Verifier):
             return Verdict(outcome, {}, f"the environment failed at turn {len(completion.turns)}: {last.evidence}")
         rewards = [turn.reward for turn in completion.turns if turn.reward is not None]
         measures = {"episode/turns": float(len(completion.turns))}
+        measures |= {f"ended/{reason}": float(completion.finish_reason is reason) for reason in ENDINGS}
         if not rewards:
             return Verdict(Outcome.NONE, {}, "the environment gave no reward", measures=measures)
         decided = next((turn.outcome for turn in reversed(completion.turns) if turn.outcome), "")

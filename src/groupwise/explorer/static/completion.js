@@ -116,6 +116,13 @@ function body(value, context) {
     list, reading, strip, missing.length ? h("p", { class: "hint" }, `Not recorded: ${missing.join(", ")}.`) : null);
 }
 
+/** The turns of an episode: what the model said, what the environment answered, and what each is worth. */
+function conversation(turns) {
+  const facts = (turn, i) => [`turn ${i + 1}`, `reward ${number(turn.reward)}`, `advantage ${signed(turn.advantage, 4)}`, turn.state && `in ${shown(turn.state)}`, `${number(turn.seconds, 3)} s`, turn.evidence && shown(turn.evidence)];
+  return h("section", { class: "card", id: "turns", vars: { "margin-top": "1rem" } }, h("h2", {}, "Turns"), turns.map((turn, i) => h("div", { class: "turn" },
+    h("p", { class: "hint" }, facts(turn, i).filter(Boolean).join(" · ")), h("pre", { class: "said" }, shown(turn.said)), turn.reply ? h("pre", { class: "reply" }, shown(turn.reply)) : null)));
+}
+
 export async function completion(root, [run, place, problem, sample], context) {
   const { value } = await context.facts(`runs/${run}/places/${place}/groups/${problem}/samples/${sample}`);
   if (!context.isCurrent()) return;
@@ -128,7 +135,7 @@ export async function completion(root, [run, place, problem, sample], context) {
     h("header", { class: "title" }, h("p", { class: "eyebrow" }, "Completion"), h("h1", {}, `Completion ${sample} `, outcome(value.outcome)),
       h("p", {}, link(-1, "← previous"), " ", link(1, "next →"))),
     h("dl", { class: "facts", vars: { margin: "1rem 0" } }, facts.map(([name, text]) => h("div", {}, h("dt", {}, name), h("dd", { "data-fact": name }, text)))),
-    notices(value.notices), value.num_read ? body(value, context) : null,
+    notices(value.notices), value.turns?.length ? conversation(value.turns) : null, value.num_read ? body(value, context) : null,
     h("div", { class: "pair", vars: { "margin-top": "1rem" } },
       h("section", { class: "card" }, h("h2", {}, "The verdict"), h("p", {}, `Answer ${shown(value.answer ?? "none")}, reference ${shown(value.reference.slice(0, 400))}`),
         longText(value.evidence || "The verifier gave no reason."), h("p", { class: "hint" }, Object.entries(value.parts).map(([name, part]) => `${shown(name)} ${number(part)}`).join(" · "))),
