@@ -56,11 +56,15 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["XDG_RUNTIME_DIR"] = str(tmp_path_factory.mktemp("runtime"))
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--models", metavar="DIRECTORY", help="GGUF files of real models, for `-m real`")
+
+
 # --------------------------------------------------------------------------------------- every day's tests are short
 
 LIMIT_S = 5.0
 """Processor time, in seconds, beyond which an everyday test is named at the end."""
-SLOW_MARKS = ("slow", "peers", "gpu", "browser")
+SLOW_MARKS = ("slow", "peers", "gpu", "browser", "real")
 PROCESSOR_S = "processor_s"
 
 

@@ -1,7 +1,7 @@
 """A policy: a causal language model, its tokenizer, and what it says about tokens; and the critic that values them."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from groupwise.models.config import LoraConfig, ModelConfig
 from groupwise.models.loading import Training, damaged, place, with_adapters
 from groupwise.models.located import Stamp, locate
 from groupwise.models.packed import Pack, Sequences, pack
+from groupwise.models.recurrent import one_by_one
 from groupwise.models.rows import read
 
 T = TypeVar("T")
@@ -82,6 +83,9 @@ class PolicyModule(Root):
     def eager_logits(self, row: Tensor) -> Tensor:
         logits: Tensor = self.model(row, use_cache=False).logits
         return logits
+
+    def one_by_one(self, prompt: Sequence[int], completion: Sequence[int]) -> Tensor:
+        return one_by_one(self.model, prompt, completion, self.device)
 
     def teach(self, packed: Pack, learn: Callable[[Outputs], Compared]) -> Compared:
         """Let a student `learn` from this model, whose head it may read meanwhile."""
@@ -161,6 +165,10 @@ class Policy(Backbone):
             lambda: self.next_logits(self.completion_states(packed)),
             lambda: torch.cat([alone(group.prompt, c) for group in groups for c in group.completions]),
         )
+        if self.is_recurrent:  # what sampling does is another way through their layers
+            self.compare_with_eager(
+                lambda: self.next_logits(self.root.one_by_one(drawn[0], drawn[1])), lambda: alone(drawn[0], drawn[1])
+            )
 
     def base(self) -> Self:
         """Return the model that this one's adapters stand on: the same weights, the adapters left out."""

@@ -7,7 +7,7 @@ begin with copies of its state; keys and values of the attention layers between 
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+
+from groupwise.errors import UnsupportedModelError
+from groupwise.models.attention import Scoring
+from groupwise.models.packed import separate
 
 KINDS = frozenset({"conv", "linear_attention", "hybrid"})
 """Names that transformers gives layers with a state; `hybrid`: one beside attention in the same layer."""
@@ -135,5 +139,50 @@ class States:
     def is_recording_past(self, layer_idx: int) -> bool:
         return False
 
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        return 0  # positions are given
+
+    def has_previous_state(self, layer_idx: int | None = None, state_idx: int | None = None) -> bool:
+        return self.slot is None
+
     def update(self, key: Tensor, value: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         return key, value
+
+
+@dataclass(frozen=True, slots=True)
+class _Growing:
+    """The layout of one sequence that comes piece by piece; all is computed again for each."""
+
+    seen: dict[int, list[tuple[Tensor, ...]]]  # Queries, keys and values of each piece, by layer
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scoring: Scoring) -> Tensor:
+        pieces = self.seen.setdefault(layer, [])
+        pieces.append((query, key, value))
+        whole = [torch.cat(parts) for parts in zip(*pieces, strict=True)]
+        return separate(1, len(whole[0]), query.device).attend(layer, *whole, scoring)[-len(query) :]
+
+
+def one_by_one(model: Any, prompt: Sequence[int], completion: Sequence[int], device: torch.device) -> Tensor:
+    """Return the states (T, d) that predict T tokens of a completion, each from the layers' states before it.
+
+    Raises:
+        UnsupportedModelError: the layers do not ask for their states as transformers' own cache has them.
+    """
+    states, layout, found = States(1, 1), _Growing({}), list[Tensor]()
+    slots, pieces = np.zeros(1, np.int64), [list(prompt), *([token] for token in completion[:-1])]
+    for place, piece in enumerate(pieces):
+        ids = torch.tensor([piece], device=device)
+        positions = torch.arange(len(piece), device=device)[None] + (len(prompt) + place - 1 if place else 0)
+        named = {"position_ids": positions, "layout": layout, "use_cache": True, "past_key_values": states}
+        try:
+            with nullcontext() if place else states.of_prompt(0):
+                if place:
+                    states.of_rows(np.array([place - 1]), slots)
+                found.append(model.base_model(ids, **named).last_hidden_state[:, -1])
+        except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
+            why = str(error).splitlines()[0]
+            raise UnsupportedModelError(
+                f"{type(model).__name__}: the states of its layers cannot be kept while sampling ({why}), so this "
+                "architecture is not supported"
+            ) from error
+    return torch.cat(found)
