@@ -10,11 +10,11 @@ import json
 import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
-from groupwise.algorithms.statistics import Estimate, mean_share
+from groupwise.algorithms.statistics import Estimate, mean_share, paired_difference
 from groupwise.config import Changes, read_toml, toml_literal
 from groupwise.errors import ConfigError
 from groupwise.evaluation.checkpoints import Context, refuse_run
@@ -58,6 +58,8 @@ class Protocol:
     measures: tuple[str, ...] = ()
     """Measures of the first verifier that are scores, too."""
     shots: Mapping[str, Any] | None = None
+    weights: Mapping[str, str] = field(default_factory=dict)
+    """By measure, the measure that says how much a problem counts: an IFEval prompt has several instructions."""
 
     @classmethod
     def find(cls, spec: str, *, is_chat: bool, data: str = DATA) -> Self:
@@ -81,7 +83,7 @@ class Protocol:
         return cls(
             benchmark, name, table["title"], chosen["harness"], {**task, "template": chosen["template"]},
             {"temperature": 0.0, **chosen["sampling"]}, chosen["readings"], tuple(chosen.get("measures", ())),
-            chosen.get("shots"),
+            chosen.get("shots"), chosen.get("weights", {}),
         )  # fmt: skip
 
     @property
@@ -300,15 +302,19 @@ class _Measured:
                 else:
                     groups = [scored.group for scored in next(iter(verdicts.values()))]
                     verdicts[name] = score(groups, verifier, config.max_tokens)
-        shares = {name: [_share(group, None) for group in scored] for name, scored in verdicts.items()}
+        shares = {name: mean_share([_share(group, None) for group in scored]) for name, scored in verdicts.items()}
         recorded = next(iter(verdicts.values()))
-        shares |= {name: [_share(group, name) for group in recorded] for name in protocol.measures}
+        for name in protocol.measures:
+            values, weight = [_share(group, name) for group in recorded], protocol.weights.get(name)
+            shares[name] = mean_share(values)
+            if weight:
+                shares[name] = weighted_share(values, [_share(group, weight) for group in recorded])
         write_rollouts(self.run.evaluations(protocol.label), recorded)
         completions = [completion for scored in recorded for completion in scored.group.completions]
-        for name, values in shares.items():
+        for name, share in shares.items():
             result = Score(
                 protocol.benchmark, protocol.title, protocol.name, protocol.harness, name, len(problems), samples,
-                config.temperature, mean_share(values), sum(c.num_tokens for c in completions) / len(completions),
+                config.temperature, share, sum(c.num_tokens for c in completions) / len(completions),
                 sum(c.finish_reason is FinishReason.LENGTH for c in completions) / len(completions), engine.seconds,
                 published(self.checkpoint, protocol.benchmark, protocol.name, name),
             )  # fmt: skip
@@ -326,6 +332,20 @@ class _Measured:
         drawn = context.sampling.model_dump(mode="json", exclude={"max_live_completions", "cuda_graphs"})
         identity = json.dumps([drawn, self.policy.fingerprint(), self.dtype], sort_keys=True, default=str)
         return f"{self.protocol.label}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}.jsonl"
+
+
+def weighted_share(values: Sequence[float], weights: Sequence[float]) -> Estimate:
+    """Return Σ w v / Σ w with its 95 % interval over problems, that of a ratio of means.
+
+    >>> weighted_share([1.0, 0.0, 1.0], [3.0, 1.0, 1.0]).value
+    0.8
+    """
+    pairs = [(value, weight) for value, weight in zip(values, weights, strict=True) if value == value]
+    total = sum(weight for _, weight in pairs)
+    ratio = sum(value * weight for value, weight in pairs) / total if total else float("nan")
+    # linearised: the mean of these is the ratio, and their variance is its
+    linear = [ratio + weight * len(pairs) / total * (value - ratio) for value, weight in pairs]
+    return paired_difference([0.0] * len(linear), linear)._replace(value=ratio)
 
 
 def _share(scored: ScoredGroup, measure: str | None) -> float:

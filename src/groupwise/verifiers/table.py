@@ -29,6 +29,7 @@ VERIFIERS = Kinds(
         "coq": f"{_HERE}.proofs.coq:CoqVerifier",
         "lean": f"{_HERE}.proofs.lean:LeanVerifier",
         "reasoning_gym": f"{_HERE}.reasoning_gym:ReasoningGymVerifier",
+        "ifeval": f"{_HERE}.ifeval:IfevalVerifier",
         "harness": f"{_HERE}.harness:HarnessVerifier",
         "answered": f"{_HERE}.unjudged:AnsweredVerifier",
         "episode": f"{_HERE}.episode:EpisodeVerifier",

@@ -131,10 +131,15 @@ def _sentences(text: str) -> list[list[str]]:
     ]
 
 
-@lru_cache(maxsize=1)
-def _detector() -> Any:
+@lru_cache(maxsize=2)
+def _detector(languages: tuple[str, ...] | None = LATIN) -> Any:
     from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
     detector = LanguageIdentifier.from_model_file(MODEL_FILE)
-    detector.set_languages(LATIN)
+    detector.set_languages(languages)
     return detector
+
+
+def language_of(text: str) -> str:
+    """Return the language of a text (ISO 639-1), among the 97 that the detector knows."""
+    return str(_detector(None).classify(text)[0])
