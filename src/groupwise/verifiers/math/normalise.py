@@ -214,12 +214,12 @@ def normalise(text: str, language: str = "en") -> str:
     if text[-1:].isalpha() and "\\" not in text:
         key = text.casefold()
         text = _SYNONYMS.get(key, text)
-        sign = re.match(r"(?:minus|negative) |", key)[0]
-        numbers = [SPELLED.get(word, -1) for word in key[len(sign) :].replace("-", " ").split()]
+        magnitude = key.removeprefix("minus ").removeprefix("negative ")
+        numbers = [SPELLED.get(word, -1) for word in magnitude.replace("-", " ").split()]
         if len(numbers) == 1 <= numbers[0] + 1 or (
             len(numbers) == 2 and numbers[0] > 19 and numbers[0] % 10 == 0 < numbers[1] < 10
         ):
-            text = ("-" if sign else "") + str(sum(numbers))
+            text = ("" if magnitude == key else "-") + str(sum(numbers))
     return decimal_points(text) if language in COMMA_LANGUAGES else text
 
 
