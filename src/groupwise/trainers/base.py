@@ -33,7 +33,7 @@ from groupwise.training.session import Session
 
 __all__ = ["OnReport", "Recipe", "Trainer", "data_line"]
 
-R = TypeVar("R", bound=Recipe)
+AnyRecipe = TypeVar("AnyRecipe", bound=Recipe)
 OnReport = Callable[[Any], None]
 """Called with every report of a run: its steps, and what was measured on the way."""
 
@@ -47,7 +47,7 @@ class ModelRecipe(Recipe):
     """Adapters to train beside the model's weights (LoRA); without the section all weights are trained."""
 
 
-def with_chat(recipe: R, *, is_plain: bool = False) -> R:
+def with_chat(recipe: AnyRecipe, *, is_plain: bool = False) -> AnyRecipe:
     """Return the recipe with what its task's template leaves open: the chat template that the model has, or none.
 
     All ranks have to ask for it.
@@ -88,7 +88,7 @@ def dated(recipe: Recipe, restart: bool = False) -> Recipe:
     return recipe if now is None else _changed(recipe, at)
 
 
-def with_precision(recipe: R) -> R:
+def with_precision(recipe: AnyRecipe) -> AnyRecipe:
     """Return the recipe with the precision that each of its models computes in, where it leaves that to the machine.
 
     All ranks have to ask for it.
@@ -109,7 +109,7 @@ def with_precision(recipe: R) -> R:
             )
         return {"compute_dtype": chosen}
 
-    chosen: R = _changed(recipe, precision)
+    chosen: AnyRecipe = _changed(recipe, precision)
     return chosen
 
 
