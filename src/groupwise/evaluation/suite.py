@@ -45,7 +45,7 @@ DATA = "../shared/data"
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """What a benchmark asks, how its answers are sampled and read, and the harness that does so."""
+    """The prompt of a benchmark, the sampling and the reading of its answers, and the harness that has them so."""
 
     benchmark: str
     name: str

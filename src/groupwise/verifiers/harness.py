@@ -22,27 +22,11 @@ from groupwise.verifiers.math import MathVerifier
 
 _MARKED = re.compile(r"#### (-?[0-9.,]+)")
 _NUMBER = re.compile(r"-?[$0-9.,]{2,}|-?[0-9]+")
+_MINERVA = r"Final Answer: The final answer is(.*?). I hope it is correct."
 
 
-def _lm_eval_strict(text: str) -> str:
-    match = _MARKED.search(text)
-    return match[1] if match else ""
-
-
-def _lm_eval_flexible(text: str) -> str:
-    return (_NUMBER.findall(text) or [""])[-1]
-
-
-def _verl_strict(text: str) -> str:
-    return (_MARKED.findall(text[-300:]) or [""])[-1]
-
-
-def _verl_flexible(text: str) -> str:
-    numbers = [number for number in re.findall(r"-?[0-9.,]+", text[-300:]) if number != "."]
-    return (numbers or [""])[-1]
-
-
-def _qwen(text: str) -> str:
+def qwen(text: str) -> str:
+    """Return the answer that `extract_answer` of the harness reads."""
     if "final answer is $" in text and "$. I hope" in text:
         answer = text.split("final answer is $", 1)[1].split("$. I hope", 1)[0]
     elif "boxed" in text:
@@ -56,16 +40,20 @@ def _qwen(text: str) -> str:
     return re.sub(r"\n\s*", "", answer.strip()).removeprefix(":").removesuffix(".").removesuffix("/").strip()
 
 
-def _minerva(text: str) -> str:
-    match = re.search(r"Final Answer: The final answer is(.*?). I hope it is correct.", text + "I hope it is correct.")
-    return match[1].strip() if match else ""
-
-
-RULES: Mapping[str, Callable[[str], str]] = {
-    "lm_eval_strict": _lm_eval_strict, "lm_eval_flexible": _lm_eval_flexible, "verl_strict": _verl_strict,
-    "verl_flexible": _verl_flexible, "qwen": _qwen, "minerva": _minerva,
+RULES: Mapping[str, Callable[[str], list[str]]] = {
+    "lm_eval_strict": lambda text: _MARKED.findall(text)[:1],
+    "lm_eval_flexible": _NUMBER.findall,
+    "verl_strict": lambda text: _MARKED.findall(text[-300:]),
+    "verl_flexible": lambda text: [n for n in re.findall(r"-?[0-9.,]+", text[-300:]) if n != "."],
+    "qwen": lambda text: [qwen(text)],
+    "minerva": lambda text: re.findall(_MINERVA, text + "I hope it is correct.")[:1],
 }  # fmt: skip
-"""Name of a rule to the reader of a completion's answer; empty where there is none."""
+"""Name of a rule to what finds answers in a completion, of which the last one counts."""
+
+
+def read_answer(rule: str, text: str) -> str:
+    """Return the answer of a completion; empty where there is none."""
+    return ["", *RULES[rule](text)][-1].strip()
 
 
 class HarnessConfig(VerifierConfig):
@@ -88,7 +76,7 @@ class HarnessVerifier(Verifier):
         self._math = MathVerifier()
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
-        answers = [RULES[self.config.rule](request.text) for request in requests]
+        answers = [read_answer(self.config.rule, request.text) for request in requests]
         if self.config.rule not in ("qwen", "minerva"):
             pairs = zip(requests, answers, strict=True)
             findings = [self._compared(request.problem.reference, answer) for request, answer in pairs]

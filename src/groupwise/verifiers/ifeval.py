@@ -38,18 +38,21 @@ def _related(number: int, relation: str, bound: int) -> bool:
     return number < bound if relation == "less than" else number >= bound
 
 
-def _highlights(text: str) -> int:
+def num_highlights(text: str) -> int:
+    """Return the number of texts between asterisks; one between two counts twice."""
     single = [found for found in re.findall(r"\*[^\n\*]*\*", text) if found.strip("*").strip()]
     double = [found for found in re.findall(r"\*\*[^\n\*]*\*\*", text) if found[2:-2].strip()]
     return len(single) + len(double)
 
 
-def _has_paragraphs(args: Arguments, text: str) -> bool:
+def has_paragraphs(args: Arguments, text: str) -> bool:
+    """Count the pieces between `***`, of which an inner one may not be empty."""
     pieces = [bool(piece.strip()) for piece in re.split(r"\s?\*\*\*\s?", text)]
     return all(pieces[1:-1]) and sum(pieces) == args["num_paragraphs"]
 
 
-def _first_word(args: Arguments, text: str) -> bool:
+def has_first_word(args: Arguments, text: str) -> bool:
+    """Count paragraphs between blank lines, and read the first word of one."""
     paragraphs = text.split("\n\n")
     number, place = sum(bool(paragraph.strip()) for paragraph in paragraphs), args["nth_paragraph"]
     if place > number or not (words := paragraphs[place - 1].split()):
@@ -58,13 +61,15 @@ def _first_word(args: Arguments, text: str) -> bool:
     return number == args["num_paragraphs"] and word == args["first_word"].lower()
 
 
-def _postscript(args: Arguments, text: str) -> bool:
+def has_postscript(args: Arguments, text: str) -> bool:
+    """Look for a line that begins a postscript."""
     marker = args["postscript_marker"].strip()
     pattern = {"P.P.S": r"\s*p\.\s?p\.\s?s.*$", "P.S.": r"\s*p\.\s?s\..*$"}.get(marker, rf"\s*{marker.lower()}.*$")
     return bool(re.search(pattern, text.lower(), re.MULTILINE))
 
 
-def _is_json(args: Arguments, text: str) -> bool:
+def is_json(args: Arguments, text: str) -> bool:
+    """Try to read the text, without a fence around it, as JSON."""
     bare = re.sub(r"^```(?:json|Json|JSON)?|```$", "", text.strip()).strip()
     try:
         json.loads(bare)
@@ -73,7 +78,8 @@ def _is_json(args: Arguments, text: str) -> bool:
     return True
 
 
-def _two_responses(args: Arguments, text: str) -> bool:
+def has_two_responses(args: Arguments, text: str) -> bool:
+    """Look for two texts that differ, with `******` between."""
     pieces = [piece.strip() for piece in text.split("******")]
     answers = [piece for piece in pieces if piece]
     return all(pieces[1:-1]) and len(answers) == 2 and answers[0] != answers[1]
@@ -92,26 +98,26 @@ CHECKS: Mapping[str, Callable[[Arguments, str], bool]] = {
     ),
     "language:response_language": lambda a, t: language_of(t) == a["language"],
     "length_constraints:number_sentences": lambda a, t: _related(count_sentences(t), a["relation"], a["num_sentences"]),
-    "length_constraints:number_paragraphs": _has_paragraphs,
+    "length_constraints:number_paragraphs": has_paragraphs,
     "length_constraints:number_words": lambda a, t: _related(len(re.findall(r"\w+", t)), a["relation"], a["num_words"]),
-    "length_constraints:nth_paragraph_first_word": _first_word,
+    "length_constraints:nth_paragraph_first_word": has_first_word,
     "detectable_content:number_placeholders": lambda a, t: len(re.findall(r"\[.*?\]", t)) >= a["num_placeholders"],
-    "detectable_content:postscript": _postscript,
+    "detectable_content:postscript": has_postscript,
     "detectable_format:number_bullet_lists": lambda a, t: (
         len(re.findall(r"^\s*(?:\*[^\*]|-).*$", t, re.MULTILINE)) == a["num_bullets"]
     ),
     "detectable_format:constrained_response": lambda a, t: any(
         f"My answer is {word}." in t for word in ("yes", "no", "maybe")
     ),
-    "detectable_format:number_highlighted_sections": lambda a, t: _highlights(t) >= a["num_highlights"],
+    "detectable_format:number_highlighted_sections": lambda a, t: num_highlights(t) >= a["num_highlights"],
     "detectable_format:multiple_sections": lambda a, t: (
         len(re.findall(rf"{a['section_spliter'].strip()}\s?\d+", t)) >= a["num_sections"]
     ),
-    "detectable_format:json_format": _is_json,
+    "detectable_format:json_format": is_json,
     "detectable_format:title": lambda a, t: any(
         title.lstrip("<").rstrip(">").strip() for title in re.findall(r"<<[^\n]+>>", t)
     ),
-    "combination:two_responses": _two_responses,
+    "combination:two_responses": has_two_responses,
     "combination:repeat_prompt": lambda a, t: t.strip().lower().startswith(a["prompt_to_repeat"].strip().lower()),
     "startend:end_checker": lambda a, t: t.strip().strip('"').lower().endswith(a["end_phrase"].strip().lower()),
     "startend:quotation": lambda a, t: len(t.strip()) > 1 and t.strip()[0] == t.strip()[-1] == '"',

@@ -4,7 +4,7 @@ import pytest
 
 from groupwise.types import Outcome, Problem
 from groupwise.verifiers.base import Request
-from groupwise.verifiers.harness import RULES, HarnessConfig, HarnessVerifier
+from groupwise.verifiers.harness import HarnessConfig, HarnessVerifier, read_answer
 
 RECITED = "#### 5\n\nQuestion: what?\nAnswer: it is 1,018.\n#### 1,018."
 
@@ -25,7 +25,7 @@ RECITED = "#### 5\n\nQuestion: what?\nAnswer: it is 1,018.\n#### 1,018."
     ],
 )  # fmt: skip
 def test_the_answer_that_a_rule_reads(rule: str, text: str, answer: str) -> None:
-    assert RULES[rule](text) == answer
+    assert read_answer(rule, text) == answer
 
 
 @pytest.mark.parametrize(
