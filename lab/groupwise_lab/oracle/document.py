@@ -43,6 +43,10 @@ _STEP_ROWS = {
     "process_min": ("process_min, perfect",),
     "group_tree": ("group_tree, λ = 1",),
 }
+_TURNS = {
+    "turn_return": ("turn_return", "turn_return, γ = 0.8"),
+    "equal_state": ("equal_state",),
+}
 _CAPS = "test_off_policy.py::test_a_lower_cap_trades_variance_for_bias"
 
 
@@ -84,6 +88,10 @@ def _advantage(name: str, unit_of_tokens: str) -> Entry:
     if name == "process":
         steps = "test_advantages.py::test_one_step_per_completion_is_group_normalised"
         return Entry(name, estimator, (steps,), (("process", "every token a step"),), unit_of_tokens)
+    if rows := _TURNS.get(name):
+        proof = "test_step_advantages.py::test_turns_against_others_whole_returns_are_unbiased"
+        unit = "test_turn_advantages.py"
+        return Entry(name, estimator, (proof,), tuple(("turns", row) for row in rows), unit)
     if rows := _STEP_ROWS.get(name):
         proof = "test_step_advantages.py::test_no_process_reward_model_bends_the_gradient_at_lambda_one"
         return Entry(name, estimator, (proof,), tuple(("steps", row) for row in rows))

@@ -14,7 +14,7 @@ from groupwise_lab.oracle.setting import Policies, Setting
 from groupwise_lab.oracle.toys import Dials, Toy, toy
 
 LEAVE_ONE_OUT = LeaveOneOut(kind="leave_one_out")
-OF_REWARDS = [kind for kind in ADVANTAGES.table if advantage(kind).reads not in ("steps", "tokens")]
+OF_REWARDS = [kind for kind in ADVANTAGES.table if advantage(kind).reads not in ("steps", "tokens", "turns")]
 """Advantages that give every completion one; process supervision has a section of its own."""
 
 
@@ -121,6 +121,7 @@ SECTIONS: dict[str, Callable[[Dials], Section]] = {
     "process": token_advantages.process,
     "critic": token_advantages.critic,
     "steps": token_advantages.steps,
+    "turns": token_advantages.turns,
     "off-policy": circumstances.off_policy,
     "importance": circumstances.importance,
     "verifier": circumstances.verifier,

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from groupwise.algorithms.advantages import AdvantageEstimator, advantage, gae
-from groupwise.algorithms.step_advantages import GroupTree, Process, ProcessGae, ProcessMin
+from groupwise.algorithms.step_advantages import EqualState, GroupTree, Process, ProcessGae, ProcessMin, TurnReturn
 from groupwise.randomness import key, uniforms
 from groupwise_lab.oracle.estimate import Estimated, estimate
 from groupwise_lab.oracle.report import Row, Section, figures, on_policy_rows, section
@@ -76,6 +76,32 @@ def by_tree(world: World, lam: float) -> TokenAdvantages:
     return advantages
 
 
+def by_turns(world: World, rewards: Tensor, estimator: AdvantageEstimator) -> TokenAdvantages:
+    """Episodes in which every token is a turn, taken in its state; `rewards` (P, S, L) of the turns."""
+
+    def advantages(prompt: int, sequences: Sequence[int], _: Sequence[float]) -> list[Tensor]:
+        lengths = [int(world.lengths[sequence]) for sequence in sequences]
+        states = [world.states[prompt, sequence][:n].tolist() for sequence, n in zip(sequences, lengths, strict=True)]
+        paid = [rewards[prompt, sequence][:length] for sequence, length in zip(sequences, lengths, strict=True)]
+        return estimator.of_turns(paid, [list(map(str, own)) for own in states])
+
+    return advantages
+
+
+def by_number(world: World, rewards: Tensor) -> TokenAdvantages:
+    """A baseline of the others' turns with the same number, as no recipe has it: sums of centred rewards."""
+
+    def advantages(prompt: int, sequences: Sequence[int], _: Sequence[float]) -> list[Tensor]:
+        lengths = torch.tensor([int(world.lengths[sequence]) for sequence in sequences])
+        there = torch.arange(world.max_length) < lengths[:, None]
+        paid = torch.stack([rewards[prompt, sequence] for sequence in sequences]) * there
+        centred = (paid - paid.sum(0) / there.sum(0).clamp_min(1)) * there
+        sums = centred.flip(1).cumsum(1).flip(1)
+        return [own[:length] for own, length in zip(sums, lengths.tolist(), strict=True)]
+
+    return advantages
+
+
 def critic(dials: Dials) -> Section:
     """Generalised advantages with a perfect critic, a poor one and none."""
     world = toy(dials, group_size=2)
@@ -136,6 +162,33 @@ def steps(dials: Dials) -> Section:
         "or upside down. As a frozen critic with λ = 1 no model bends the gradient, it only changes the noise; smaller "
         "λ trusts the model. A minimum over steps rewards what the model likes.",
         world, on_policy_rows(world, settings),
+    )  # fmt: skip
+
+
+def turns(dials: Dials) -> Section:
+    """Episodes whose policy decides after every turn whether there is another."""
+    world = toy(dials, group_size=3)
+    paid = token_rewards(world)
+    whole = world._replace(world=world.world.paying(paid.sum(-1, keepdim=True)))
+    estimators: dict[str, AdvantageEstimator] = {
+        "turn_return": TurnReturn(kind="turn_return"),
+        "turn_return, γ = 0.8": TurnReturn(kind="turn_return", gamma=0.8),
+        "equal_state": EqualState(kind="equal_state"),
+        "equal_state, ω = 0": EqualState(kind="equal_state", weight=0.0),
+    }
+    settings = {
+        name: Setting(world.group_size, by_turns(whole.world, paid, estimator))
+        for name, estimator in estimators.items()
+    }
+    settings["a mean of turns with the same number"] = Setting(world.group_size, by_number(whole.world, paid))
+    settings["process"] = Setting(world.group_size, by_steps(whole.world, paid))
+    settings["leave_one_out"] = Setting(world.group_size, advantage("leave_one_out"))
+    return section(
+        "turns", "Episodes of several turns",
+        "Every token is a turn with a reward of 0 or 1, and J is the expected sum. A baseline of whole returns of "
+        "others is unbiased, and so is one that knows the state; one of turns with the same number is not, where the "
+        "policy decides whether there is such a turn, nor is `process`.",
+        whole, on_policy_rows(whole, settings),
     )  # fmt: skip
 
 

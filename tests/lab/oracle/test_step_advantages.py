@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 import torch
-from groupwise_lab.oracle.token_advantages import by_tree, by_worth
+from groupwise_lab.oracle.token_advantages import by_number, by_steps, by_tree, by_turns, by_worth, token_rewards
 from groupwise_lab.oracle.toys import Dials, Toy, toy
 from groupwise_lab.oracle.world import random_logits
 
-from groupwise.algorithms.step_advantages import ProcessGae, ProcessMin
+from groupwise.algorithms.step_advantages import EqualState, ProcessGae, ProcessMin, TurnReturn
 
 PROVEN = {"rtol": 0, "atol": 1e-12}
 
@@ -62,3 +62,16 @@ def test_the_worst_step_counts_what_the_model_likes(one: Toy, measure: Any) -> N
         found = measure(one, advantage=by_worth(one.world, values, least))
         is_right = torch.allclose(found.mean, found.truth, rtol=0, atol=1e-9)
         assert is_right == (name == "zero")
+
+
+def test_turns_against_others_whole_returns_are_unbiased(measure: Any) -> None:
+    """Every token is a turn, and the policy decides whether there is another; the truth is ∇ of the expected sum."""
+    one = toy(Dials(), 3, 2, 2)  # a length whose reciprocal is exact
+    paid = token_rewards(one)
+    one = one._replace(world=one.world.paying(paid.sum(-1, keepdim=True)))
+    whole = measure(one, advantage=by_turns(one.world, paid, TurnReturn(kind="turn_return")))
+    torch.testing.assert_close(whole.mean, whole.truth, **PROVEN)
+    level = measure(one, advantage=by_turns(one.world, paid, EqualState(kind="equal_state", weight=0.0)))
+    torch.testing.assert_close(level.mean, level.truth, **PROVEN)
+    for biased in (by_number(one.world, paid), by_steps(one.world, paid)):
+        assert measure(one, advantage=biased).bias > 0.1
