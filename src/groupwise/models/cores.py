@@ -7,6 +7,7 @@ needs the one before, as in decoding, products are split only over the cores tha
 Neither changes a result: the pieces do not depend on the number of threads, and their results are used in order.
 """
 
+import math
 import os
 import time
 from collections import deque
@@ -120,6 +121,33 @@ def ask_for_threads(number: int) -> None:
     _asked_for = True
 
 
+def keep_to_quota() -> None:
+    """Use no more threads than the container may use cores; a number that the user asked for stays."""
+    if "OMP_NUM_THREADS" not in os.environ and not _asked_for and quota() < torch.get_num_threads():
+        torch.set_num_threads(max(1, int(quota())))
+
+
+def quota() -> float:
+    """Return how many cores the control groups of this process let it use at a time; infinite without a limit."""
+    limits = [math.inf]
+    for line in _GROUPS.read_text().splitlines() if _GROUPS.exists() else ():
+        _, kinds, path = line.split(":", 2)
+        root = _CONTROL if not kinds else _CONTROL / "cpu"  # version 2, or the processor's own tree of version 1
+        if kinds and "cpu" not in kinds.split(","):
+            continue
+        group = root / path.lstrip("/")  # not there from inside a container, which sees its own group as the root
+        for folder in (group, *(parent for parent in group.parents if parent.is_relative_to(root))):
+            if (folder / "cpu.max").exists():
+                allowed, period = (folder / "cpu.max").read_text().split()
+            elif (folder / "cpu.cfs_quota_us").exists():
+                allowed, period = ((folder / f"cpu.cfs_{name}_us").read_text().strip() for name in ("quota", "period"))
+            else:
+                continue
+            if allowed not in ("max", "-1"):
+                limits.append(int(allowed) / int(period))
+    return min(limits)
+
+
 class Sharing:
     """Context in which products are split only over the cores that other programs leave, at least one.
 
@@ -207,6 +235,8 @@ def _started_seconds() -> float:
 
 
 _PROCESSES = Path("/proc")
+_GROUPS = Path("/proc/self/cgroup")
+_CONTROL = Path("/sys/fs/cgroup")
 _STAT = _PROCESSES / "stat"
 _TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 _GIVES_WAY = hasattr(os, "nice") and os.nice(0) > 0

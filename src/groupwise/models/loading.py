@@ -36,7 +36,7 @@ from groupwise.models.adapters import (
 )
 from groupwise.models.backbone import Unread, fingerprint, no_progress_bars
 from groupwise.models.config import LoraConfig, ModelConfig
-from groupwise.models.cores import ask_for_threads
+from groupwise.models.cores import ask_for_threads, keep_to_quota
 from groupwise.models.flex import refuse_without_cuda, set_flex
 from groupwise.models.located import PREFIX, WEIGHTS, AdapterFiles, Located, lasting, name_on_disk
 from groupwise.models.recurrent import KINDS, is_recurrent
@@ -307,6 +307,8 @@ def place(model: PreTrainedModel, config: ModelConfig, is_read: bool = True) -> 
     """
     if config.num_threads:
         ask_for_threads(config.num_threads)
+    else:
+        keep_to_quota()
     if config.device == "cuda" and not torch.cuda.is_available():
         raise ModelError("model.device = cuda, but torch finds no CUDA device here; allowed are auto and cpu")
     device = device_of(config)

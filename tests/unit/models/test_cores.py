@@ -1,5 +1,6 @@
 """Work on several cores: the same results in the same order for any number of threads; a busy core is left alone."""
 
+import math
 import os
 import subprocess
 import sys
@@ -214,3 +215,34 @@ def test_a_system_that_does_not_tell_has_no_others(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(cores, "_STAT", tmp_path / "missing")
     meter = CoreMeter()
     assert meter.others() == 0.0
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "cores_allowed"),
+    [
+        ("0::/a/b", {"cpu.max": "max 100000", "a/cpu.max": "250000 100000", "a/b/cpu.max": "300000 100000"}, 2.5),
+        ("0::/elsewhere", {"cpu.max": "150000 100000"}, 1.5),  # from inside, where the own group is the root
+        ("0::/", {"cpu.max": "max 100000"}, math.inf), ("0::/", {}, math.inf), ("", {}, math.inf),
+        ("4:memory:/x\n3:cpuacct,cpu:/x\n0::/", {"cpu/x/cpu.cfs_quota_us": "50000\n",
+                                               "cpu/x/cpu.cfs_period_us": "100000\n"}, 0.5),
+        ("3:cpu:/x", {"cpu/x/cpu.cfs_quota_us": "-1", "cpu/x/cpu.cfs_period_us": "100000"}, math.inf),
+        ("3:cpuset:/x", {"cpu/x/cpu.cfs_quota_us": "50000", "cpu/x/cpu.cfs_period_us": "100000"}, math.inf),
+    ],
+)  # fmt: skip
+def test_a_containers_quota_bounds_the_threads(
+    groups: str, files: dict[str, str], cores_allowed: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cores, "_CONTROL", tmp_path / "control")
+    monkeypatch.setattr(cores, "_GROUPS", tmp_path / "cgroup")
+    (tmp_path / "cgroup").write_text(groups)
+    for name, text in files.items():
+        (tmp_path / "control" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "control" / name).write_text(text)
+    assert cores.quota() == cores_allowed
+    used: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", used.append)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(cores, "_asked_for", False)
+    cores.keep_to_quota()
+    assert used == ([max(1, int(cores_allowed))] if cores_allowed < 8 else [])
