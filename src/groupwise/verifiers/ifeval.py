@@ -58,7 +58,7 @@ def has_first_word(args: Arguments, text: str) -> bool:
     if place > number or not (words := paragraphs[place - 1].split()):
         return False
     word = re.split(r"[.,?!'\"]", words[0].lstrip("'").lstrip('"'))[0].lower()
-    return number == args["num_paragraphs"] and word == args["first_word"].lower()
+    return bool(number == args["num_paragraphs"] and word == args["first_word"].lower())
 
 
 def has_postscript(args: Arguments, text: str) -> bool:
