@@ -58,7 +58,16 @@ def layer_bytes(text: Any, width: int, num_tokens: int, *, adapted: bool = False
     key_value = (getattr(text, "num_key_value_heads", None) or text.num_attention_heads) * head_dim(text)
     # norms keep their fp32 input and normalised input; products keep what they read; rotation keeps its inputs
     of_norms = 4 if adapted else 6
-    return int(num_tokens * (FP32 * of_norms * d + width * (3 * query + 4 * key_value + 4 * text.intermediate_size)))
+    return int(num_tokens * (FP32 * of_norms * d + width * (3 * query + 4 * key_value + 4 * _inner_width(text))))
+
+
+def _inner_width(text: Any) -> int:
+    """Width of the feed-forward layers that a token meets in a layer: of the model, or of its experts together."""
+    width = int(getattr(text, "intermediate_size", None) or 4 * text.hidden_size)
+    if not (num_experts := getattr(text, "num_experts_per_tok", None)):
+        return width
+    shared = getattr(text, "shared_expert_intermediate_size", None) or 0
+    return int(num_experts * (getattr(text, "moe_intermediate_size", None) or width) + shared)
 
 
 def are_dropped(setting: Setting, num_bytes: int, available: float) -> bool:
