@@ -25,7 +25,7 @@ def file(request: pytest.FixtureRequest) -> Path:
 @pytest.fixture(scope="module")
 def policy(file: Path) -> Iterator[Policy]:
     """The model of a file, in fp32; one at a time is in memory."""
-    yield load_policy(ModelConfig(path=str(file), device="cpu"))
+    yield load_policy(ModelConfig(path=str(file), device="cpu", compute_dtype="float32"))
     gc.collect()
 
 

@@ -65,7 +65,9 @@ def both(file: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]
     params.verbosity = -1
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("huggingface_hub.constants.HF_HOME", str(copy.parent))
-        yield Both(load_policy(ModelConfig(path=str(copy), device="cpu")), xllamacpp.Server(params))
+        yield Both(
+            load_policy(ModelConfig(path=str(copy), device="cpu", compute_dtype="float32")), xllamacpp.Server(params)
+        )
 
 
 def largest_difference(both: Both, ids: Sequence[int]) -> float:

@@ -84,7 +84,7 @@ def run(file: Path, directory: Path, lora: bool) -> Any:
     values: dict[str, Any] = {
         "algorithm": "grpo",
         "run": {"directory": str(directory), "num_steps": 2, "checkpoint_every": 1},
-        "model": {"path": str(file), "device": "cpu"},
+        "model": {"path": str(file), "device": "cpu", "compute_dtype": "float32"},
         "task": {"kind": "arithmetic", "num_problems": 12, "num_eval_problems": 2, "template": {"chat": False}},
         "verifier": {"kind": f"{directory.parent / 'rewards.py'}:reward"},
         "sampling": {"max_tokens": 16},
@@ -126,7 +126,7 @@ def test_a_run_is_resumed_exported_and_loads_again(
     export(tmp_path / "run", tmp_path / "plain", gguf="f32")
     monkeypatch.setattr("huggingface_hub.constants.HF_HOME", str(tmp_path / "cache"))
     for path in (tmp_path / "plain", next((tmp_path / "plain").glob("*.gguf"))):
-        again = load_policy(ModelConfig(path=str(path), device="cpu"))
+        again = load_policy(ModelConfig(path=str(path), device="cpu", compute_dtype="float32"))
         with torch.no_grad():
             assert_near(ours, again.next_logits(again.completion_states(packed)))
         del again

@@ -92,7 +92,7 @@ def states_at(body: nn.Module, packed: Pack, positions: Tensor) -> Tensor:
 def _of_separate(body: nn.Module, ids: Tensor) -> Tensor:
     """Hidden states (B, T, d) of sequences (B, T) that begin at position 0."""
     position_ids = torch.arange(ids.shape[1], device=ids.device).expand(len(ids), -1)
-    return _states(body, ids, position_ids, separate(*ids.shape, ids.device))
+    return _states(body, ids, position_ids, separate(len(ids), ids.shape[1], ids.device))
 
 
 def _states(body: nn.Module, ids: Tensor, position_ids: Tensor, layout: Layout) -> Tensor:

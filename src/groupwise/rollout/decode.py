@@ -98,7 +98,8 @@ class PrefillLayout:
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scoring: Scoring) -> Tensor:
         self.cache.ensure_layer(layer, value, scoring.window)
         keys, values = self.cache.prompt_layers[layer]
-        kept, at = slice(None), self.positions
+        kept: Tensor | slice = slice(None)
+        at = self.positions
         if scoring.window:
             kept, at = self.ends - at <= scoring.window, at % scoring.window
         place = self.slots[kept], slice(None), at[kept]
