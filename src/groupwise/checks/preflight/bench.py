@@ -43,12 +43,13 @@ class Sampled:
     groups: tuple[ScoredGroup, ...]
     seconds: Seconds
     wanted: int  # completions that there would be without a budget
+    max_tokens: int  # of a completion; fewer than the recipe's where a budget allows no more
     tokens_per_second: float  # of a batch that a budget allows; 0 without one
 
 
-PROBED, PROBE_TOKENS = 8, 16
-"""Completions, and tokens of each, by which the speed of sampling is measured before any is chosen."""
-FEW = 4  # completions of a problem where there is no time for all
+FEW, PROBE_TOKENS = 4, 16
+"""Completions of a problem where there is no time for all; and tokens of as many, by which the speed is measured."""
+LEAST_TOKENS = 16  # of a completion that is worth sampling
 HALF = 0.5  # share of what is left of a budget that goes into the sample; a rehearsal has the rest
 
 
@@ -124,37 +125,44 @@ class Bench:
         spent = time.perf_counter() - self.began
         return max(0.0, self.options.budget_s - spent) if self.options.budget_s else math.inf
 
-    def _sample(self, problems: Sequence[Problem], number: int, clock: Clock) -> list[ScoredGroup]:
-        draws = Draws(self.recipe.run.seed, Purpose.PREFLIGHT)
-        return sample_and_score(self.actors, problems, number, self.recipe.sampling, draws, clock)
+    def _sample(
+        self, problems: Sequence[Problem], number: int, max_tokens: int, clock: Clock, verifier: Verifier | None = None
+    ) -> list[ScoredGroup]:
+        draws, sampling = Draws(self.recipe.run.seed, Purpose.PREFLIGHT), self.recipe.sampling
+        actors = replace(self.actors, verifier=verifier) if verifier else self.actors
+        sampling = sampling.model_copy(update={"max_tokens": max_tokens})
+        return sample_and_score(actors, problems, number, sampling, draws, clock)
 
     def _speed(self, problems: Sequence[Problem]) -> float:
         """Return the tokens that a few completions have in a second, their prompts' time counted; none is judged."""
-        each = -(-PROBED // len(problems[:PROBED]))
-        few = min(PROBE_TOKENS, self.recipe.sampling.max_tokens)
-        sampling = self.recipe.sampling.model_copy(update={"max_tokens": few})
-        draws, actors = Draws(self.recipe.run.seed, Purpose.PREFLIGHT), replace(self.actors, verifier=Unjudged())
-        began = time.perf_counter()
-        scored = sample_and_score(actors, problems[:PROBED], each, sampling, draws)
+        few, began = min(PROBE_TOKENS, self.recipe.sampling.max_tokens), time.perf_counter()
+        scored = self._sample(problems[:FEW], -(-FEW // len(problems[:FEW])), few, Clock(), Unjudged())
         tokens = sum(completion.num_tokens for group in scored for completion in group.group.completions)
         return tokens / (time.perf_counter() - began)
 
-    def _within(
-        self, problems: Sequence[Problem], each: int, rate: float, end: float, clock: Clock
-    ) -> tuple[list[ScoredGroup], float]:
-        """Sample groups of `each`, more at a time as their speed and lengths show, and none that would end too late."""
-        scored, length = list[ScoredGroup](), float(self.recipe.sampling.max_tokens)
-        while len(scored) < len(problems):
-            left = end - time.perf_counter()
-            fit = int(left * rate / (length * each))
+    def _within(self, problems: Sequence[Problem], number: int, clock: Clock) -> Sampled:
+        """Sample what half of what is left of the budget allows: all; or few of each, as many as fit; or short ones."""
+        limit, wanted = self.recipe.sampling.max_tokens, len(problems) * number
+        end = time.perf_counter() + HALF * self.seconds_left
+        rate, length, scored = self._speed(problems), float(limit), list[ScoredGroup]()
+
+        def room() -> float:
+            return (end - time.perf_counter()) * rate
+
+        if wanted * limit <= room():
+            return Sampled(tuple(self._sample(problems, number, limit, clock)), clock.seconds(), wanted, limit, rate)
+        each = min(number, FEW)
+        limit = min(limit, int(room() / each))
+        while limit >= LEAST_TOKENS and len(scored) < len(problems):
+            fit = int(room() / (length * each))
             if fit < 1 and scored:
                 break
             began, batch = time.perf_counter(), problems[len(scored) : len(scored) + max(1, fit)]
-            scored += self._sample(batch, each, clock)
+            scored += self._sample(batch, each, limit, clock)
             lengths = [completion.num_tokens for group in scored for completion in group.group.completions]
             rate = sum(lengths[-len(batch) * each :]) / (time.perf_counter() - began)
             length = max(1.0, fmean(lengths))
-        return scored, rate
+        return Sampled(tuple(scored), clock.seconds(), wanted, limit, rate)
 
     @property
     def sampled(self) -> Sampled:
@@ -165,18 +173,17 @@ class Bench:
             number = max(recipe.batch.group_size, options.num_samples)
             problems = self.some(options.num_problems)
             self.actors.engine.publish(self.policy, 0)
-            scored, rate = list[ScoredGroup](), 0.0
             if options.budget_s:
-                end = time.perf_counter() + HALF * self.seconds_left
-                rate = self._speed(problems)
-                if len(problems) * number * recipe.sampling.max_tokens > rate * HALF * self.seconds_left:
-                    scored, rate = self._within(problems, min(number, FEW), rate, end, clock)
-            if not scored:
-                scored = self._sample(problems, number, clock)
-            if recipe.reward_models:
+                found = self._within(problems, number, clock)
+            else:
+                limit = recipe.sampling.max_tokens
+                scored = self._sample(problems, number, limit, clock)
+                found = Sampled(tuple(scored), clock.seconds(), len(scored) * number, limit, 0.0)
+            if recipe.reward_models and found.groups:
                 models = load_reward_models(recipe.reward_models, recipe.model)
-                scored = with_reward_model_parts(scored, models, recipe.reward_models, recipe.task.template, 0)
-            return Sampled(tuple(scored), clock.seconds(), len(problems) * number, rate)
+                paid = with_reward_model_parts(found.groups, models, recipe.reward_models, recipe.task.template, 0)
+                found = replace(found, groups=tuple(paid))
+            return found
 
         return self._once("sampled", make)
 

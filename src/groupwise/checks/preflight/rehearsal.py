@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from groupwise.checks import Advice, Finding, Severity
-from groupwise.checks.preflight.bench import Bench, Check, Checked, finding
+from groupwise.checks.preflight.bench import LEAST_TOKENS, Bench, Check, Checked, finding
 from groupwise.runs.directory import RunDirectory
 from groupwise.runs.records import Records
 from groupwise.trainers import train
@@ -24,8 +24,6 @@ EVALUATION = 0.5
 
 STEP_COST = 3.0  # time of a whole step, in times of its sampling
 BEFORE_S = 10.0  # for what begins and ends the two runs
-LEAST_TOKENS = 16
-"""Fewest tokens of a completion that is worth a rehearsal."""
 
 
 class Size(NamedTuple):
@@ -67,7 +65,7 @@ def rehearsal(bench: Bench) -> Checked:
     if rate := bench.sampled.tokens_per_second if bench.options.budget_s else 0.0:
         lengths = [c.num_tokens for group in bench.sampled.groups for c in group.group.completions]
         tokens = rate * (bench.seconds_left - BEFORE_S) / ((NUM_STEPS + 1) * STEP_COST)
-        fitting = affordable(whole, tokens, fmean(lengths))
+        fitting = affordable(whole, tokens, fmean(lengths or [whole.max_tokens]))
         if fitting is None:
             return Checked({}, (), f"two steps take longer than the {bench.seconds_left:.0f} s that are left")
         size = fitting

@@ -8,7 +8,7 @@ from typing import Any
 from groupwise.algorithms.learnability import fitted, flat_share, flat_share_of, smallest_difference
 from groupwise.algorithms.statistics import mean_share, pass_at_k
 from groupwise.checks import Advice, Finding, Severity
-from groupwise.checks.preflight.bench import Bench, Check, Checked, finding
+from groupwise.checks.preflight.bench import FEW, Bench, Check, Checked, finding
 from groupwise.evaluation.evaluate import unparsable
 from groupwise.trainers.grpo import GrpoRecipe
 from groupwise.types import FinishReason, Outcome, ScoredGroup
@@ -22,7 +22,10 @@ COARSE = 0.15  # smallest difference in pass@1 that an evaluation should be able
 
 def sample(bench: Bench) -> Checked:
     """Sample some training problems as a step would, more often, and count."""
-    groups = [group for group in bench.sampled.groups if any(v.outcome.judged for v in group.verdicts)]
+    if not (sampled := bench.sampled).groups:
+        rate = f"{sampled.tokens_per_second:.2g} tokens a second"
+        return Checked({}, (), f"at {rate} not even {FEW} completions come in time")
+    groups = [group for group in sampled.groups if any(v.outcome.judged for v in group.verdicts)]
     if not groups:
         nothing = finding(
             Severity.CRITICAL, "no completion of the sample was judged", "Nothing will be paid, so nothing is learnt.",
@@ -41,9 +44,10 @@ def sample(bench: Bench) -> Checked:
             "The run's result may be chance, and nobody will know.",
             Advice("evaluation.num_problems", "four times as many: half the bound"),
         ))  # fmt: skip
-    done, wanted = sum(len(group.verdicts) for group in bench.sampled.groups), bench.sampled.wanted
-    left = f"{wanted - done} of {wanted} completions: there was no time for them" if done < wanted else ""
-    return Checked(figures, tuple(findings), left)
+    done, limit = sum(len(group.verdicts) for group in sampled.groups), bench.recipe.sampling.max_tokens
+    left = [f"{sampled.wanted - done} of {sampled.wanted} completions"] if done < sampled.wanted else []
+    left += [f"tokens {sampled.max_tokens + 1} to {limit} of each"] if sampled.max_tokens < limit else []
+    return Checked(figures, tuple(findings), f"no time for {', and '.join(left)}" if left else "")
 
 
 def _counts(groups: Sequence[ScoredGroup]) -> tuple[list[int], list[int]]:
@@ -178,6 +182,8 @@ def _verdicts(bench: Bench, groups: Sequence[ScoredGroup]) -> Iterator[Finding]:
         )  # fmt: skip
     completions = [completion for group in groups for completion in group.group.completions]
     cut, limit = fmean(c.finish_reason is FinishReason.LENGTH for c in completions), bench.recipe.sampling.max_tokens
+    if bench.sampled.max_tokens < limit:
+        return  # by this check, so it says nothing of the recipe
     if cut >= CUT:
         never = cut >= ALL_CUT
         yield finding(

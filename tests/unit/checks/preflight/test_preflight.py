@@ -104,15 +104,24 @@ def test_only_what_can_be_checked_is() -> None:
 
 
 def test_a_slow_model_has_fewer_completions_and_smaller_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Bench, "_speed", lambda self, problems: 0.5)  # tokens a second, before any are measured
+    monkeypatch.setattr(Bench, "_speed", lambda self, problems: 5.0)  # tokens a second, before any are measured
     recipe = load_recipe(RECIPE, {"run.directory": str(tmp_path / "run"), "grpo.group_size": 8})
     checks = list[str]()
-    options = PreflightOptions(num_problems=6, num_samples=8, budget_s=60)
+    options = PreflightOptions(num_problems=6, num_samples=8, budget_s=600)
     found = preflight(recipe, options, ["rehearsal"], on_check=lambda name, result: checks.append(name))
     assert checks == [name for name in CHECKS if name != "rehearsal"]
     assert found.figures["sample"]["completions"] == 6 * 4
-    assert found.not_done["sample"] == "24 of 48 completions: there was no time for them"
+    assert found.not_done["sample"] == "no time for 24 of 48 completions"
     assert "pass@4" in found.figures["sample"]
+
+
+def test_a_model_that_is_far_too_slow_is_not_sampled_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Bench, "_speed", lambda self, problems: 0.1)
+    recipe = load_recipe(RECIPE, {"run.directory": str(tmp_path / "run")})
+    found = preflight(recipe, PreflightOptions(num_problems=6, num_samples=8, budget_s=60))
+    assert found.not_done["sample"] == "at 0.1 tokens a second not even 4 completions come in time"
+    assert found.not_done["rehearsal"].startswith("two steps take longer than the ")
+    assert found.verdict_by("sample") == "GO"
 
 
 # ------------------------------------------------------------------------------------------------------- the command
