@@ -1,6 +1,7 @@
 """A policy: a causal language model, its tokenizer, and what it says about tokens; and the critic that values them."""
 
 import math
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -246,6 +247,15 @@ def make_policy(
     dtype = place(model, config, is_read=unread is None)
     ids = getattr(model.generation_config, "eos_token_id", None) or model.config.get_text_config().eos_token_id
     stops = {*(ids if isinstance(ids, list) else [ids]), tokenizer.eos_token_id} - {None}
+    texts = getattr(model.generation_config, "stop_strings", None) or []
+    texts, added = [texts] if isinstance(texts, str) else texts, tokenizer.get_added_vocab()
+    stops |= {added[text] for text in texts if text in added}
+    if others := [text for text in texts if text not in added]:
+        warnings.warn(
+            f"the model's generation_config.json stops at the texts {others}, which are no tokens of its own: "
+            "completions stop there in an evaluation with sampling.stop, and nowhere else",
+            stacklevel=2,
+        )
     if tokenizer.eos_token_id is None:
         raise ModelError("the tokenizer has no end-of-sequence token (eos_token): completions could never stop")
     vocabulary = model.get_output_embeddings().weight.shape[0]
