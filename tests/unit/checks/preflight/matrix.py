@@ -26,6 +26,10 @@ from chance, time and tokens to the end. `--json` is for programs, `--write FILE
 a check out, `--price-per-hour` says what the run will cost. `groupwise train` does the checks that cost nothing, and
 refuses to begin after a NO-GO unless it is told `--anyway`.
 
+All checks together take two minutes (`--seconds`), whatever the model: it measures the speed of a few completions,
+samples as many as half of the time that is left allows, and rehearses steps of as many prompts as the rest allows. Every check
+says its verdict when it is done; the end says what there was no time for.
+
 `groupwise preflight PIPELINE` checks every stage as far as it can be before the stages in front of it have run:
 settings and files of all, problems, memory, disk and verifier of those of reinforcement learning, and prompts, sample
 and rehearsal of those that start from a model that is there. What waits for an earlier stage is named as not done.
