@@ -27,8 +27,8 @@ a check out, `--price-per-hour` says what the run will cost. `groupwise train` d
 refuses to begin after a NO-GO unless it is told `--anyway`.
 
 All checks together take two minutes (`--seconds`), whatever the model: it measures the speed of a few completions,
-samples as many as half of the time that is left allows, and rehearses steps of as many prompts as the rest allows. Every check
-says its verdict when it is done; the end says what there was no time for.
+samples as many as half of the time that is left allows, and rehearses steps of as many prompts as the rest allows.
+Every check says its verdict when it is done; the end says what there was no time for.
 
 `groupwise preflight PIPELINE` checks every stage as far as it can be before the stages in front of it have run:
 settings and files of all, problems, memory, disk and verifier of those of reinforcement learning, and prompts, sample
