@@ -134,11 +134,14 @@ def hidden_states(policy: Policy, decoder: Decoder, num_steps: int = 6) -> list[
     return [decoder.hidden(policy, step).clone() for step in steps]
 
 
-@pytest.mark.parametrize(("architecture", "kv_heads"), [("qwen2", 4), ("qwen3", 2), ("llama", 1), ("mistral", 2)])
+@pytest.mark.parametrize(
+    ("architecture", "kv_heads", "window"),
+    [("qwen2", 4, None), ("qwen3", 2, None), ("llama", 1, None), ("mistral", 2, None), ("gemma3_text", 2, 3)],
+)
 def test_recorded_steps_sample_what_plain_ones_do(
-    tiny_policy: Callable[..., Policy], recorder: Recorder, architecture: str, kv_heads: int
+    tiny_policy: Callable[..., Policy], recorder: Recorder, architecture: str, kv_heads: int, window: int | None
 ) -> None:
-    policy = stopping(tiny_policy(architecture, num_key_value_heads=kv_heads))
+    policy = stopping(tiny_policy(architecture, num_key_value_heads=kv_heads, sliding_window=window))
     found, expected = recorded(policy, requests(), CONFIG), generate(policy, requests(), CONFIG)
     assert_same(found, expected, atol=2e-5)
     assert len({len(s.token_ids) for group in expected for s in group}) > 2  # rows left at different times
