@@ -7,6 +7,7 @@
 The environment brings its problems, or `problems` is any other task, each of whose problems begins an episode.
 """
 
+import inspect
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -15,6 +16,7 @@ from typing import Annotated, ClassVar, Self
 from pydantic import Field, model_validator
 
 from groupwise.errors import VerifierError
+from groupwise.randomness import Draw
 from groupwise.tasks.base import Candidate, GeneratedConfig, GeneratedTask, TaskConfig, Verify, first_of_split
 from groupwise.tasks.environments.base import ENVIRONMENTS, Environment, EnvironmentConfig, Turn
 from groupwise.tasks.table import TaskOptions, make_task
@@ -30,7 +32,7 @@ class EpisodesConfig(GeneratedConfig):
     """Source of the problems, for example `{kind = "jsonl", path = "rows.jsonl"}`; None: the environment's own."""
     num_problems: int = Field(default=1000, ge=1)
     """Most problems in the train split, where the environment brings them."""
-    num_eval_problems: int = Field(default=64, ge=1)
+    num_eval_problems: int = Field(default=200, ge=1)
     """Most problems in the dev split, and in the test split, where the environment brings them."""
 
     @model_validator(mode="after")
@@ -81,7 +83,7 @@ class Episodes(GeneratedTask):
             VerifierError: names the problem and what was said.
         """
         for problem in self.problems(split)[: min(num_problems, 4)]:
-            said = scripted(self.config, problem, seed=0)
+            said = said_by(self.config.environment, problem, seed=0, random=0.0)
             if said is not None and len(said) > self.config.environment.max_turns:
                 raise VerifierError(
                     f"perfect play of {problem.id} is not done after max_turns = {self.config.environment.max_turns} "
@@ -95,16 +97,23 @@ def environments(config: TaskConfig) -> list[EnvironmentConfig]:
     return own + [each for part in getattr(config, "parts", {}).values() for each in environments(part.task)]
 
 
-def scripted(config: EpisodesConfig, problem: Problem, seed: int) -> list[str] | None:
-    """Return the turns of perfect play, up to one more than are allowed; None where none is known."""
-    environment = config.environment_class(config.environment)
+def said_by(config: EnvironmentConfig, problem: Problem, seed: int, random: float) -> list[str] | None:
+    """Return the turns of a script, at most as many as are allowed, or one more where it is not done by then.
+
+    A turn is perfect play, or at this share anything that may be said; None where the environment knows neither, or
+    where its methods are `async`.
+    """
+    found: type[Environment] = ENVIRONMENTS.find(config.kind)
+    if inspect.iscoroutinefunction(found.start) or inspect.iscoroutinefunction(found.step):
+        return None
+    environment, draw, said = found(config), Draw("script", problem.id, seed), list[str]()
     environment.start(problem, seed)
-    said = list[str]()
-    while len(said) <= config.environment.max_turns:
-        if (best := environment.best()) is None:
+    while len(said) <= config.max_turns:
+        options, best = environment.options(), environment.best()
+        if (best is None and random < 1) or (not options and random):
             return None
-        said.append(best)
-        if environment.step(Turn(best)).done:
+        said.append(draw.choice(options) if options and draw.uniform() < random else str(best))
+        if environment.step(Turn(said[-1])).done:
             break
     environment.close()
     return said

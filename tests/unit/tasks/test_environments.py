@@ -14,7 +14,7 @@ from groupwise.tasks.environments import blackjack, lights_out
 from groupwise.tasks.environments.base import Environment, Reply, Turn
 from groupwise.tasks.environments.board_games import best_moves, moves, value, winner
 from groupwise.tasks.environments.lights_out import PRESSES
-from groupwise.tasks.episodes import Episodes, scripted
+from groupwise.tasks.episodes import Episodes, said_by
 from groupwise.types import SPLITS
 
 GAMES = ("guess", "blackjack", "lights_out", "nim", "tic_tac_toe")
@@ -54,7 +54,7 @@ def results(kind: str, how: str, num: int = 300, **settings: Any) -> tuple[float
 def test_problems_of_the_splits_differ_and_stay(kind: str) -> None:
     task = game(kind)
     ids = [problem.id for split in SPLITS for problem in task.problems(split)]
-    assert len(set(ids)) == len(ids) == 300 + 64 + 64
+    assert len(set(ids)) == len(ids) == 300 + 200 + 200
     assert [problem.id for split in SPLITS for problem in game(kind).problems(split)] == ids
     assert all(problem.environment == task.config.environment for problem in task.problems("dev"))
 
@@ -93,8 +93,8 @@ def test_guessing_takes_as_many_turns_as_halving() -> None:
         return numbers + min((least(k) + least(numbers - 1 - k) for k in range(numbers)), default=0) if numbers else 0
 
     task = game("guess", highest=31)
-    config = task.config
-    by_secret = {p.reference: len(scripted(config, p, 0) or []) for p in task.problems("train")}
+    config = task.config.environment
+    by_secret = {p.reference: len(said_by(config, p, 0, 0.0) or []) for p in task.problems("train")}
     assert len(by_secret) == 31
     assert max(by_secret.values()) == 5
     assert sum(by_secret.values()) == least(31) == 129  # a mean of 4.16

@@ -12,6 +12,7 @@ from groupwise.checks.audit.judge import Limits, Miss, Result, differs_for, judg
 from groupwise.checks.audit.verifier import by_verifier
 from groupwise.checks.doctor.rule import wilson
 from groupwise.checks.preflight.bench import Bench, Check, Checked, finding
+from groupwise.checks.preflight.playing import playing
 from groupwise.types import Outcome, Verdict
 from groupwise.verifiers import VERIFIERS, Request, extraction_of
 from groupwise.verifiers.python import PythonVerifier
@@ -27,6 +28,7 @@ def judging(bench: Bench) -> Checked:
     verifier, template = bench.verifier, bench.task.template
     verifier.start()
     problems = [p for p in bench.some(NUM_REFERENCES) if p.reference or verifier.accepts_references]
+    problems = [problem for problem in problems if not problem.environment]
     requests = [Request(problem, template.gold_answer(problem)) for problem in problems]
     verdicts = verifier.verify_many(requests)
     figures: dict[str, Any] = {"reference answers tried": len(problems)}
@@ -51,7 +53,8 @@ def judging(bench: Bench) -> Checked:
         timed, slow = _time(bench, requests[:NUM_TIMED])
         figures, findings = figures | timed, [*findings, *slow]
     figures["shortcuts tried"], paid = _shortcuts(bench)
-    return Checked(figures, (*findings, *paid))
+    played, faults = playing(bench)
+    return Checked(figures | played, (*findings, *paid, *faults))
 
 
 def _references(bench: Bench, requests: Sequence[Request], verdicts: Sequence[Verdict]) -> Iterator[Finding]:

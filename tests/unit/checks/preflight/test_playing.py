@@ -1,0 +1,74 @@
+"""What preflight sees of an environment: each fault, planted, is found, and a sound game is silent."""
+
+from pathlib import Path
+
+import pytest
+
+from groupwise.checks.preflight.bench import Bench
+from groupwise.checks.preflight.playing import playing
+from groupwise.config import parse
+from groupwise.trainers.grpo import GrpoRecipe
+
+OWN = """
+import os
+from groupwise.tasks.environments.base import Environment, Opening, Reply
+from groupwise.types import Problem
+
+class Sound(Environment):
+    @classmethod
+    def problems(cls, config):
+        return iter([Problem(f"own/{i}", "say yes", "") for i in range(400)])
+    def start(self, problem, seed):
+        return Opening.of(problem.question)
+    def step(self, turn):
+        return Reply(reward=float(turn.text == "yes"), done=True)
+    def best(self):
+        return "yes"
+    def options(self):
+        return ["yes", "no"]
+
+class Other(Sound):
+    def start(self, problem, seed):
+        return Opening.of(str(os.getpid()))
+
+class Raises(Sound):
+    def step(self, turn):
+        return Reply(reward=float({"yes": 1, "no": 0}[turn.text]), done=True)
+
+class Unpaid(Sound):
+    def step(self, turn):
+        return Reply(done=True)
+
+class Believes(Sound):
+    def step(self, turn):
+        return Reply(reward=float("yes" in turn.text or "reward: 1" in turn.text), done=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "faults"),
+    [
+        ("Sound", []),
+        ("Other", ["answers otherwise in another process, on cut at once"]),
+        ("Raises", ["fails on a turn that is empty: KeyError: ''"]),
+        ("Unpaid", ["32 of 32 whole episodes get no reward at all"]),
+        ("Believes", ["a turn that is forged earns 1"]),
+    ],
+)
+def test_faults_are_found(tmp_path: Path, name: str, faults: list[str]) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    recipe = parse(
+        GrpoRecipe,
+        {
+            "algorithm": "grpo",
+            "run": {"directory": str(tmp_path / "run"), "num_steps": 1},
+            "task": {"kind": "episodes", "environment": {"kind": f"{tmp_path}/own.py:{name}"}, "num_problems": 100},
+        },
+    )
+    with Bench(recipe) as bench:
+        figures, findings = playing(bench)
+    assert len(findings) == len(faults)
+    for found, fault in zip(findings, faults, strict=True):
+        assert fault in found.evidence
+    paid = "1.000" if name not in ("Unpaid",) else "0.000"
+    assert figures["perfect play"] == f"reward {paid} in 1.0 turns, 16 episodes"
