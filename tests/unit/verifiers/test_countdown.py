@@ -23,32 +23,18 @@ def problem(numbers: list[int], target: int) -> Problem:
 @pytest.mark.parametrize(
     ("expression", "outcome", "evidence"),
     [
-        ("(3+5)*2", "correct", "equals 16"),
-        ("(3+5)×2=16", "correct", ""),
-        (r"$\left(3+5\right)\times 2$", "correct", ""),
-        ("2*(5+3)", "correct", ""),
-        ("(3+5)*2=17", "wrong", "claims to equal 17"),
-        ("3+5*2", "wrong", "equals 13, not 16"),
-        ("3+5+5+3", "wrong", "exactly once"),
-        ("(3+5)", "wrong", "exactly once"),
-        ("(3+5)*2*1", "wrong", "exactly once"),
-        ("16", "wrong", "exactly once"),
-        ("5/(3-3)", "wrong", "exactly once"),
-        ("(3+5)*2=8*2", "unparsable", "after '='"),
-        ("(3+5)2", "unparsable", "operator or the end"),
-        ("-3+5*2", "unparsable", ""),
-        ("2**3+5", "unparsable", ""),
-        ("5//2*3", "unparsable", ""),
-        ("3.5*2", "unparsable", ""),
-        ("3_5*2", "unparsable", ""),
-        ("(3+5*2", "unparsable", "not closed"),
-        ("3+", "unparsable", "the end"),
-        ("٣+5*2", "unparsable", ""),
-        ("__import__('os')", "unparsable", ""),
-        ("(" * 60 + "3" + ")" * 60, "unparsable", ""),
-        ("3+" * 1000, "unparsable", "characters"),
+        ("(3+5)*2", "correct", "equals 16"), ("(3+5)×2=16", "correct", ""),
+        (r"$\left(3+5\right)\times 2$", "correct", ""), ("2*(5+3)", "correct", ""),
+        ("(3+5)*2=17", "wrong", "claims to equal 17"), ("3+5*2", "wrong", "equals 13, not 16"),
+        ("3+5+5+3", "wrong", "exactly once"), ("(3+5)", "wrong", "exactly once"),
+        ("(3+5)*2*1", "wrong", "exactly once"), ("16", "wrong", "exactly once"), ("5/(3-3)", "wrong", "exactly once"),
+        ("(3+5)*2=8*2", "unparsable", "after '='"), ("(3+5)2", "unparsable", "operator or the end"),
+        ("-3+5*2", "unparsable", ""), ("2**3+5", "unparsable", ""), ("5//2*3", "unparsable", ""),
+        ("3.5*2", "unparsable", ""), ("3_5*2", "unparsable", ""), ("(3+5*2", "unparsable", "not closed"),
+        ("3+", "unparsable", "the end"), ("٣+5*2", "unparsable", ""), ("__import__('os')", "unparsable", ""),
+        ("(" * 60 + "3" + ")" * 60, "unparsable", ""), ("3+" * 1000, "unparsable", "characters"),
     ],
-)
+)  # fmt: skip
 def test_cases(expression: str, outcome: str, evidence: str) -> None:
     verdict = VERIFIER.verify(problem([2, 3, 5], 16), f"<think></think>\\boxed{{{expression}}}")
     assert verdict.outcome == outcome

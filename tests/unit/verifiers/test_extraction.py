@@ -14,28 +14,22 @@ from groupwise.verifiers.extraction import boxes, extract, extract_program
 @pytest.mark.parametrize(
     ("text", "answer", "tags_right"),
     [
-        (r"<think>a</think>\boxed{3}", "3", True),
-        (r"\boxed{3}", "3", False),
+        (r"<think>a</think>\boxed{3}", "3", True), (r"\boxed{3}", "3", False),
         (r"reasoning without a start</think>\boxed{3}", "3", False),
         (r"<think>\boxed{4}</think> so \boxed{\frac{1}{2}}.", r"\frac{1}{2}", True),
         (r"<think>a</think>\boxed{3} and again \boxed{ 3}", "3", True),
-        (r"<think>a</think>\boxed{3} \boxed{4", "3", True),
-        (r"<think>a</think>\boxed{\boxed{3}}", r"\boxed{3}", True),
-        (r"<think>a</think><think>b</think>\boxed{3}", "3", False),
-        (r"</think><think>\boxed{3}", None, False),
-        (r"<think>the answer is \boxed{3}", None, False),
-        (r"<think>\boxed{3}</think> done", None, False),
+        (r"<think>a</think>\boxed{3} \boxed{4", "3", True), (r"<think>a</think>\boxed{\boxed{3}}", r"\boxed{3}", True),
+        (r"<think>a</think><think>b</think>\boxed{3}", "3", False), (r"</think><think>\boxed{3}", None, False),
+        (r"<think>the answer is \boxed{3}", None, False), (r"<think>\boxed{3}</think> done", None, False),
         (r"<think>a</think>\boxed{1} \boxed{2}", "1, 2", True),
         (r"\boxed{1}, \boxed{2} \text{ and } \boxed{3}", "1, 2, 3", False),
         (r"$y = \boxed{1}$ and $z = \boxed{2}$", "1, z =2", False),
         (r"<think>a</think>\boxed{1}. No: \boxed{2}", None, False),
         (r"<think>a</think>First \boxed{\phantom{2}}, then \boxed{4}.", "4", True),
-        (r"<think>a</think>\boxed{\ ?}", None, False),
-        (r"<think>a</think>\boxed{}", None, False),
-        (r"<think>a</think>\boxed{\}", None, False),
-        ("", None, False),
+        (r"<think>a</think>\boxed{\ ?}", None, False), (r"<think>a</think>\boxed{}", None, False),
+        (r"<think>a</think>\boxed{\}", None, False), ("", None, False),
     ],
-)
+)  # fmt: skip
 def test_boxed(text: str, answer: str | None, tags_right: bool) -> None:
     extracted = extract(text, "boxed")
     assert (extracted.answer, extracted.tags_right) == (answer, tags_right)
@@ -45,14 +39,11 @@ def test_boxed(text: str, answer: str | None, tags_right: bool) -> None:
 @pytest.mark.parametrize(
     ("text", "answer"),
     [
-        ("<think>a</think><answer> 3 </answer>", "3"),
-        ("<answer>3</answer><answer>4</answer>", None),
-        ("<answer>3</answer><answer>3</answer>", None),
-        ("<answer>3<answer>4</answer></answer>", None),
-        ("<answer></answer>", None),
-        ("<answer>3", None),
+        ("<think>a</think><answer> 3 </answer>", "3"), ("<answer>3</answer><answer>4</answer>", None),
+        ("<answer>3</answer><answer>3</answer>", None), ("<answer>3<answer>4</answer></answer>", None),
+        ("<answer></answer>", None), ("<answer>3", None),
     ],
-)
+)  # fmt: skip
 def test_tag(text: str, answer: str | None) -> None:
     assert extract(text, "tag").answer == answer
 
@@ -90,25 +81,16 @@ def block(code: str, mark: str = "python") -> str:
 @pytest.mark.parametrize(
     ("text", "program"),
     [
-        (block("a = 1"), "a = 1\n"),
-        (block("a") + "better:\n" + block("b"), "b\n"),
+        (block("a = 1"), "a = 1\n"), (block("a") + "better:\n" + block("b"), "b\n"),
         (block("a", "py") + block("usage", "bash") + block("output", ""), "a\n"),
-        (block("a", "") + "so\n" + block("b", "text"), "a\n"),
-        (f"<think>{block('a')}</think>{block('b')}", "b\n"),
-        (f"<think>\n{block('a')}</think>\nnothing", None),
-        (f"<think>{block('a')}", None),
-        ("a = 1", None),
-        (f"{FENCE}python\na = 1", None),
-        (block("a", "Python3"), "a\n"),
-        (block("print()", "cpp"), None),
-        (block("  \n"), None),
-        (block("a") + f"{FENCE}python\nunfinished", "a\n"),
-        (block("a\nb").replace("\n", "\r\n"), "a\nb\n"),
-        ("inline ```code``` then\n" + block("a"), "a\n"),
-        (f"1. so:\n   {FENCE}python\n   x = 1\n   {FENCE}\n", "   x = 1\n"),
-        ("", None),
+        (block("a", "") + "so\n" + block("b", "text"), "a\n"), (f"<think>{block('a')}</think>{block('b')}", "b\n"),
+        (f"<think>\n{block('a')}</think>\nnothing", None), (f"<think>{block('a')}", None), ("a = 1", None),
+        (f"{FENCE}python\na = 1", None), (block("a", "Python3"), "a\n"), (block("print()", "cpp"), None),
+        (block("  \n"), None), (block("a") + f"{FENCE}python\nunfinished", "a\n"),
+        (block("a\nb").replace("\n", "\r\n"), "a\nb\n"), ("inline ```code``` then\n" + block("a"), "a\n"),
+        (f"1. so:\n   {FENCE}python\n   x = 1\n   {FENCE}\n", "   x = 1\n"), ("", None),
     ],
-)
+)  # fmt: skip
 def test_the_rule(text: str, program: str | None) -> None:
     found = extract_program(text)
     assert found.answer == program

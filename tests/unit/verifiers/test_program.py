@@ -45,17 +45,13 @@ def outcome(sandbox: Sandbox, text: str = PROGRAM, **config: Any) -> Outcome:
 @pytest.mark.parametrize(
     ("sandbox", "expected"),
     [
-        (Prints("42\n"), Outcome.CORRECT),
-        (Prints("41\n"), Outcome.WRONG),
-        (Prints(""), Outcome.UNPARSABLE),
-        (Prints("4" * 501), Outcome.UNPARSABLE),
-        (Prints("} \\boxed{42"), Outcome.UNPARSABLE),
+        (Prints("42\n"), Outcome.CORRECT), (Prints("41\n"), Outcome.WRONG), (Prints(""), Outcome.UNPARSABLE),
+        (Prints("4" * 501), Outcome.UNPARSABLE), (Prints("} \\boxed{42"), Outcome.UNPARSABLE),
         (Prints("42", code=1, stderr="ValueError: no"), Outcome.UNPARSABLE),
         (Prints("42", Status.TIMEOUT, None), Outcome.UNPARSABLE),
-        (Prints("42", Status.FLOODED, None), Outcome.UNPARSABLE),
-        (Prints("42", Status.FAILED, None), Outcome.CRASHED),
+        (Prints("42", Status.FLOODED, None), Outcome.UNPARSABLE), (Prints("42", Status.FAILED, None), Outcome.CRASHED),
     ],
-)
+)  # fmt: skip
 def test_what_was_printed_is_judged(sandbox: Sandbox, expected: Outcome) -> None:
     assert outcome(sandbox) is expected
 

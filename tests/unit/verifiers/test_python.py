@@ -94,16 +94,12 @@ def function(folder: Path) -> Iterator[Verifier]:
 @pytest.mark.parametrize(
     ("completion", "outcome", "parts"),
     [
-        ("3", Outcome.CORRECT, {"reward": 1.0}),
-        ("4", Outcome.WRONG, {"reward": 0.0}),
-        ("half", Outcome.WRONG, {"reward": 0.5}),
-        ("decimal", Outcome.CORRECT, {"reward": 0.75}),
-        ("parts", Outcome.CORRECT, {"form": 0.25, "answer": 1.0}),
-        ("none", Outcome.NONE, {}),
-        ("\ud800\x00", Outcome.WRONG, {"reward": 0.0}),
-        ("fork", Outcome.CORRECT, {"reward": 1.0}),
+        ("3", Outcome.CORRECT, {"reward": 1.0}), ("4", Outcome.WRONG, {"reward": 0.0}),
+        ("half", Outcome.WRONG, {"reward": 0.5}), ("decimal", Outcome.CORRECT, {"reward": 0.75}),
+        ("parts", Outcome.CORRECT, {"form": 0.25, "answer": 1.0}), ("none", Outcome.NONE, {}),
+        ("\ud800\x00", Outcome.WRONG, {"reward": 0.0}), ("fork", Outcome.CORRECT, {"reward": 1.0}),
     ],
-)
+)  # fmt: skip
 def test_values_become_parts(function: Verifier, completion: str, outcome: Outcome, parts: dict[str, float]) -> None:
     verdict = function.verify(PROBLEM, completion)
     assert (verdict.outcome, verdict.parts) == (outcome, parts), verdict.evidence

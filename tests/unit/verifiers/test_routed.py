@@ -24,21 +24,14 @@ REQUESTS = [Request(problem, text) for problem in (OPEN, SUM, GAME) for text in 
     ("text", "outcome"),
     [
         ("<think>Anna may like a cup.</think>Give Anna a cup.", Outcome.CORRECT),
-        ("<think></think>\\boxed{Anna}", Outcome.CORRECT),
-        ("<think>气人</think>送小红", Outcome.CORRECT),
-        ("Give Anna a cup.", Outcome.CORRECT),
-        ("<think>Anna</think>", Outcome.UNPARSABLE),
-        ("<think>Anna</think> \n.!", Outcome.UNPARSABLE),
-        ("<think>Give Anna a cup.", Outcome.UNPARSABLE),
-        ("Give Anna a cup.</think>", Outcome.UNPARSABLE),
-        ("Anna</think>Give Anna a cup.", Outcome.UNPARSABLE),
-        ("<think>a</think>b</think>c", Outcome.UNPARSABLE),
-        ("<think><think>a</think>c", Outcome.UNPARSABLE),
-        ("</think>a<think>b", Outcome.UNPARSABLE),
-        ("", Outcome.UNPARSABLE),
-        (" \n", Outcome.UNPARSABLE),
+        ("<think></think>\\boxed{Anna}", Outcome.CORRECT), ("<think>气人</think>送小红", Outcome.CORRECT),
+        ("Give Anna a cup.", Outcome.CORRECT), ("<think>Anna</think>", Outcome.UNPARSABLE),
+        ("<think>Anna</think> \n.!", Outcome.UNPARSABLE), ("<think>Give Anna a cup.", Outcome.UNPARSABLE),
+        ("Give Anna a cup.</think>", Outcome.UNPARSABLE), ("Anna</think>Give Anna a cup.", Outcome.UNPARSABLE),
+        ("<think>a</think>b</think>c", Outcome.UNPARSABLE), ("<think><think>a</think>c", Outcome.UNPARSABLE),
+        ("</think>a<think>b", Outcome.UNPARSABLE), ("", Outcome.UNPARSABLE), (" \n", Outcome.UNPARSABLE),
     ],
-)
+)  # fmt: skip
 def test_an_open_question_is_answered_or_not(text: str, outcome: Outcome) -> None:
     config = {"kind": "answered", "correct_reward": 2.0, "format_reward": 0.5}
     verdict = make_verifier(config).verify(OPEN, text)

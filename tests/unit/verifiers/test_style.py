@@ -36,12 +36,10 @@ def form(text: str, prefill: str = "", outcome: Outcome = Outcome.CORRECT) -> fl
 @pytest.mark.parametrize(
     "text",
     [
-        r"<think>1+2=3</think>\boxed{3}",
-        "\n <think>\nso 3\n</think>\n\nThe answer is \\boxed{3}.",
-        "<think>1+2</think> <answer>3</answer>\n",
-        "<think>所以</think>三",
+        r"<think>1+2=3</think>\boxed{3}", "\n <think>\nso 3\n</think>\n\nThe answer is \\boxed{3}.",
+        "<think>1+2</think> <answer>3</answer>\n", "<think>所以</think>三",
     ],
-)
+)  # fmt: skip
 def test_right_form(text: str) -> None:
     assert form(text) == 1.0
 

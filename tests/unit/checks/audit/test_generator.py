@@ -99,14 +99,10 @@ def test_a_program_is_not_altered_word_by_word() -> None:
 @pytest.mark.parametrize(
     ("reference", "answer", "differs"),
     [
-        ("1/2", "0.5", False),
-        ("3", "3.0", False),
-        ("3", "4", True),
-        ("B", "B ", False),
-        ("B", "C", True),
+        ("1/2", "0.5", False), ("3", "3.0", False), ("3", "4", True), ("B", "B ", False), ("B", "C", True),
         ("3", "1/0", True),
     ],
-)
+)  # fmt: skip
 def test_plain_difference(reference: str, answer: str, differs: bool) -> None:
     assert differs_as_number(reference, answer) is differs
 

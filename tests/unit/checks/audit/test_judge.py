@@ -16,19 +16,13 @@ PATIENT = Limits(verdict_s=60)
 @pytest.mark.parametrize(
     ("expected", "outcome", "miss"),
     [
-        (True, Outcome.CORRECT, None),
-        (True, Outcome.WRONG, Miss.FALSE_NEGATIVE),
-        (True, Outcome.UNPARSABLE, Miss.FALSE_NEGATIVE),
-        (True, Outcome.TIMEOUT, Miss.FALSE_NEGATIVE),
-        (True, Outcome.CRASHED, Miss.CRASH),
-        (False, Outcome.CORRECT, Miss.FALSE_POSITIVE),
-        (False, Outcome.WRONG, None),
-        (False, Outcome.UNPARSABLE, None),
-        (False, Outcome.TIMEOUT, None),
-        (False, Outcome.CRASHED, Miss.CRASH),
-        *((None, outcome, None) for outcome in Outcome),
+        (True, Outcome.CORRECT, None), (True, Outcome.WRONG, Miss.FALSE_NEGATIVE),
+        (True, Outcome.UNPARSABLE, Miss.FALSE_NEGATIVE), (True, Outcome.TIMEOUT, Miss.FALSE_NEGATIVE),
+        (True, Outcome.CRASHED, Miss.CRASH), (False, Outcome.CORRECT, Miss.FALSE_POSITIVE),
+        (False, Outcome.WRONG, None), (False, Outcome.UNPARSABLE, None), (False, Outcome.TIMEOUT, None),
+        (False, Outcome.CRASHED, Miss.CRASH), *((None, outcome, None) for outcome in Outcome),
     ],
-)
+)  # fmt: skip
 def test_misses(told: Any, case: Callable[..., Case], expected: bool | None, outcome: Outcome, miss: Miss) -> None:
     (result,) = judge_cases(told(lambda text: outcome), [case(expected)], PATIENT)
     assert (result.miss, result.verdict.outcome) == (miss, outcome)

@@ -13,13 +13,10 @@ from groupwise.verifiers.extraction import clipped
 @pytest.mark.parametrize(
     ("text", "opinion"),
     [
-        (r"\boxed{3}", True),
-        (r"\boxed{\frac{6}{2}}", True),
-        (r"\boxed{4}", False),
-        ("no box", None),
+        (r"\boxed{3}", True), (r"\boxed{\frac{6}{2}}", True), (r"\boxed{4}", False), ("no box", None),
         (r"\boxed{" + "9" * 300 + "}", None),
     ],
-)
+)  # fmt: skip
 def test_opinions_on_mathematics(case: Callable[..., Case], text: str, opinion: bool | None) -> None:
     assert opinion_for("math", "boxed")(case(True, text)) is opinion
     assert opinion_for("countdown", "boxed")(case(True, text)) is None

@@ -174,18 +174,15 @@ def test_a_lying_reply_is_no_verdict_and_not_tried_again(
 @pytest.mark.parametrize(
     "data",
     [
-        b"",
-        b"SSH-2.0-OpenSSH\r\n",
-        b"HTTP/1.1 99999999999 what\r\n\r\n",
+        b"", b"SSH-2.0-OpenSSH\r\n", b"HTTP/1.1 99999999999 what\r\n\r\n",
         PREFIX + b"Content-Length: 9999\r\n\r\n" + chat(YES),
         PREFIX + b"Content-Length: 99999999999999999\r\n\r\n" + chat(YES),
         PREFIX + b"Transfer-Encoding: chunked\r\n\r\nFFFFFFFFFFFFFFF\r\n" + chat(YES),
         PREFIX + b"Transfer-Encoding: chunked\r\n\r\n-5\r\n" + chat(YES),
         PREFIX + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n" + chat(YES),
-        PREFIX + b"A: b\r\n" * 200 + b"\r\n" + chat(YES),
-        PREFIX + b"A: " + b"b" * 70_000 + b"\r\n\r\n" + chat(YES),
+        PREFIX + b"A: b\r\n" * 200 + b"\r\n" + chat(YES), PREFIX + b"A: " + b"b" * 70_000 + b"\r\n\r\n" + chat(YES),
     ],
-)
+)  # fmt: skip
 def test_what_is_not_a_whole_response_is_tried_again(
     endpoint: Any, make_judge: Any, problem: Problem, data: bytes
 ) -> None:

@@ -90,19 +90,13 @@ def test_fences_are_hashes_of_the_text(texts: list[str]) -> None:
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("a\tb\r\nc\n", "a\tb\nc\n"),
-        ("a\rb", "a[U+000D]b"),
-        ("\x00\x1b\x7f\x85", "[U+0000][U+001B][U+007F][U+0085]"),
-        ("\u202e\u200b\u2028\ufeff", "[U+202E][U+200B][U+2028][U+FEFF]"),
-        ("\ud800\U000e0041", "[U+D800][U+E0041]"),
-        ("é ∑ 汉 ١ 😀", "é ∑ 汉 ١ 😀"),
-        ("<|im_end|>", "< |im_end|>"),
-        ("<\u200b|im_end|>", "<[U+200B]|im_end|>"),
-        ("<s></s><think></think>", "< s>< /s><think></think>"),
-        ("<<SYS>>[INST][1]", "< <SYS>>[ INST][1]"),
+        ("a\tb\r\nc\n", "a\tb\nc\n"), ("a\rb", "a[U+000D]b"), ("\x00\x1b\x7f\x85", "[U+0000][U+001B][U+007F][U+0085]"),
+        ("\u202e\u200b\u2028\ufeff", "[U+202E][U+200B][U+2028][U+FEFF]"), ("\ud800\U000e0041", "[U+D800][U+E0041]"),
+        ("é ∑ 汉 ١ 😀", "é ∑ 汉 ١ 😀"), ("<|im_end|>", "< |im_end|>"), ("<\u200b|im_end|>", "<[U+200B]|im_end|>"),
+        ("<s></s><think></think>", "< s>< /s><think></think>"), ("<<SYS>>[INST][1]", "< <SYS>>[ INST][1]"),
         ("1 < 2, a<b, [x], \\boxed{3}", "1 < 2, a<b, [x], \\boxed{3}"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_seen_is_shown(text: str, shown: str) -> None:
     assert neutralise(text) == shown
 

@@ -135,17 +135,14 @@ def test_a_missing_key_file_is_named(make_judge: Any, tmp_path: Path) -> None:
         ({"api_key_variable": "sk-secret-1"}, "never the key"),
         ({"api_key_variable": "A", "api_key_file": "sk-secret-1"}, "only one of them"),
         ({"url": "https://user:sk-secret-1@host/v1"}, "without user name"),
-        ({"url": "https://host/v1?key=sk-secret-1"}, "query"),
-        ({"url": "https://host/v1#sk-secret-1"}, "fragment"),
-        ({"url": "ftp://sk-secret-1"}, "http://"),
-        ({"url": "sk-secret-1"}, "http://"),
-        ({"url": "http://sk-secret-1:99999"}, "http://"),
-        ({"url": "http://sk-secret-1\n.org"}, "http://"),
+        ({"url": "https://host/v1?key=sk-secret-1"}, "query"), ({"url": "https://host/v1#sk-secret-1"}, "fragment"),
+        ({"url": "ftp://sk-secret-1"}, "http://"), ({"url": "sk-secret-1"}, "http://"),
+        ({"url": "http://sk-secret-1:99999"}, "http://"), ({"url": "http://sk-secret-1\n.org"}, "http://"),
         ({"prompt": "sk-secret-1 {reference}"}, "must hold {answer}"),
         ({"prompt": "sk-secret-1 {answer}"}, "must hold {reference}"),
         ({"prompt": "sk-secret-1 {refrence} {answer}"}, "prompt holds {refrence}"),
     ],
-)
+)  # fmt: skip
 def test_a_mistake_in_the_configuration_is_named_without_its_value(settings: dict[str, str], named: str) -> None:
     with pytest.raises(ValidationError) as caught:
         JudgeConfig.model_validate(settings)

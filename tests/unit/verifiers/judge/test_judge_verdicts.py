@@ -47,27 +47,17 @@ def test_a_rubric_pays_its_share(endpoint: Any, problem: Problem, score: str, ou
 @pytest.mark.parametrize(
     ("content", "share"),
     [
-        ("VERDICT: CORRECT", 1.0),
-        ("It says Lyon.\r\nVERDICT: WRONG\r\n", 0.0),
+        ("VERDICT: CORRECT", 1.0), ("It says Lyon.\r\nVERDICT: WRONG\r\n", 0.0),
         ("<think>VERDICT: WRONG\nno, wait</think>\nVERDICT: CORRECT", 1.0),
-        ("The answer claims 'VERDICT: CORRECT' but it is not.\nVERDICT: WRONG", 0.0),
-        ("VERDICT: CANNOT JUDGE", None),
-        ("VERDICT: CORRECT\nThat is all.", None),
-        ("VERDICT: CORRECT\nVERDICT: CORRECT", None),
-        ("VERDICT: CORRECT\nVERDICT: WRONG", None),
-        ("  VERDICT: MAYBE\nVERDICT: WRONG", None),
-        ("why\u2028VERDICT: CORRECT", None),
-        ("Hm.\n VERDICT: CORRECT", None),
-        ("VERDICT: CORRECT.", None),
-        ("**VERDICT: CORRECT**", None),
-        ("verdict: correct", None),
-        ("VERDICT:CORRECT", None),
-        ("VERDICT: CORRECT or WRONG", None),
-        ("SCORE: 10", None),
-        ("<think>still thinking\nVERDICT: CORRECT", None),
+        ("The answer claims 'VERDICT: CORRECT' but it is not.\nVERDICT: WRONG", 0.0), ("VERDICT: CANNOT JUDGE", None),
+        ("VERDICT: CORRECT\nThat is all.", None), ("VERDICT: CORRECT\nVERDICT: CORRECT", None),
+        ("VERDICT: CORRECT\nVERDICT: WRONG", None), ("  VERDICT: MAYBE\nVERDICT: WRONG", None),
+        ("why\u2028VERDICT: CORRECT", None), ("Hm.\n VERDICT: CORRECT", None), ("VERDICT: CORRECT.", None),
+        ("**VERDICT: CORRECT**", None), ("verdict: correct", None), ("VERDICT:CORRECT", None),
+        ("VERDICT: CORRECT or WRONG", None), ("SCORE: 10", None), ("<think>still thinking\nVERDICT: CORRECT", None),
         ("", None),
     ],
-)
+)  # fmt: skip
 def test_only_a_last_line_alone_is_a_verdict(content: str, share: float | None) -> None:
     assert rule(Opinion(content, "stop"), "correctness").share == share
 

@@ -88,20 +88,11 @@ def test_what_is_no_plain_number(text: str) -> None:
 @pytest.mark.parametrize(
     ("answer", "outcome"),
     [
-        ("5084", "correct"),
-        ("5,084", "correct"),
-        ("5084.0", "correct"),
-        (r"\text{5084}", "correct"),
-        (r"62 \times 82", "wrong"),
-        ("62*82", "wrong"),
-        (r"82 \cdot 62", "wrong"),
-        ("5000+84", "wrong"),
-        (r"\sqrt{5084^2}", "wrong"),
-        ("2 \\cdot 2542", "wrong"),
-        ("5085", "wrong"),
-        ("", "unparsable"),
+        ("5084", "correct"), ("5,084", "correct"), ("5084.0", "correct"), (r"\text{5084}", "correct"),
+        (r"62 \times 82", "wrong"), ("62*82", "wrong"), (r"82 \cdot 62", "wrong"), ("5000+84", "wrong"),
+        (r"\sqrt{5084^2}", "wrong"), ("2 \\cdot 2542", "wrong"), ("5085", "wrong"), ("", "unparsable"),
     ],
-)
+)  # fmt: skip
 def test_only_a_number_is_an_answer(answer: str, outcome: str) -> None:
     verdict = make_verifier("number").verify(
         Problem("p", "What is 62 × 82?", "5084"), rf"<think>x</think>\boxed{{{answer}}}"

@@ -34,18 +34,16 @@ def boxed(proof: str) -> str:
 @pytest.mark.parametrize(
     ("proof", "tactics"),
     [
-        ("  subst h\n  rfl", "  subst h\n  rfl"),
-        ("subst h -- sorry\nrfl", "subst h \nrfl"),
+        ("  subst h\n  rfl", "  subst h\n  rfl"), ("subst h -- sorry\nrfl", "subst h \nrfl"),
         ("/- axiom /- nested -/ -/subst h\nrfl", "subst h\nrfl"),
         (f"{STATEMENT}\n  subst h\n  rfl", "  subst h\n  rfl"),
         (f"{HEADER}\n-- first\n{STATEMENT}\n  omega", "  omega"),
-        ("theorem two (x : Nat) (h : x = 2) :\n x + x = 4 := by omega", "omega"),
-        ('"--" ; sorry', '"'),
+        ("theorem two (x : Nat) (h : x = 2) :\n x + x = 4 := by omega", "omega"), ('"--" ; sorry', '"'),
         ("by\n  omega", "  omega"),
         ("have hend : 1 = 1 := rfl\nsimp only [List.prefix_append, Finset.sum_const]", None),
         ("calc #s = 1 := h\n  _ = 1 := rfl", None),
     ],
-)
+)  # fmt: skip
 def test_tactics_pass_the_fence(proof: str, tactics: str | None) -> None:
     sent = complete(HEADER, STATEMENT, proof)
     assert sent == f"{HEADER}\n{STATEMENT}\n{proof if tactics is None else tactics}\n"
@@ -186,13 +184,11 @@ def spoken(severity: str, text: str) -> bytes:
     [
         (Status.EXITED, 0, spoken("warning", "unused h") + spoken("information", CLEAN), "correct"),
         (Status.EXITED, 1, spoken("error", "unsolved goals") + spoken("information", CLEAN), "wrong"),
-        (Status.TIMEOUT, None, b"", "timeout"),
-        (Status.SIGNALLED, -9, b"", "wrong"),
-        (Status.EXITED, 127, b"lean: not found\n", "crashed"),
-        (Status.EXITED, 0, b"", "crashed"),
+        (Status.TIMEOUT, None, b"", "timeout"), (Status.SIGNALLED, -9, b"", "wrong"),
+        (Status.EXITED, 127, b"lean: not found\n", "crashed"), (Status.EXITED, 0, b"", "crashed"),
         (Status.FAILED, None, b"", "crashed"),
     ],
-)
+)  # fmt: skip
 def test_the_program_in_the_sandbox(
     monkeypatch: pytest.MonkeyPatch, status: Status, code: int | None, stdout: bytes, outcome: str
 ) -> None:

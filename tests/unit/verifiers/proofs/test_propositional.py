@@ -86,17 +86,15 @@ def test_wrong_proofs(lines: tuple[str, ...], evidence: str) -> None:
     [
         (("1. P -> by premise",), "line 1: 'the end' where an operand"),
         (("1. P by assume", "", "2. P Q by copy 1"), "line 3: 'Q' where an operator"),
-        (("P by assume",), "line 1: 'P by assume' is not of the form"),
-        (("1. P",), "not of the form"),
-        (("1. P by",), "not of the form"),
-        (("1. P by copy one",), "'one', not line numbers"),
+        (("P by assume",), "line 1: 'P by assume' is not of the form"), (("1. P",), "not of the form"),
+        (("1. P by",), "not of the form"), (("1. P by copy one",), "'one', not line numbers"),
         (("2. P by assume", "1. P by assume"), "line 2: the number 1 must be above 2"),
         (("1. __import__('os') by assume",), "line 1"),
         (("1. " + "(" * 500 + "P" + ")" * 500 + " by assume",), "1001 symbols"),
         (tuple(f"{n}. P by assume" for n in range(1, 300)), "299 lines"),
         (("1. " + "P & " * 9000 + "P by assume",), "characters"),
     ],
-)
+)  # fmt: skip
 def test_unreadable_proofs(lines: tuple[str, ...], evidence: str) -> None:
     verdict = judge([], "P", *lines)
     assert verdict.outcome is Outcome.UNPARSABLE
