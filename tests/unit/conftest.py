@@ -1,7 +1,12 @@
-"""A small run directory, written by the real writers; and this process as one of several ranks."""
+"""A small run directory, written by the real writers; sandboxes; an endpoint; and this process as a rank."""
 
+import json
+import shutil
+import subprocess
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +15,8 @@ import pytest
 
 from groupwise.runs.directory import RunDirectory, open_run
 from groupwise.runs.rollouts import write_rollouts
+from groupwise.sandbox.base import Program, RunResult, Sandbox, SandboxConfig
+from groupwise.sandbox.opening import open_sandbox
 from groupwise.types import Completion, FinishReason, Group, Outcome, Problem, Prompt, ScoredGroup, Verdict
 
 CONFIG = """algorithm = "grpo"
@@ -123,3 +130,146 @@ def as_rank() -> Callable[[int, int], AbstractContextManager[None]]:
             torch.distributed.destroy_process_group()
 
     return be
+
+
+@pytest.fixture(scope="session")
+def bubblewrap() -> None:
+    """Skips where bubblewrap cannot be had; a sandbox that opens and does not hold is a failure, not a skip."""
+    if shutil.which("bwrap") is None:
+        pytest.skip("bubblewrap is not installed: apt-get install bubblewrap")
+    trial = subprocess.run(["bwrap", "--unshare-all", "--ro-bind", "/", "/", "true"], capture_output=True, check=False)
+    if trial.returncode:
+        pytest.skip(f"this host forbids namespaces: {trial.stderr.decode().strip()}")
+
+
+@pytest.fixture(scope="session")
+def sandbox(bubblewrap: None) -> Iterator[Sandbox]:
+    with open_sandbox(SandboxConfig(cpu_s=1)) as sandbox:
+        yield sandbox
+
+
+class FakeSandbox(Sandbox):
+    """Runs nothing: a function says how each program ended. Keeps the programs, and of pairs the solvers."""
+
+    config = SandboxConfig()
+
+    def __init__(self, end: Callable[[Program], RunResult]) -> None:
+        self._end, self.programs = end, list[Program]()
+
+    def run_many(self, programs: Sequence[Program]) -> list[RunResult]:
+        self.programs += programs
+        return [self._end(program) for program in programs]
+
+    def run_pairs(self, pairs: Any) -> list[tuple[RunResult, RunResult]]:
+        self.programs += [pair.solver for pair in pairs]
+        return [(self._end(pair.tester), self._end(pair.solver)) for pair in pairs]
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def fake_sandbox() -> type[FakeSandbox]:
+    return FakeSandbox
+
+
+Behaviour = Callable[["Exchange", int], None]
+
+
+class Exchange(BaseHTTPRequestHandler):
+    """One request; the behaviour under test answers it."""
+
+    server: "Endpoint"
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        number = self.server.enter(self.path, dict(self.headers), body)
+        self.served = False
+        try:
+            self.server.behaviour(self, number)
+        except OSError:
+            pass  # the client has gone
+        finally:
+            self.leave()
+
+    def leave(self) -> None:
+        """Counts out once, and before the answer is sent: the client may ask again before this thread is back."""
+        if not self.served:
+            self.served = True
+            self.server.leave()
+
+    def say(self, content: Any, finish_reason: Any = "stop", **more: Any) -> None:
+        choice = {"index": 0, "message": {"role": "assistant", "content": content}, "finish_reason": finish_reason}
+        self.send({"choices": [choice], "usage": {"total_tokens": 100}} | more)
+
+    def send(self, body: Any, status: int = 200, **headers: str) -> None:
+        raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+        self.leave()
+        self.send_response(status)
+        for name, value in ({"Content-Length": str(len(raw))} | headers).items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        self.wfile.write(raw)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+class Endpoint(ThreadingHTTPServer):
+    """Records what it was asked and how many asked at one time."""
+
+    daemon_threads = True
+    request_queue_size = 64
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Exchange)
+        self.url = f"http://127.0.0.1:{self.server_address[1]}/v1"
+        self.behaviour: Behaviour = lambda exchange, _: exchange.say("It agrees.\nVERDICT: CORRECT")
+        self.paths: list[str] = []
+        self.headers: list[dict[str, str]] = []
+        self.bodies: list[dict[str, Any]] = []
+        self.most_at_once = self.at_once = 0
+        self.over = threading.Event()  # set at the end: wait for it to be slow
+        self._lock = threading.Lock()
+
+    def enter(self, path: str, headers: dict[str, str], body: dict[str, Any]) -> int:
+        with self._lock:
+            self.paths.append(path)
+            self.headers.append(headers)
+            self.bodies.append(body)
+            self.at_once += 1
+            self.most_at_once = max(self.most_at_once, self.at_once)
+            return len(self.bodies)
+
+    def leave(self) -> None:
+        with self._lock:
+            self.at_once -= 1
+
+    def handle_error(self, *_: Any) -> None:
+        pass  # clients that close early are what is tested
+
+    @property
+    def prompts(self) -> list[str]:
+        return [body["messages"][0]["content"] for body in self.bodies]
+
+
+@pytest.fixture
+def start_endpoint() -> Iterator[Callable[[], Endpoint]]:
+    started: list[Endpoint] = []
+
+    def start() -> Endpoint:
+        endpoint = Endpoint()
+        threading.Thread(target=endpoint.serve_forever, args=(0.01,), daemon=True).start()
+        started.append(endpoint)
+        return endpoint
+
+    yield start
+    for endpoint in started:
+        endpoint.over.set()
+        endpoint.shutdown()
+        endpoint.server_close()
+
+
+@pytest.fixture
+def endpoint(start_endpoint: Callable[[], Endpoint]) -> Endpoint:
+    return start_endpoint()

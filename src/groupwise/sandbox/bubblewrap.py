@@ -37,7 +37,17 @@ class BubblewrapSandbox(LocalSandbox):
     )
 
     def server_command(self, filter_fd: int) -> list[str]:
-        return fork_server_command(filter_fd)
+        program, prefix = host.reachable_interpreter()
+        if host.interpreter()[1] == Path("/usr"):
+            python, binds = str(program), ["--ro-bind", str(program), str(program)]
+        else:
+            python = f"{_PYTHON_HOME}/bin/{program.name}"
+            binds = ["--ro-bind", f"{prefix}/lib", f"{_PYTHON_HOME}/lib", "--ro-bind", str(program), python]
+        boot = {"run_filter": run_filter(host.machine()).hex(), "directory": "/tmp"}
+        return [
+            *_base(filter_fd), *_libraries(["/usr/lib", "/usr/lib64"]), *binds,
+            *_end(host.zygote_environment(_PYTHON_HOME)), "--as-pid-1", "--", *host.zygote_command(python, boot),
+        ]  # fmt: skip
 
     def run_command(self, program: Program) -> RunResult:
         """Run a program of the host's /usr (SandboxError: not there), in a control group where this host allows one."""
@@ -112,32 +122,6 @@ def _kill(process: "subprocess.Popen[bytes]", first: int | None) -> None:
         process.wait()
 
 
-def find_bubblewrap() -> str:
-    """Return the path of the program (SandboxError: it is not installed; says how to install it)."""
-    path = shutil.which("bwrap")
-    if path is None:
-        raise SandboxError(
-            "the sandbox needs bubblewrap, which is not installed: `apt-get install bubblewrap` (or set "
-            'sandbox.tier = "landlock", which is weaker, or "remote")'
-        )
-    return path
-
-
-def fork_server_command(filter_fd: int) -> list[str]:
-    """Return the command of bubblewrap with the fork server as process 1; it reads the filter from a descriptor."""
-    program, prefix = host.reachable_interpreter()
-    if host.interpreter()[1] == Path("/usr"):
-        python, binds = str(program), ["--ro-bind", str(program), str(program)]
-    else:
-        python = f"{_PYTHON_HOME}/bin/{program.name}"
-        binds = ["--ro-bind", f"{prefix}/lib", f"{_PYTHON_HOME}/lib", "--ro-bind", str(program), python]
-    boot = {"run_filter": run_filter(host.machine()).hex(), "directory": "/tmp"}
-    return [
-        *_base(filter_fd), *_libraries(["/usr/lib", "/usr/lib64"]), *binds,
-        *_end(host.zygote_environment(_PYTHON_HOME)), "--as-pid-1", "--", *host.zygote_command(python, boot),
-    ]  # fmt: skip
-
-
 def command_line(filter_fd: int, status_fd: int, files: Mapping[str, int], command: Sequence[str]) -> list[str]:
     """Return the command of bubblewrap with a program of /usr; descriptors hold its files and take its status."""
     copies = [part for name, fd in files.items() for part in ("--file", str(fd), f"/tmp/{name}")]
@@ -150,9 +134,15 @@ def command_line(filter_fd: int, status_fd: int, files: Mapping[str, int], comma
 
 
 def _base(filter_fd: int) -> list[str]:
+    path = shutil.which("bwrap")
+    if path is None:
+        raise SandboxError(
+            "the sandbox needs bubblewrap, which is not installed: `apt-get install bubblewrap` (or set "
+            'sandbox.tier = "landlock", which is weaker, or "remote")'
+        )
     devices = [part for name in ("null", "zero", "urandom") for part in ("--dev-bind", f"/dev/{name}", f"/dev/{name}")]
     return [
-        find_bubblewrap(), "--unshare-all", "--unshare-user", "--uid", "65534", "--gid", "65534", "--cap-drop", "ALL",
+        path, "--unshare-all", "--unshare-user", "--uid", "65534", "--gid", "65534", "--cap-drop", "ALL",
         "--hostname", "sandbox", "--clearenv", "--seccomp", str(filter_fd), *devices,
         "--size", str(FILES_MB << 20), "--tmpfs", "/tmp", "--chdir", "/tmp",
     ]  # fmt: skip

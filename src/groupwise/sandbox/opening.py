@@ -1,11 +1,12 @@
 """Opening a sandbox: the tier of the configuration, or an error; never a weaker one in its place."""
 
 import tempfile
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from groupwise.errors import SandboxError
-from groupwise.sandbox.base import FILES_MB, MAX_PROCESSES, Program, RunResult, Sandbox, SandboxConfig, Status
+from groupwise.sandbox.base import FILES_MB, MAX_PROCESSES, Pair, Program, RunResult, Sandbox, SandboxConfig, Status
 from groupwise.sandbox.bubblewrap import BubblewrapSandbox
 from groupwise.sandbox.local import LandlockSandbox
 from groupwise.sandbox.remote import RemoteSandbox
@@ -142,3 +143,26 @@ def open_sandbox(config: SandboxConfig | None = None) -> Sandbox:
         sandbox.close()
         raise
     return sandbox
+
+
+class LazySandbox(Sandbox):
+    """A sandbox that opens when it is first used, and again after it was closed."""
+
+    def __init__(self, config: SandboxConfig, sandbox: Sandbox | None = None) -> None:
+        self.config, self._sandbox, self._lock = config, sandbox, threading.Lock()
+
+    def _opened(self) -> Sandbox:
+        with self._lock:
+            self._sandbox = self._sandbox or open_sandbox(self.config)
+            return self._sandbox
+
+    def run_many(self, programs: Sequence[Program]) -> list[RunResult]:
+        return self._opened().run_many(programs) if programs else []
+
+    def run_pairs(self, pairs: Sequence[Pair]) -> list[tuple[RunResult, RunResult]]:
+        return self._opened().run_pairs(pairs)
+
+    def close(self) -> None:
+        if self._sandbox is not None:
+            self._sandbox.close()
+            self._sandbox = None

@@ -1,7 +1,7 @@
 """The interface of verifiers: requests, settings, findings and verdicts, and the parts of a reward."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Protocol, Self
@@ -262,7 +262,26 @@ class Verifier(Closing, ABC):
         return  # most verifiers wait for nothing
 
 
-class WrappedVerifier(Verifier):
+class ManyVerifiers(Verifier):
+    """A verifier around others."""
+
+    _all: Collection[Verifier]
+
+    @property
+    def repeatable(self) -> bool:
+        return all(verifier.repeatable for verifier in self._all)
+
+    @property
+    def in_groups(self) -> bool:
+        return any(verifier.in_groups for verifier in self._all)
+
+    def close(self) -> None:
+        with ExitStack() as stack:
+            for verifier in self._all:
+                stack.callback(verifier.close)
+
+
+class WrappedVerifier(ManyVerifiers):
     """A verifier around a main one and, perhaps, others; all but the verdicts is as the main one has it."""
 
     def __init__(self, config: VerifierConfig, main: Verifier, others: Sequence[Verifier] = ()) -> None:
@@ -276,14 +295,6 @@ class WrappedVerifier(Verifier):
     @property
     def name(self) -> str:
         return self._main.name
-
-    @property
-    def repeatable(self) -> bool:
-        return all(verifier.repeatable for verifier in self._all)
-
-    @property
-    def in_groups(self) -> bool:
-        return any(verifier.in_groups for verifier in self._all)
 
     def begin(self, num_steps: int) -> None:
         for verifier in self._all:
@@ -299,8 +310,3 @@ class WrappedVerifier(Verifier):
     def start(self) -> None:
         for verifier in self._all:
             verifier.start()
-
-    def close(self) -> None:
-        with ExitStack() as stack:
-            for verifier in self._all:
-                stack.callback(verifier.close)

@@ -40,7 +40,7 @@ from groupwise.sandbox.functions import (
     solver_program,
     tester_program,
 )
-from groupwise.sandbox.opening import open_sandbox
+from groupwise.sandbox.opening import LazySandbox
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers.base import Finding, Request, Verifier, VerifierConfig, verdict
 from groupwise.verifiers.extraction import Extracted, extract_program
@@ -55,11 +55,14 @@ class SandboxFailedError(Exception):
     """The sandbox failed, so nothing is known about the program."""
 
 
+@dataclass(frozen=True, slots=True)
 class Tests(ABC):
     """The tests of one problem."""
 
-    @abstractmethod
-    def __len__(self) -> int: ...
+    tests: tuple[Any, ...]
+
+    def __len__(self) -> int:
+        return len(self.tests)
 
     @abstractmethod
     def faults(self, source: str, sandbox: Sandbox, *, stop_early: bool) -> list[str]:
@@ -68,28 +71,27 @@ class Tests(ABC):
 
 @dataclass(frozen=True, slots=True)
 class CallTests(Tests):
-    """Calls of one function, with the values they must return."""
+    """Calls of one function (arguments, and the answers that are right)."""
 
     entry_point: str
-    calls: tuple[tuple[tuple[Any, ...], tuple[Any, ...]], ...]  # arguments, and the answers that are right
-    tolerance: float = 0.0
-    as_json: bool = False  # tuples are lists, and keys are text
-
-    def __len__(self) -> int:
-        return len(self.calls)
+    tolerance: float
+    as_json: bool  # tuples are lists, and keys are text
 
     def faults(self, source: str, sandbox: Sandbox, *, stop_early: bool) -> list[str]:
-        program = solver_program(source, [(self.entry_point, args) for args, _ in self.calls])
-        answers = read_answers(_require_run(sandbox.run(program)), len(self.calls))
+        program = solver_program(source, [(self.entry_point, args) for args, _ in self.tests])
         faults = []
-        for (args, right), answer in zip(self.calls, answers, strict=True):
+        for (args, right), answer in zip(
+            self.tests, read_answers(_require_run(sandbox.run(program)), len(self)), strict=True
+        ):
             value = _as_json(answer.value) if self.as_json else answer.value
-            fault = answer.fault
-            if not fault and not any(same_value(value, expected, self.tolerance) for expected in right):
-                fault = f"it returned {_shown(answer.value)}"[:_MAX_SHOWN]
-            call = f"{self.entry_point}({', '.join(map(_shown, args))})"[:_MAX_SHOWN] if fault else ""
-            faults.append(fault and f"{call}: {fault}")
+            is_right = not answer.fault and any(same_value(value, expected, self.tolerance) for expected in right)
+            faults.append("" if is_right else _call_fault(self.entry_point, args, answer))
         return faults
+
+
+def _call_fault(entry_point: str, args: Sequence[Any], answer: Answer) -> str:
+    call = f"{entry_point}({', '.join(map(_shown, args))})"[:_MAX_SHOWN]
+    return f"{call}: {answer.fault or f'it returned {_shown(answer.value)}'[:_MAX_SHOWN]}"
 
 
 def _shown(value: Any) -> str:
@@ -139,11 +141,7 @@ def is_close(number: Decimal, other: Decimal, tolerance: float) -> bool:
 class StdioTests(Tests):
     """Inputs, with the outputs they must give."""
 
-    tests: tuple[tuple[str, str], ...]
     tolerance: float
-
-    def __len__(self) -> int:
-        return len(self.tests)
 
     def faults(self, source: str, sandbox: Sandbox, *, stop_early: bool) -> list[str]:
         faults = []
@@ -167,10 +165,6 @@ class PythonTests(Tests):
 
     setup: str
     names: tuple[str, ...]
-    tests: tuple[str, ...]
-
-    def __len__(self) -> int:
-        return len(self.tests)
 
     def faults(self, source: str, sandbox: Sandbox, *, stop_early: bool) -> list[str]:
         pair = Pair(tester_program(self.setup, self.names, self.tests), solver_program(source))
@@ -184,27 +178,20 @@ class ReferenceTests(Tests):
     """Inputs on which a function must return what a reference program returns; EvalPlus's way to compare."""
 
     entry_point: str
-    inputs: tuple[tuple[Any, ...], ...]
     references: tuple[str, ...]
     around: str
     atol: float
 
-    def __len__(self) -> int:
-        return len(self.inputs)
-
     def faults(self, source: str, sandbox: Sandbox, *, stop_early: bool) -> list[str]:
-        answers, *right = (self._answers(each, self.inputs, sandbox) for each in (source, *self.references))
+        answers, *right = (self._answers(each, self.tests, sandbox) for each in (source, *self.references))
         if all(answer.fault for answer in right[0]):
             raise ValueError(f"its reference program gives no answer: {right[0][0].fault}")
         faults = []
-        for args, answer, *expected in zip(self.inputs, answers, *right, strict=True):
-            fault = answer.fault
-            if expected[0].fault:  # too large an answer, or none of plain data: nothing is known of this input
-                fault = ""
-            elif not fault and not any(same_output(answer.value, each.value, self.atol) for each in expected):
-                fault = f"it returned {_shown(answer.value)}"[:_MAX_SHOWN]
-            call = f"{self.entry_point}({', '.join(map(_shown, args))})"[:_MAX_SHOWN] if fault else ""
-            faults.append(fault and f"{call}: {fault}")
+        for args, answer, *expected in zip(self.tests, answers, *right, strict=True):
+            is_right = not answer.fault and any(same_output(answer.value, each.value, self.atol) for each in expected)
+            # too large an answer of the reference, or none of plain data: nothing is known of this input
+            is_open = bool(expected[0].fault)
+            faults.append("" if is_right or is_open else _call_fault(self.entry_point, args, answer))
         return faults
 
     def _answers(self, source: str, inputs: Sequence[tuple[Any, ...]], sandbox: Sandbox) -> list[Answer]:
@@ -257,18 +244,18 @@ def read_tests(data: Mapping[str, Any]) -> Tests:
                     (tuple(read(call["args"])), tuple(read(call[key]) for key in ("expected", "or") if key in call))
                     for call in data["calls"]
                 )
-                tests = CallTests(data["entry_point"], calls, float(data.get("tolerance", 0.0)), as_json)
+                tests = CallTests(calls, data["entry_point"], float(data.get("tolerance", 0.0)), as_json)
             case "stdio":
                 pairs = tuple((test["input"], test["output"]) for test in data["tests"])
                 if wrong := next((text for pair in pairs for text in pair if not isinstance(text, str)), None):
                     raise TypeError(f"{wrong!r:.60} is no text")
                 tests = StdioTests(pairs, float(data.get("tolerance", 0.0)))
             case "python":
-                tests = PythonTests(data["setup"], tuple(data["names"]), tuple(data["tests"]))
+                tests = PythonTests(tuple(data["tests"]), data["setup"], tuple(data["names"]))
             case "reference":
                 programs = tuple(data[key] for key in ("reference", "also") if key in data)
                 around, atol = data.get("around", ""), float(data.get("atol", 0.0))
-                tests = ReferenceTests(data["entry_point"], tuple(map(tuple, data["inputs"])), programs, around, atol)
+                tests = ReferenceTests(tuple(map(tuple, data["inputs"])), data["entry_point"], programs, around, atol)
             case form:
                 raise KeyError(form)
     except (KeyError, TypeError, SyntaxError, ValueError) as error:
@@ -323,7 +310,7 @@ class CodeVerifier(Verifier):
 
     def __init__(self, config: CodeConfig | None = None, sandbox: Sandbox | None = None) -> None:
         super().__init__(config)
-        self._sandbox = sandbox
+        self._sandbox = LazySandbox(self.config.sandbox, sandbox)
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
         programs = [self._program(request) for request in requests]
@@ -332,8 +319,9 @@ class CodeVerifier(Verifier):
             for request, program in zip(requests, programs, strict=True)
             if program.answer is not None
         }
-        results = self._judge_all([(problem, source) for (_, source), problem in jobs.items()])
-        findings = dict(zip(jobs, results, strict=True))
+        with ThreadPoolExecutor(self.config.sandbox.num_workers) as threads:
+            results = threads.map(lambda job: self._judge(jobs[job], job[1]), jobs)
+            findings = dict(zip(jobs, counted("programs judged", results, len(jobs)), strict=True))
         return [
             verdict(Finding(Outcome.UNPARSABLE, program.reason), self.config, tags_right=False)
             if program.answer is None
@@ -352,19 +340,11 @@ class CodeVerifier(Verifier):
             text = sanitised(text.replace("\t", "    "), data.get("entry_point", ""))
         return Extracted(text, "", False) if text.strip() else Extracted(None, "it is empty", False)
 
-    def _judge_all(self, jobs: Sequence[tuple[Problem, str]]) -> list[tuple[Finding, dict[str, float]]]:
-        if not jobs:
-            return []
-        sandbox = self._sandbox = self._sandbox or open_sandbox(self.config.sandbox)
-        with ThreadPoolExecutor(self.config.sandbox.num_workers) as threads:
-            findings = threads.map(lambda job: self._judge(job[0], job[1], sandbox), jobs)
-            return list(counted("programs judged", findings, len(jobs)))
-
-    def _judge(self, problem: Problem, source: str, sandbox: Sandbox) -> tuple[Finding, dict[str, float]]:
+    def _judge(self, problem: Problem, source: str) -> tuple[Finding, dict[str, float]]:
         """Return a finding and, where all tests were run, measures: the share of tests passed, and `base`."""
         try:
             tests = read_tests(problem.data)
-            faults = tests.faults(source, sandbox, stop_early=self.config.partial_credit == 0)
+            faults = tests.faults(source, self._sandbox, stop_early=self.config.partial_credit == 0)
         except ValueError as error:
             return Finding(Outcome.CRASHED, f"problem {problem.id}: {error}"), {}
         except SandboxFailedError as error:
@@ -380,15 +360,10 @@ class CodeVerifier(Verifier):
 
     def _verdict(self, finding: Finding, measures: dict[str, float], program: Extracted) -> Verdict:
         result = verdict(finding, self.config, tags_right=program.tags_right)
-        share = measures.get("tests_passed", 0.0)
-        extra_parts = (
-            {"partial": self.config.partial_credit * share}
-            if self.config.partial_credit and "tests_passed" in measures
-            else {}
-        )
-        return replace(result, parts={**result.parts, **extra_parts}, measures=measures)
+        parts = dict(result.parts)
+        if self.config.partial_credit and "tests_passed" in measures:
+            parts["partial"] = self.config.partial_credit * measures["tests_passed"]
+        return replace(result, parts=parts, measures=measures)
 
     def close(self) -> None:
-        if self._sandbox is not None:
-            self._sandbox.close()
-            self._sandbox = None
+        self._sandbox.close()

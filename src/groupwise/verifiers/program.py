@@ -9,8 +9,8 @@ from typing import Annotated, Any, cast
 
 from pydantic import Field, field_validator
 
-from groupwise.sandbox.base import Program, RunResult, Sandbox, SandboxConfig, Status
-from groupwise.sandbox.opening import open_sandbox
+from groupwise.sandbox.base import Program, Sandbox, SandboxConfig, Status
+from groupwise.sandbox.opening import LazySandbox
 from groupwise.types import Outcome, Verdict
 from groupwise.verifiers.base import Finding, Request, Verifier, VerifierConfig, verdict
 from groupwise.verifiers.extraction import extract_program
@@ -48,7 +48,7 @@ class ProgramVerifier(Verifier):
 
     def __init__(self, config: ProgramConfig | None = None, sandbox: Sandbox | None = None) -> None:
         super().__init__(config)
-        self._sandbox = sandbox
+        self._sandbox = LazySandbox(self.config.sandbox, sandbox)
         self._judge: Verifier = VERIFIERS.find(self.config.answer.kind)(self.config.answer)
 
     def check(self, problems: Sequence[Any], template: Any) -> None:
@@ -57,7 +57,7 @@ class ProgramVerifier(Verifier):
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
         programs = [extract_program(request.text) for request in requests]
         sources = list(dict.fromkeys(program.answer for program in programs if program.answer is not None))
-        ends = dict(zip(sources, self._run(sources), strict=True))
+        ends = dict(zip(sources, self._sandbox.run_many([Program(source) for source in sources]), strict=True))
         results = []
         for program in programs:
             end = None if program.answer is None else ends[program.answer]
@@ -82,14 +82,6 @@ class ProgramVerifier(Verifier):
             results[i] = Finding(judged.outcome, evidence, judged.answer)
         return [verdict(result, self.config, tags_right=False) for result in results]
 
-    def _run(self, sources: Sequence[str]) -> list[RunResult]:
-        if not sources:
-            return []
-        sandbox = self._sandbox = self._sandbox or open_sandbox(self.config.sandbox)
-        return sandbox.run_many([Program(source=source) for source in sources])
-
     def close(self) -> None:
         self._judge.close()
-        if self._sandbox is not None:
-            self._sandbox.close()
-            self._sandbox = None
+        self._sandbox.close()

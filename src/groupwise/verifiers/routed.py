@@ -1,7 +1,6 @@
 """The verifier of mixtures: every request goes to the verifier that its problem names."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from typing import Annotated, Any, Self
 
 from pydantic import Field, ValidationInfo, model_validator
@@ -9,7 +8,7 @@ from pydantic import Field, ValidationInfo, model_validator
 from groupwise.config import FOLDER
 from groupwise.errors import ConfigError
 from groupwise.types import Problem, Verdict
-from groupwise.verifiers.base import Asks, Request, Verifier, VerifierConfig, refuse_settings
+from groupwise.verifiers.base import Asks, ManyVerifiers, Request, Verifier, VerifierConfig, refuse_settings
 from groupwise.verifiers.table import VERIFIERS, with_shared
 
 PASSED_ON = ("correct_reward", "format_reward")
@@ -50,7 +49,7 @@ class RoutedConfig(VerifierConfig):
         return section
 
 
-class RoutedVerifier(Verifier):
+class RoutedVerifier(ManyVerifiers):
     """Passes requests on by `problem.verifier`; each verifier is made when it is first needed."""
 
     Config = RoutedConfig
@@ -59,26 +58,19 @@ class RoutedVerifier(Verifier):
     def __init__(self, config: RoutedConfig | None = None) -> None:
         super().__init__(config)
         self._verifiers: dict[str, Verifier] = {}
+        self._all = self._verifiers.values()
         self._num_steps: int | None = None
 
     @property
     def accepts_references(self) -> bool:  # type: ignore[override]
-        return all(verifier.accepts_references for verifier in self._verifiers.values())
-
-    @property
-    def repeatable(self) -> bool:
-        return all(verifier.repeatable for verifier in self._verifiers.values())
-
-    @property
-    def in_groups(self) -> bool:
-        return any(verifier.in_groups for verifier in self._verifiers.values())
+        return all(verifier.accepts_references for verifier in self._all)
 
     def begin(self, num_steps: int) -> None:
         self._num_steps = num_steps
 
     @property
     def verdict_s(self) -> float:
-        return max((verifier.verdict_s for verifier in self._verifiers.values()), default=super().verdict_s)
+        return max((verifier.verdict_s for verifier in self._all), default=super().verdict_s)
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
         groups: dict[str, list[int]] = {}
@@ -97,11 +89,6 @@ class RoutedVerifier(Verifier):
 
     def explain(self, problem: Problem, text: str, verdict: Verdict) -> list[str]:
         return self._verifier(problem).explain(problem, text, verdict)
-
-    def close(self) -> None:
-        with ExitStack() as stack:
-            for verifier in self._verifiers.values():
-                stack.callback(verifier.close)
 
     def _verifier(self, problem: Problem) -> Verifier:
         kind = problem.verifier

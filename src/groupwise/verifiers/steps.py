@@ -72,8 +72,7 @@ def step_ends(text: str, step: str) -> list[int]:
     Raises:
         ConfigError: `step` is no boundary.
     """
-    reasoning = text if step == "equation" else text.partition(ANSWER)[0]
-    ends = [match.end() for match in boundaries(reasoning, step) if match.end()]
+    ends = [match.end() for match in boundaries(text, step) if match.end()]
     if ends and not text[ends[-1] :].strip():
         ends.pop()  # white space alone is no step
     return [*ends, len(text)] if text else []
@@ -89,10 +88,9 @@ def inner_ends(text: str, step: str) -> list[int]:
     >>> inner_ends("45×7=315. 300+15=314. ", "sentence"), inner_ends("a\n\n\nb", r"\n\n+")
     ([10, 22], [3])
     """
-    reasoning = text if step == "equation" else text.partition(ANSWER)[0]
     if step in BOUNDARIES:
-        return [match.end() for match in boundaries(reasoning, step)]
-    pattern, ends, last = _boundary(step), list[int](), 0
+        return [match.end() for match in boundaries(text, step)]
+    pattern, ends, last, reasoning = _boundary(step), list[int](), 0, text.partition(ANSWER)[0]
     for read in range(1, len(reasoning) + 1):
         match = pattern.search(reasoning, last, read)
         if match and match.end() > last and len(ends) < MAX_STEPS:
@@ -102,8 +100,9 @@ def inner_ends(text: str, step: str) -> list[int]:
 
 
 def boundaries(text: str, step: str) -> list[re.Match[str]]:
-    """Return the first `MAX_STEPS` matches that end steps of a text."""
-    return list(islice(_boundary(step).finditer(text), MAX_STEPS))
+    """Return the first `MAX_STEPS` matches that end steps of a text's reasoning, or equations anywhere."""
+    reasoning = text if step == "equation" else text.partition(ANSWER)[0]
+    return list(islice(_boundary(step).finditer(reasoning), MAX_STEPS))
 
 
 def split_steps(text: str, step: str) -> list[str]:
@@ -123,8 +122,7 @@ def closed_steps(prefill: str, text: str, step: str) -> list[str]:
     (['One. '], ['1+1=2'])
     """
     whole = prefill + text
-    reasoning = whole if step == "equation" else whole.partition(ANSWER)[0]
-    ends = [match.end() for match in boundaries(reasoning, step)]
+    ends = [match.end() for match in boundaries(whole, step)]
     certain = [end - len(prefill) for end in ends if step in DECIDED or end < len(whole)]
     own = [end for end in certain if end > 0]
     return [text[start:end] for start, end in zip([0, *own], own, strict=False)]

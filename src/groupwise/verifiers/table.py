@@ -32,7 +32,7 @@ VERIFIERS = Kinds(
         "ifeval": f"{_HERE}.ifeval:IfevalVerifier",
         "harness": f"{_HERE}.harness:HarnessVerifier",
         "answered": f"{_HERE}.unjudged:AnsweredVerifier",
-        "episode": f"{_HERE}.episode:EpisodeVerifier",
+        "episode": f"{_HERE}.unjudged:EpisodeVerifier",
         "routed": f"{_HERE}.routed:RoutedVerifier",
     },
     adopt=f"{_HERE}.python:adopt",

@@ -49,7 +49,6 @@ class Working:
     """The truth about a completion's steps."""
 
     steps: tuple[StepJudgement, ...]
-    answered_right: bool
 
     @property
     def first_error(self) -> int | None:
@@ -120,7 +119,7 @@ def judge_working(problem: Problem, text: str, verdict: Verdict, step: str = "eq
             judged[-1] = StepJudgement(end, kind, "the answer is wrong or missing")
         elif not equations or equations[-1].end != len(text):
             judged[-1] = StepJudgement(end, StepKind.SOUND, "")
-    return Working(tuple(judged), right)
+    return Working(tuple(judged))
 
 
 def parts(number: Fraction) -> Iterator[Fraction]:

@@ -1,4 +1,4 @@
-"""A sandbox shared by the tests, or the reason why this host can have none."""
+"""Sandboxes with settings of their own, and an ordinary user's."""
 
 import os
 import shutil
@@ -11,24 +11,6 @@ import pytest
 from groupwise.sandbox.base import Sandbox, SandboxConfig
 from groupwise.sandbox.opening import open_sandbox
 
-CONFIG = SandboxConfig(cpu_s=1)
-
-
-@pytest.fixture(scope="session")
-def bubblewrap() -> None:
-    """Skips where bubblewrap cannot be had; a sandbox that opens and does not hold is a failure, not a skip."""
-    if shutil.which("bwrap") is None:
-        pytest.skip("bubblewrap is not installed: apt-get install bubblewrap")
-    trial = subprocess.run(["bwrap", "--unshare-all", "--ro-bind", "/", "/", "true"], capture_output=True, check=False)
-    if trial.returncode:
-        pytest.skip(f"this host forbids namespaces: {trial.stderr.decode().strip()}")
-
-
-@pytest.fixture(scope="session")
-def sandbox(bubblewrap: None) -> Iterator[Sandbox]:
-    with open_sandbox(CONFIG) as sandbox:
-        yield sandbox
-
 
 @pytest.fixture
 def opened(bubblewrap: None) -> Iterator[Callable[..., Sandbox]]:
@@ -36,7 +18,7 @@ def opened(bubblewrap: None) -> Iterator[Callable[..., Sandbox]]:
     sandboxes: list[Sandbox] = []
 
     def make(**changes: object) -> Sandbox:
-        sandboxes.append(open_sandbox(CONFIG.model_copy(update=changes)))
+        sandboxes.append(open_sandbox(SandboxConfig.model_validate({"cpu_s": 1, **changes})))
         return sandboxes[-1]
 
     yield make

@@ -1,14 +1,15 @@
 """Collected attacks are contained, as the superuser and as an ordinary user; an escape would be seen."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from groupwise.errors import DataError
 from groupwise.sandbox import probes
-from groupwise.sandbox.base import Pair, Program, RunResult, Sandbox, SandboxConfig, Status
+from groupwise.sandbox.base import Program, RunResult, SandboxConfig, Status
 from groupwise.sandbox.opening import open_sandbox
 from groupwise.sandbox.probes import read_probes, run_probes
 
@@ -43,54 +44,45 @@ print(len(results), [result for result in results if not result.contained])
     assert as_ordinary_user(text) == "37 []\n"
 
 
-class Says(Sandbox):
-    """Answers every attack with the same output."""
+@pytest.fixture
+def contained(fake_sandbox: Any) -> Callable[..., bool]:
+    """contained(output of an attack) -> true where it did not get through."""
 
-    config = SandboxConfig()
+    def judge(said: str, expected: str = "refused", after: str = "6\n", status: Status = Status.EXITED) -> bool:
+        def end(program: Program) -> RunResult:
+            return RunResult(status, 0, (after if program.source == "print(6)" else said).encode(), b"", 0.0)
 
-    def __init__(self, stdout: str, after: str = "6\n", status: Status = Status.EXITED) -> None:
-        self.stdout, self.after, self.status = stdout, after, status
+        probe = {"id": "p", "code": "", "stdin": "", "expected": expected}
+        return run_probes(fake_sandbox(end), [probe])[0].contained
 
-    def run_many(self, programs: Sequence[Program]) -> list[RunResult]:
-        texts = [self.after if program.source == "print(6)" else self.stdout for program in programs]
-        return [RunResult(self.status, 0, text.encode(), b"", 0.0) for text in texts]
-
-    def run_pairs(self, pairs: Sequence[Pair]) -> list[tuple[RunResult, RunResult]]:
-        raise NotImplementedError
-
-    def close(self) -> None:
-        return
-
-
-def contained(sandbox: Sandbox, expected: str = "refused") -> bool:
-    return run_probes(sandbox, [{"id": "p", "code": "", "stdin": "", "expected": expected}])[0].contained
+    return judge
 
 
 @pytest.mark.parametrize(
     "said", ["WROTE", "[Errno 1] x\nCONNECTED", "N 500", "N 17", "MB 600", "S 0", "M 0", "FDS [3]", "['a']", "{'A': 1}"]
 )
-def test_an_escape_is_seen(said: str) -> None:
-    assert not contained(Says(said))
+def test_an_escape_is_seen(contained: Any, said: str) -> None:
+    assert not contained(said)
 
 
 @pytest.mark.parametrize("said", ["", "[]", "{}", "[Errno 1] x", "N 12", "MB 16", "S -1", "FDS []", "parent done"])
-def test_a_refusal_is_seen(said: str) -> None:
-    assert contained(Says(said))
+def test_a_refusal_is_seen(contained: Any, said: str) -> None:
+    assert contained(said)
 
 
-def test_what_only_the_host_knows_is_an_escape(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_only_the_host_knows_is_an_escape(contained: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GROUPWISE_TEST_SECRET", "canary-5678")
-    assert not contained(Says("something with canary-5678 in it"))
-    assert contained(Says("something with canary-0000 in it"))
+    assert not contained("something with canary-5678 in it")
+    assert contained("something with canary-0000 in it")
 
 
-def test_other_expectations() -> None:
-    assert contained(Says("6"), "stdout 6")
-    assert not contained(Says("7"), "stdout 6")
-    assert not contained(Says("", after=""))
-    assert not contained(Says("", status=Status.FAILED))
-    assert contained(Says('{"value": 1}\n'), "verdict: fail")
-    assert not contained(Says('{"value": {"tuple": ["a value that no probe computes", 7919]}}\n'), "verdict: fail")
+def test_other_expectations(contained: Any) -> None:
+    assert contained("6", "stdout 6")
+    assert not contained("7", "stdout 6")
+    assert not contained("", after="")
+    assert not contained("", status=Status.FAILED)
+    assert contained('{"value": 1}\n', "verdict: fail")
+    assert not contained('{"value": {"tuple": ["a value that no probe computes", 7919]}}\n', "verdict: fail")
 
 
 def test_a_line_that_is_no_probe_is_named(tmp_path: Path) -> None:

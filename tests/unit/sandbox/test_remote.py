@@ -2,9 +2,7 @@
 
 import base64
 import json
-import threading
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,35 +16,15 @@ Answer = Callable[[Any], bytes]
 PAIR = Pair(Program("import sys\nprint(1, flush=True)\nsys.stderr.write(input())"), Program("print(input() * 3)"))
 
 
-class Handler(BaseHTTPRequestHandler):
-    """Answers a POST by the server's function."""
-
-    def do_POST(self) -> None:
-        reply = self.server.answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))  # type: ignore[attr-defined]
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(reply)))
-        self.end_headers()
-        self.wfile.write(reply)
-
-    def log_message(self, format: str, *args: object) -> None:
-        return
-
-
 @pytest.fixture
-def serve() -> Iterator[Callable[[Answer], str]]:
-    servers: list[ThreadingHTTPServer] = []
+def serve(endpoint: Any) -> Callable[[Answer], str]:
+    """serve(answer) -> the address of an executor that answers a request so."""
 
     def start(answer: Answer) -> str:
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        server.answer = answer  # type: ignore[attr-defined]
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-        servers.append(server)
-        return f"http://127.0.0.1:{server.server_port}/"
+        endpoint.behaviour = lambda exchange, number: exchange.send(answer(endpoint.bodies[number - 1]))
+        return str(endpoint.url)
 
-    yield start
-    for server in servers:
-        server.shutdown()
-        server.server_close()
+    return start
 
 
 def executor(sandbox: Sandbox) -> Answer:

@@ -2,9 +2,6 @@
 
 import json
 import math
-import shutil
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +16,7 @@ from groupwise.sandbox.opening import open_sandbox
 from groupwise.tasks.code import Code, CodeConfig
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers import Request, make_verifier
-from groupwise.verifiers.code import CodeVerifier, read_tests, same_tokens, same_value
+from groupwise.verifiers.code import CodeVerifier, same_tokens, same_value
 
 DATA = Path(__file__).parents[4] / "shared/data"
 PROBES = DATA / "attack_probes/code.jsonl"
@@ -46,17 +43,6 @@ CHECK = {
 RIGHT = "def add(a, b): return a + b"
 ROOT = "import math\ndef root(x): return math.sqrt(x)"
 FORMS = {"calls": ADD, "stdio": SUM, "python": CHECK}
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[Sandbox]:
-    if shutil.which("bwrap") is None:
-        pytest.skip("bubblewrap is not installed: apt-get install bubblewrap")
-    trial = subprocess.run(["bwrap", "--unshare-all", "--ro-bind", "/", "/", "true"], capture_output=True, check=False)
-    if trial.returncode:
-        pytest.skip(f"this host forbids namespaces: {trial.stderr.decode().strip()}")
-    with open_sandbox(LIMITS) as sandbox:
-        yield sandbox
 
 
 def fenced(source: str) -> str:
@@ -228,27 +214,20 @@ def test_requests_are_answered_in_order_and_equal_ones_run_once(sandbox: Sandbox
     assert len(runs) == 9
 
 
-class Broken(Sandbox):
-    """A sandbox that fails."""
-
-    config = SandboxConfig()
-
-    def run_many(self, programs: Any) -> list[RunResult]:
-        return [RunResult(Status.FAILED, None, b"", b"", 0.0, "gone") for _ in programs]
-
-    def run_pairs(self, pairs: Any) -> list[tuple[RunResult, RunResult]]:
-        failed = Broken.run_many(self, [None])[0]
-        return [(failed, failed) for _ in pairs]
-
-    def close(self) -> None:
-        return
+@pytest.fixture
+def broken(fake_sandbox: Any) -> Any:
+    return fake_sandbox(lambda _: RunResult(Status.FAILED, None, b"", b"", 0.0, "gone"))
 
 
 @pytest.mark.parametrize("form", sorted(FORMS))
-def test_a_sandbox_that_fails_is_never_a_zero(form: str) -> None:
-    verdict = judge(Broken(), FORMS[form], RIGHT)
+def test_no_expected_value_enters_the_sandbox_of_the_program(broken: Any, form: str) -> None:
+    verdict = judge(broken, FORMS[form], RIGHT)
+    # nothing is known about the program, which is never a zero
     assert (verdict.outcome, verdict.reward) == (Outcome.CRASHED, None)
     assert "gone" in verdict.evidence
+    expected = {"calls": b"7918.5", "stdio": b"7919", "python": b"isclose"}[form]
+    assert broken.programs
+    assert all(expected not in program.stdin + program.source.encode() for program in broken.programs)
 
 
 @pytest.mark.parametrize(
@@ -257,8 +236,8 @@ def test_a_sandbox_that_fails_is_never_a_zero(form: str) -> None:
      {**SUM, "tests": []}, {**SUM, "tests": [{"input": ["3"], "output": "6"}]},
      {**SUM, "tests": [{"input": "3", "output": 6}]}, {"form": "python", "setup": "", "names": [], "tests": []}],
 )  # fmt: skip
-def test_tests_that_cannot_be_read_are_never_a_zero(data: dict[str, Any]) -> None:
-    verdict = judge(Broken(), data, RIGHT)
+def test_tests_that_cannot_be_read_are_never_a_zero(broken: Any, data: dict[str, Any]) -> None:
+    verdict = judge(broken, data, RIGHT)
     assert (verdict.outcome, verdict.reward) == (Outcome.CRASHED, None)
     assert "problem p" in verdict.evidence
 
@@ -375,24 +354,3 @@ def test_calls_with_json_values(sandbox: Sandbox) -> None:
     assert "test 3 of 3: f('x'): it returned (5, 5)" in judge(sandbox, data, source.format("5, 5")).evidence
     for key in ("b'1'", "10**5000", "(1, 2)"):
         assert judge(sandbox, data, f"def f(x): return {{{key}: 1}}").outcome is Outcome.WRONG
-
-
-def test_no_expected_value_enters_the_sandbox_of_the_program() -> None:
-    seen: list[bytes] = []
-
-    class Watching(Broken):
-        def run_many(self, programs: Any) -> list[RunResult]:
-            seen.extend(program.stdin + program.source.encode() for program in programs)
-            return super().run_many(programs)
-
-        def run_pairs(self, pairs: Any) -> list[tuple[RunResult, RunResult]]:
-            seen.extend(pair.solver.stdin + pair.solver.source.encode() for pair in pairs)
-            return super().run_pairs(pairs)
-
-    expected = {"calls": b"7918.5", "stdio": b"7919", "python": b"isclose"}
-    for form, data in FORMS.items():
-        seen.clear()
-        judge(Watching(), data, RIGHT)
-        assert seen
-        assert all(expected[form] not in text for text in seen)
-    assert len(read_tests(ADD)) == 3

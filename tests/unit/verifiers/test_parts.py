@@ -78,7 +78,6 @@ def part(**dials: Any) -> dict[str, Any]:
     [
         ({"parts": {"language": {"kind": "language", "weight": 1, "gaet": "always"}}},
          r"verifier\.parts\.language\.gaet: unknown key; did you mean 'gate'"),
-        # the user's name for a part may be the name of a kind or of a key
         ({"parts": {"format": {"kind": "overlong", "weight": 1, "cache_token": 4}}},
          r"verifier\.parts\.format\.cache_token: unknown key; did you mean 'cache_tokens'"),
         ({"parts": {"weight": {"kind": "repetition", "weight": 1, "zzz": 4}}},

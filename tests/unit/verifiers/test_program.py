@@ -1,13 +1,12 @@
 """Programs of thought: what a program prints is the answer, and nothing else is."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
 from groupwise.sandbox.base import RunResult, Sandbox, Status
-from groupwise.types import Outcome, Problem
+from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers import Request, verifier_config
 from groupwise.verifiers.program import ProgramConfig, ProgramVerifier
 
@@ -15,63 +14,39 @@ PROBLEM = Problem("p", "?", "42")
 PROGRAM = "<think>I compute.</think>```python\nprint(6*7)\n```"
 
 
-class Prints(Sandbox):
-    """Every program ends like this."""
-
-    def __init__(
-        self, stdout: str = "", status: Status = Status.EXITED, code: int | None = 0, stderr: str = ""
-    ) -> None:
-        self.result = RunResult(status, code, stdout.encode(), stderr.encode(), 0.1, "evidence")
-        self.sources: list[str] = []
-
-    def run_many(self, programs: Sequence[Any]) -> list[RunResult]:
-        self.sources += [program.source for program in programs]
-        return [self.result] * len(programs)
-
-    def run_pairs(self, pairs: Any) -> Any:
-        raise NotImplementedError
-
-    def close(self) -> None:
-        pass
-
-
-def outcome(sandbox: Sandbox, text: str = PROGRAM, **config: Any) -> Outcome:
+def judge(sandbox: Sandbox, *texts: str, **config: Any) -> list[Verdict]:
     settings = verifier_config({"kind": "program", **config})
     assert isinstance(settings, ProgramConfig)
     with ProgramVerifier(settings, sandbox) as verifier:
-        return verifier.verify(PROBLEM, text).outcome
+        return verifier.verify_many([Request(PROBLEM, text) for text in texts])
 
 
 @pytest.mark.parametrize(
-    ("sandbox", "expected"),
+    ("stdout", "status", "code", "expected"),
     [
-        (Prints("42\n"), Outcome.CORRECT), (Prints("41\n"), Outcome.WRONG), (Prints(""), Outcome.UNPARSABLE),
-        (Prints("4" * 501), Outcome.UNPARSABLE), (Prints("} \\boxed{42"), Outcome.UNPARSABLE),
-        (Prints("42", code=1, stderr="ValueError: no"), Outcome.UNPARSABLE),
-        (Prints("42", Status.TIMEOUT, None), Outcome.UNPARSABLE),
-        (Prints("42", Status.FLOODED, None), Outcome.UNPARSABLE), (Prints("42", Status.FAILED, None), Outcome.CRASHED),
+        ("42\n", Status.EXITED, 0, Outcome.CORRECT), ("41\n", Status.EXITED, 0, Outcome.WRONG),
+        ("", Status.EXITED, 0, Outcome.UNPARSABLE), ("4" * 501, Status.EXITED, 0, Outcome.UNPARSABLE),
+        ("} \\boxed{42", Status.EXITED, 0, Outcome.UNPARSABLE), ("42", Status.EXITED, 1, Outcome.UNPARSABLE),
+        ("42", Status.TIMEOUT, None, Outcome.UNPARSABLE), ("42", Status.FLOODED, None, Outcome.UNPARSABLE),
+        ("42", Status.FAILED, None, Outcome.CRASHED),
     ],
 )  # fmt: skip
-def test_what_was_printed_is_judged(sandbox: Sandbox, expected: Outcome) -> None:
-    assert outcome(sandbox) is expected
+def test_what_was_printed_is_judged(
+    fake_sandbox: Any, stdout: str, status: Status, code: int | None, expected: Outcome
+) -> None:
+    sandbox = fake_sandbox(lambda _: RunResult(status, code, stdout.encode(), b"ValueError: no", 0.1, "evidence"))
+    assert judge(sandbox, PROGRAM)[0].outcome is expected
 
 
-def test_without_a_program_there_is_no_answer() -> None:
-    sandbox = Prints("42")
-    assert outcome(sandbox, "<think>6×7</think>\\boxed{42}") is Outcome.UNPARSABLE
-    assert sandbox.sources == []
-
-
-def test_equal_programs_run_once_and_pay_what_this_section_says() -> None:
-    sandbox = Prints("42")
-    settings = verifier_config({"kind": "program", "correct_reward": 2.0, "answer": {"kind": "math"}})
-    assert isinstance(settings, ProgramConfig)
-    with ProgramVerifier(settings, sandbox) as verifier:
-        verdicts = verifier.verify_many([Request(PROBLEM, PROGRAM), Request(PROBLEM, PROGRAM)])
+def test_equal_programs_run_once_and_pay_what_this_section_says(fake_sandbox: Any) -> None:
+    sandbox = fake_sandbox(lambda _: RunResult(Status.EXITED, 0, b"42", b"", 0.1))
+    texts = (PROGRAM, PROGRAM, "<think>6×7</think>\\boxed{42}")
+    *verdicts, none = judge(sandbox, *texts, correct_reward=2.0, answer={"kind": "math"})
     assert [verdict.reward for verdict in verdicts] == [2.0, 2.0]
-    assert sandbox.sources == ["print(6*7)\n"]
+    assert [program.source for program in sandbox.programs] == ["print(6*7)\n"]
     assert "printed '42'" in verdicts[0].evidence
     assert verdicts[0].answer == "42"
+    assert none.outcome is Outcome.UNPARSABLE
 
 
 def test_only_boxes_are_read() -> None:

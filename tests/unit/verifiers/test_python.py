@@ -112,15 +112,14 @@ def test_values_become_parts(function: Verifier, completion: str, outcome: Outco
     [
         ("raise", r"mine.py:reward raised KeyError: 'no box' \(mine.py, line 15\) for the completion 'raise'"),
         ("list", r"returned \[1.0, 0.0\] \(a list\) for the completion 'list'; a finite number, a dict"),
-        ("text", r"returned '0.5' \(a str\) for"),
-        ("nan", r"returned nan \(a float\)"),
+        ("text", r"returned '0.5' \(a str\) for"), ("nan", r"returned nan \(a float\)"),
         ("inf part", r"returned {'form': 1.0, 'answer': inf} \(a dict\)"),
         ("too many", r"returned a dict of 33 parts \(1 to 32 are allowed\)"),
         ("odd part", r"returned a part named 'cap'"),
         ("die", "mine.py:reward for the completion 'die': the worker ended with exit status 3"),
         ("leave", r"called exit\(4\) for the completion 'leave'"),
     ],
-)
+)  # fmt: skip
 def test_faults_are_named_with_the_completion_and_are_no_zero(
     function: Verifier, completion: str, evidence: str
 ) -> None:
@@ -179,13 +178,12 @@ def test_arguments_are_given_by_name(folder: Path) -> None:
         ("mine.py:by_position", "its argument 'completion' can only be given by position"),
         ("mine.py:maker", r"takes no argument that is given here \(completion, .*reward = maker\(\.\.\.\)"),
         ("mine.py:rewards", "has no 'rewards'; did you mean 'reward'"),
-        ("mine.py:HALF", "mine.py:HALF is not a verifier"),
-        ("mine.py:NoRule", "mine.py:NoRule is not a verifier"),
+        ("mine.py:HALF", "mine.py:HALF is not a verifier"), ("mine.py:NoRule", "mine.py:NoRule is not a verifier"),
         ("broken.py:reward", "broken.py is not readable Python"),
         ("leaves.py:reward", "leaves.py cannot be imported: SystemExit: 2"),
         ("none.py:reward", "there is no file .*none.py"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_used_is_named_before_the_first_completion(folder: Path, place: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         verifier(folder, place)

@@ -107,10 +107,9 @@ def test_it_is_repeatable_if_all_are(counting: type[Counting]) -> None:
     ("name", "said"),
     [
         ("", "names the verifier '';.* of its task"),
-        ("numbers", "there is no verifier 'numbers'; did you mean 'number'"),
-        ("routed", "names the verifier 'routed'"),
+        ("numbers", "there is no verifier 'numbers'; did you mean 'number'"), ("routed", "names the verifier 'routed'"),
     ],
-)
+)  # fmt: skip
 def test_an_unknown_name_is_refused_with_its_problem(name: str, said: str) -> None:
     problem = Problem("p7", "?", "3", verifier=name)
     with make_verifier("routed") as verifier, pytest.raises(ConfigError, match=f"problem p7.*{said}"):
@@ -137,14 +136,9 @@ def test_parts_are_paid_for_every_kind_of_problem() -> None:
 
 
 def group(problem: Problem) -> Group:
-    tokens = np.zeros(1)
-    completions = tuple(
-        Completion(
-            i, tokens.astype(np.int64), tokens.astype(np.float32), tokens.astype(np.float32), FinishReason.STOP, text
-        )
-        for i, text in enumerate(TEXTS)
-    )
-    return Group(Prompt(problem, problem.question, (1,)), completions, 0, 0)
+    ids, zeros = np.zeros(1, np.int64), np.zeros(1, np.float32)
+    completions = [Completion(i, ids, zeros, zeros, FinishReason.STOP, text) for i, text in enumerate(TEXTS)]
+    return Group(Prompt(problem, problem.question, (1,)), tuple(completions), 0, 0)
 
 
 def test_groups_of_both_kinds_are_scored_and_checked_again() -> None:

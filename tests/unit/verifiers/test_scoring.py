@@ -119,17 +119,7 @@ def test_a_spot_check_sees_verdicts_given_to_the_wrong_completions() -> None:
         spot_check(rolled, verifier, None, 0)
 
 
-def named_group(name: str, *texts: str) -> Group:
-    completions = tuple(
-        Completion(
-            i, np.arange(i + 1), np.zeros(i + 1, np.float32), np.zeros(i + 1, np.float32), FinishReason.STOP, text
-        )
-        for i, text in enumerate(texts)
-    )
-    return Group(Prompt(Problem(name, "q", "3"), "q", (1,), ""), completions, step=0, policy_version=0)
-
-
-GROUPS = [named_group(str(i), r"\boxed{3}", rf"\boxed{{{i}}}", "nothing") for i in range(7)]
+GROUPS = [group(str(i), "3", [r"\boxed{3}", rf"\boxed{{{i}}}", "nothing"]) for i in range(7)]
 
 
 class Watched(Verifier):

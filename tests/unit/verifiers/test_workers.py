@@ -124,34 +124,38 @@ def test_failures_become_verdicts_without_reward_and_are_not_cached(target: str)
             assert answer in verdicts[0].evidence
 
 
+def script(tmp_path: Path, source: str) -> "subprocess.Popen[str]":
+    """A program of its own, which is started."""
+    (tmp_path / "script.py").write_text(textwrap.dedent(source))
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.Popen(
+        [sys.executable, tmp_path / "script.py"], stdout=subprocess.PIPE, text=True, env=environment
+    )
+
+
 def test_works_from_a_thread_of_a_script_without_a_main_guard(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(
-        textwrap.dedent(r"""
+    source = r"""
         import threading
         from groupwise.types import Problem
         from groupwise.verifiers.math import MathVerifier
 
-        print("imported")
+        print("imported", flush=True)
         def work():
             print(MathVerifier().verify(Problem("p", "q", "x+1"), r"\boxed{1+x}").outcome)
         thread = threading.Thread(target=work); thread.start(); thread.join()
-    """)
-    )
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    ran = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, env=environment)
-    assert ran.stdout.split() == ["imported", "correct"], ran.stderr
+    """
+    with script(tmp_path, source) as ran:
+        assert ran.communicate(timeout=60)[0].split() == ["imported", "correct"]
 
 
-def test_importing_verifiers_imports_neither_torch_nor_sympy_and_starts_nothing() -> None:
-    code = (
-        "import sys; from groupwise.verifiers.math import MathVerifier; from groupwise.types import Problem\n"
-        "print(MathVerifier().verify(Problem('p','q','7'), r'\\boxed{7.0}').outcome)\n"
-        "print(sorted({'torch','sympy','math_verify','transformers'} & set(sys.modules)))"
-    )
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=environment)
-    assert ran.stdout.split("\n")[:2] == ["correct", "[]"], ran.stderr
+def test_importing_verifiers_imports_neither_torch_nor_sympy_and_starts_nothing(tmp_path: Path) -> None:
+    source = r"""
+        import sys; from groupwise.verifiers.math import MathVerifier; from groupwise.types import Problem
+        print(MathVerifier().verify(Problem('p','q','7'), r'\boxed{7.0}').outcome)
+        print(sorted({'torch','sympy','math_verify','transformers'} & set(sys.modules)))
+    """
+    with script(tmp_path, source) as ran:
+        assert ran.communicate(timeout=60)[0].split() == ["correct", "[]"]
 
 
 def test_a_new_worker_costs_little_because_the_server_has_imported_everything() -> None:
@@ -230,9 +234,7 @@ def test_closing_starts_nothing_for_calls_that_still_wait(pool: WorkerPool) -> N
 
 
 def test_server_and_workers_die_with_the_parent(target: str, tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(
-        textwrap.dedent(f"""
+    source = f"""
         import os, threading
         from groupwise.verifiers.workers import WorkerPool
         pool = WorkerPool({target!r}, num_workers=2)
@@ -240,25 +242,18 @@ def test_server_and_workers_die_with_the_parent(target: str, tmp_path: Path) -> 
         threading.Thread(target=pool.call, args=({{"answer": "deaf"}}, 60.0), daemon=True).start()
         print(idle, pool._server._process.pid, flush=True)
         pool.call({{"answer": "sleep"}}, 60.0)
-    """)
-    )
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True, env=environment) as parent:
+    """
+    with script(tmp_path, source) as parent:
         assert parent.stdout is not None
         pids = [int(pid) for pid in parent.stdout.readline().split()]
         assert len(pids) == 2
         children = [int(pid) for pid in children_of(pids[1])]
         parent.kill()
-    deadline = time.monotonic() + 20
-    while any(map(alive, [*pids, *children])) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not any(map(alive, [*pids, *children]))
+    assert_ended([*pids, *children])
 
 
 def test_an_answer_that_a_dead_parent_never_read_keeps_nothing_alive(target: str, tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(
-        textwrap.dedent(f"""
+    source = f"""
         import os, socket, time
         from groupwise.sandbox.zygote import FORK, ORDER
         from groupwise.verifiers.workers import WorkerPool
@@ -269,12 +264,14 @@ def test_an_answer_that_a_dead_parent_never_read_keeps_nothing_alive(target: str
         time.sleep(0.5)
         print(idle, pool._server._process.pid, flush=True)
         os._exit(0)
-    """)
-    )
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    ran = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, env=environment)
-    pids = [int(pid) for pid in ran.stdout.split()]
+    """
+    with script(tmp_path, source) as ran:
+        pids = [int(pid) for pid in ran.communicate(timeout=60)[0].split()]
     assert len(pids) == 2
+    assert_ended(pids)
+
+
+def assert_ended(pids: list[int]) -> None:
     deadline = time.monotonic() + 20
     while any(map(alive, pids)) and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -9,6 +9,7 @@ import re
 import unicodedata
 from collections.abc import Callable
 from fractions import Fraction
+from functools import lru_cache
 from math import prod
 
 from groupwise.verifiers.extraction import lists
@@ -283,6 +284,7 @@ def compact(text: str) -> str:
     return _INNER_SPACE.sub("", text)
 
 
+@lru_cache(maxsize=65536)
 def read_reference(reference: str, language: str = "en") -> str:
     """A reference answer, normalised; of a worked solution, the contents of its last list of boxes."""
     text = _EATEN_SPACE.sub(lambda match: {"\t": r"\t", "\r": r"\r"}[match[0]], reference.translate(_EATEN))

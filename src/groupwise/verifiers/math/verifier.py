@@ -8,7 +8,7 @@ import warnings
 from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Sequence
-from functools import lru_cache, partial
+from functools import partial
 from typing import NamedTuple
 
 from pydantic import Field
@@ -129,7 +129,7 @@ class MathVerifier(ComparingVerifier):
 
     def unreadable(self, problems: Sequence[Problem]) -> list[tuple[Problem, str]]:
         """Return the problems whose reference answers cannot be read, with the reason; empty ones are left out."""
-        references = [(problem, _reference(problem.reference, problem.language)) for problem in problems]
+        references = [(problem, read_reference(problem.reference, problem.language)) for problem in problems]
         texts = sorted({text for _, text in references if text and not is_plain(text)})
         replies = self._pool.map([{"reference": text} for text in texts], self.config.timeout_s)
         reasons = {
@@ -161,7 +161,7 @@ class NumberVerifier(ComparingVerifier):
 
 def decide(problem: Problem, extraction: Extracted, decimals: int = DECIMALS) -> Step:
     """The finding, or the pair of normalised texts that a worker must compare."""
-    reference = _reference(problem.reference, problem.language)
+    reference = read_reference(problem.reference, problem.language)
     if extraction.answer is None:
         return Step("extraction", Pair(reference, ""), Finding(Outcome.UNPARSABLE, extraction.reason))
     reason = refusal(extraction.answer)
@@ -192,11 +192,6 @@ def decide(problem: Problem, extraction: Extracted, decimals: int = DECIMALS) ->
     if r"\ldots" in pair.reference + pair.answer:
         return _wrong(pair, "an answer with an ellipsis must equal the reference literally")
     return Step("symbolic comparison", pair, None)
-
-
-@lru_cache(maxsize=65536)
-def _reference(reference: str, language: str) -> str:
-    return read_reference(reference, language)
 
 
 def _wrong(pair: Pair, reason: str) -> Step:

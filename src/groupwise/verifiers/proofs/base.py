@@ -1,6 +1,7 @@
 """The common part of verifiers of proofs: the statement comes from the problem, only the proof from the completion."""
 
 import math
+import re
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Annotated
@@ -12,6 +13,7 @@ from groupwise.sandbox.base import Program
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers.base import ExtractingConfig, Finding, Request, Verifier, verdict
 from groupwise.verifiers.extraction import extract
+from groupwise.verifiers.proofs.natural_deduction import RuleError
 
 MAX_LENGTH = 20_000  # most characters of a proof that are read
 SEARCHED = "/usr/local/bin:/usr/bin"  # directories in which the sandbox finds the programs of proof assistants
@@ -87,3 +89,25 @@ def unfenced(answer: str) -> str:
         return answer
     language, _, content = text[3:-3].partition("\n")
     return content if language.strip().isalnum() or not language.strip() else text[3:-3]
+
+
+def without_comments(text: str, outside: re.Pattern[str], inside: re.Pattern[str], blank: str = "") -> str:
+    """Replace every outermost comment (RuleError: one is not closed or opened); one that `--` begins ends its line.
+
+    `outside` and `inside` find the marks that count there: two characters each, of which `(*` and `/-` open a comment.
+    """
+    pieces, depth, position = [], 0, 0
+    while (mark := (inside if depth else outside).search(text, position)) is not None:
+        if depth == 0:
+            pieces.append(text[position : mark.start()])
+        position = mark.end()
+        if mark[0] == "--":
+            end = text.find("\n", position)
+            position = len(text) if end < 0 else end
+            continue
+        depth += 1 if mark[0] in ("(*", "/-") else -1
+        if depth < 0:
+            raise RuleError(f"{mark[0]!r} closes no comment")
+    if depth:
+        raise RuleError("a comment is not closed")
+    return blank.join([*pieces, text[position:]])

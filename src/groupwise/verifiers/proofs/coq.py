@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 from groupwise.errors import ConfigError
 from groupwise.sandbox.base import Program, RunResult, Sandbox, SandboxConfig, Status
-from groupwise.sandbox.opening import open_sandbox
+from groupwise.sandbox.opening import LazySandbox
 from groupwise.types import Outcome, Problem
 from groupwise.verifiers.base import ExtractingConfig, Finding
-from groupwise.verifiers.proofs.base import SEARCHED, ProofConfig, ProofVerifier
+from groupwise.verifiers.proofs.base import SEARCHED, ProofConfig, ProofVerifier, without_comments
 from groupwise.verifiers.proofs.natural_deduction import RuleError
 
 CLOSED = b"Closed under the global context"
@@ -70,7 +70,7 @@ class CoqVerifier(ProofVerifier):
             raise ConfigError(
                 f"the verifier 'coq' needs the program coqc in {SEARCHED}; install it (Debian: apt-get install coq)"
             )
-        self._sandbox = sandbox
+        self._sandbox = LazySandbox(self.config.sandbox, sandbox)
         self._good_statements: set[tuple[str, str]] = set()
 
     def find_many(self, proofs: Sequence[tuple[Problem, str]]) -> list[Finding]:
@@ -91,7 +91,7 @@ class CoqVerifier(ProofVerifier):
     def _judge(self, jobs: Sequence[_Job]) -> list[Finding]:
         build = f"{_COQC} Answer.v >/dev/null && base64 -w0 Answer.vo"
         answers = [self._program(build, {"Answer.v": _ANSWER.format(**job._asdict())}) for job in jobs]
-        results = self._run(answers)
+        results = self._sandbox.run_many(answers)
         checks = []
         for job, result in zip(jobs, results, strict=True):
             if _succeeded(result):
@@ -101,7 +101,7 @@ class CoqVerifier(ProofVerifier):
                 except binascii.Error:
                     answer = b""  # no compiled file: the check says so
                 checks.append(self._program(f"{_COQC} Check.v", {"Check.v": source, "Answer.vo": answer}))
-        check_results = iter(self._run(checks))
+        check_results = iter(self._sandbox.run_many(checks))
         return [
             _judge_check(job, next(check_results)) if _succeeded(result) else self._judge_failure(job, result)
             for job, result in zip(jobs, results, strict=True)
@@ -122,7 +122,7 @@ class CoqVerifier(ProofVerifier):
         key = job.header, job.statement
         if key not in self._good_statements:
             source = {"Stated.v": _STATED.format(header=job.header, statement=job.statement)}
-            result = self._run([self._program(f"{_COQC} Stated.v", source)])[0]
+            result = self._sandbox.run(self._program(f"{_COQC} Stated.v", source))
             if not _succeeded(result):
                 return _complaint(result)
             self._good_statements.add(key)
@@ -132,16 +132,8 @@ class CoqVerifier(ProofVerifier):
         contents = {name: text.encode() if isinstance(text, str) else text for name, text in files.items()}
         return self.config.proof.program(("sh", "-c", command), {"findlib.conf": _FINDLIB, **contents})
 
-    def _run(self, programs: Sequence[Program]) -> list[RunResult]:
-        if not programs:
-            return []
-        self._sandbox = self._sandbox or open_sandbox(self.config.sandbox)
-        return self._sandbox.run_many(programs)
-
     def close(self) -> None:
-        if self._sandbox is not None:
-            self._sandbox.close()
-            self._sandbox = None
+        self._sandbox.close()
 
 
 def _judge_check(job: _Job, result: RunResult) -> Finding:
@@ -180,24 +172,9 @@ def tactics_only(script: str) -> str:
     Every command of Coq (Axiom, Admitted, Redirect, Load, Set, ...) begins with a capital letter or an attribute `#[`;
     no tactic does. So no sentence may, and there is no list of commands to keep complete.
     """
-    text = _END.sub("", _PROOF.sub("", without_comments(script), count=1))
+    text = _END.sub("", _PROOF.sub("", without_comments(script, _COMMENT, _COMMENT, " "), count=1))
     for sentence in _SENTENCE_END.split(text):
         content = sentence[_BULLETS.match(sentence).end() :]  # type: ignore[union-attr]  # it also matches nothing
         if content[:1] == "#" or content[:1].isupper():
             raise RuleError(f"{content.split()[0][:40]!r} is a command; a proof holds tactics only")
     return text
-
-
-def without_comments(text: str) -> str:
-    """The text with each outermost comment replaced by a space (RuleError: a comment is not closed or opened)."""
-    pieces, depth, position = [], 0, 0
-    for mark in _COMMENT.finditer(text):
-        if depth == 0:
-            pieces.append(text[position : mark.start()])
-        depth += 1 if mark[0] == "(*" else -1
-        if depth < 0:
-            raise RuleError("'*)' closes no comment")
-        position = mark.end()
-    if depth:
-        raise RuleError("a comment is not closed")
-    return " ".join([*pieces, text[position:]])

@@ -27,11 +27,11 @@ from groupwise.config import ReadIf
 from groupwise.errors import ConfigError, VerifierError
 from groupwise.runs.progress import counted
 from groupwise.sandbox.base import Sandbox, SandboxConfig, Status
-from groupwise.sandbox.opening import open_sandbox
+from groupwise.sandbox.opening import LazySandbox
 from groupwise.types import Outcome, Problem
 from groupwise.verifiers.base import ExtractingConfig, Finding
 from groupwise.verifiers.post import OversizedError, post
-from groupwise.verifiers.proofs.base import PATIENCE, SEARCHED, LeanConfig, ProofVerifier
+from groupwise.verifiers.proofs.base import PATIENCE, SEARCHED, LeanConfig, ProofVerifier, without_comments
 from groupwise.verifiers.proofs.natural_deduction import RuleError
 
 _SEVERITIES = ("error", "warning", "info", "information", "trace")
@@ -72,10 +72,9 @@ class LeanProgram:
                 f"the verifier 'lean' needs a server (verifier.proof.lean_url) or the program lean in {SEARCHED} "
                 "(Lean 4 is not in Debian: unpack its release below /usr/local)"
             )
-        self._config, self._confinement, self._sandbox = config, confinement, sandbox
+        self._config, self._sandbox = config, LazySandbox(confinement, sandbox)
 
     def compile_many(self, sources: Sequence[str]) -> list[Reply]:
-        self._sandbox = self._sandbox or open_sandbox(self._confinement)
         replies: list[Reply] = []
         command = ("env", "HOME=.", f"LEAN_PATH={self._config.lean_path}", "lean", "--json", "Answer.lean")
         programs = [self._config.program(command, {"Answer.lean": source.encode()}) for source in sources]
@@ -95,9 +94,7 @@ class LeanProgram:
         return replies
 
     def close(self) -> None:
-        if self._sandbox is not None:
-            self._sandbox.close()
-            self._sandbox = None
+        self._sandbox.close()
 
 
 class LeanServer:
@@ -255,7 +252,7 @@ def complete(header: str, statement: str, proof: str) -> str:
     """The file to compile: header, statement, and the proof without comments (RuleError: names a forbidden word)."""
     theorem = statement.rstrip()
     theorem = f"{theorem} by" if theorem.endswith(":=") else theorem
-    tactics = without_comments(proof)
+    tactics = without_comments(proof, _OUTSIDE, _INSIDE)
     for prefix in (f"{header} {theorem}", theorem, "by"):  # the answer may repeat them, up to white space
         pattern = r"\s+".join(map(re.escape, prefix.split()))
         match = re.match(rf"\s*{pattern}(?!\w)[^\S\n]*\n?", tactics)
@@ -266,20 +263,3 @@ def complete(header: str, statement: str, proof: str) -> str:
         if word in FORBIDDEN or not word.isidentifier():  # what is not an identifier is one of the marks
             raise RuleError(f"{word!r} is not allowed in a proof: give the problem's statement as it is, then tactics")
     return f"{header.rstrip()}\n\n{theorem}\n{tactics.rstrip()}\n"
-
-
-def without_comments(text: str) -> str:
-    """The text without its comments, its lines kept (RuleError: a comment is not closed)."""
-    pieces, depth, position = [], 0, 0
-    while (mark := (_INSIDE if depth else _OUTSIDE).search(text, position)) is not None:
-        if depth == 0:
-            pieces.append(text[position : mark.start()])
-        position = mark.end()
-        if mark[0] == "--":
-            end = text.find("\n", position)
-            position = len(text) if end < 0 else end
-        else:
-            depth += 1 if mark[0] == "/-" else -1
-    if depth:
-        raise RuleError("a comment is not closed")
-    return "".join([*pieces, text[position:]])

@@ -31,12 +31,11 @@ def test_a_whole_response_is_taken_as_it_stands(tmp_path: Path) -> None:
         ({"pred": "$3$", "wrap": "none"}, r"\boxed{$3$}", True),
         ({"pred": "1,000.5", "wrap": "none"}, r"\boxed{1,000.5}", True),
         ({"pred": r"It is \boxed{3}.", "wrap": "gold_boxed"}, r"It is \boxed{3}.", True),
-        ({"pred": "x+1"}, r"\boxed{x+1}", True),
-        ({"pred": r"So \boxed{3}"}, r"So \boxed{3}", True),
+        ({"pred": "x+1"}, r"\boxed{x+1}", True), ({"pred": r"So \boxed{3}"}, r"So \boxed{3}", True),
         ({"pred": "The answer is 3", "wrap": "none"}, "The answer is 3", None),
         ({"pred": "The answer is 4", "wrap": "none", "expected": False}, "The answer is 4", False),
     ],
-)
+)  # fmt: skip
 def test_a_prediction_is_put_into_the_form_that_is_read(
     tmp_path: Path, row: dict[str, Any], text: str, expected: bool | None
 ) -> None:
@@ -62,8 +61,7 @@ def test_tiers_choose(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ("{", "line 2 is not JSON"),
-        ("[" * 100_000, "line 2(: lists and objects stand in one another| is not JSON)"),
+        ("{", "line 2 is not JSON"), ("[" * 100_000, "line 2(: lists and objects stand in one another| is not JSON)"),
         ("[3]", "line 2 is a JSON list; an object is needed"),
         ({"gold": "3", "expected": True}, "line 2: .*gold and response, or gold and pred; this has gold, expected"),
         ({"gold": 3, "pred": "3", "expected": True}, "line 2: .*text fields"),
@@ -71,7 +69,7 @@ def test_tiers_choose(tmp_path: Path) -> None:
         ({"gold": "3", "pred": "3", "expected": 1}, "line 2: expected = 1"),
         ({"gold": "3", "pred": "3", "expected": None, "data": [1]}, r"line 2: data = \[1\]"),
     ],
-)
+)  # fmt: skip
 def test_a_broken_line_is_named(tmp_path: Path, row: dict[str, Any] | str, message: str) -> None:
     with pytest.raises(DataError, match=message):
         load_cases([written(tmp_path, {"gold": "3", "pred": "3", "expected": True}, row)])

@@ -1,9 +1,8 @@
 """`groupwise verify` and `groupwise audit` as a person uses them."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -12,7 +11,7 @@ import groupwise as gw
 from groupwise.checks.audit import sandbox
 from groupwise.cli.main import app
 from groupwise.errors import ConfigError, DataError, GroupwiseError
-from groupwise.sandbox.base import Pair, Program, RunResult, Sandbox, SandboxConfig, Status
+from groupwise.sandbox.base import RunResult, Status
 
 COUNTDOWN = ["--data", "numbers=[3, 5, 2]", "--data", "target=16"]
 
@@ -80,11 +79,7 @@ def test_verify_reads_as_it_is_told() -> None:
     ("arguments", "error", "message"),
     [
         (["verify", "maths", "x"], ConfigError, "there is no verifier 'maths'"),
-        (
-            ["verify", "countdown", "x", "--data", "target=a"],
-            ConfigError,
-            "--data target is not JSON.*the form is key=JSON",
-        ),
+        (["verify", "countdown", "x", "--data", "target=a"], ConfigError, "--data target is not JSON.*is key=JSON"),
         (["verify", "countdown", "x", "--data", f"target={'1' * 5000}"], ConfigError, "a number has 5000 digits"),
         (["verify", "countdown", "x", "--file", "y"], ConfigError, "not both"),
         (["verify", "countdown", "--file", "none.txt"], DataError, "none.txt cannot be read"),
@@ -155,27 +150,13 @@ def test_audit_of_a_function_of_ones_own(tmp_path: Path) -> None:
     assert found["total"]["files_written"] == found["total"]["hangs"] == found["total"]["crashes"] == 0
 
 
-class Held(Sandbox):
-    """Says what a sandbox would of three probes; runs nothing."""
-
-    config = SandboxConfig()
-    said: ClassVar = {"evil": b"WROTE\n", "good": b"[Errno 30] Read-only file system\n", "print(6)": b"6\n"}
-
-    def run_many(self, programs: Sequence[Program]) -> list[RunResult]:
-        return [RunResult(Status.EXITED, 0, self.said[program.source], b"", 0.0) for program in programs]
-
-    def run_pairs(self, pairs: Sequence[Pair]) -> list[tuple[RunResult, RunResult]]:
-        raise AssertionError("no probe needs a judge")
-
-    def close(self) -> None:
-        pass
-
-
 @pytest.mark.parametrize(("code", "status", "words"), [("good", 0, "1 of 1 programs"), ("evil", 1, "it says WROTE")])
 def test_audit_of_the_sandbox(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, status: int, words: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fake_sandbox: Any, code: str, status: int, words: str
 ) -> None:
-    monkeypatch.setattr(sandbox, "open_sandbox", lambda config: Held())
+    said = {"evil": b"WROTE\n", "good": b"[Errno 30] Read-only file system\n", "print(6)": b"6\n"}
+    held = fake_sandbox(lambda program: RunResult(Status.EXITED, 0, said[program.source], b"", 0.0))
+    monkeypatch.setattr(sandbox, "open_sandbox", lambda config: held)
     probes = tmp_path / "probes.jsonl"
     row = {"id": "p-1", "name": "<i>write</i>", "code": code, "stdin": "", "expected": "refused"}
     probes.write_text(json.dumps(row) + "\n")

@@ -194,13 +194,8 @@ def test_23_several_tags() -> None:
 
 def test_24_farming_the_format_reward() -> None:
     with MathVerifier(MathVerifier.Config(kind="math", format_reward=0.1)) as verifier:
-        empty = [
-            "<think></think>",
-            "<think></think>" * 9 + r"\boxed{3}",
-            "Step 1: Step 2: wait, because, so.",
-            "<think>",
-        ]
-        for text in empty:
+        words = "Step 1: Step 2: wait, because, so."
+        for text in ("<think></think>", "<think></think>" * 9 + r"\boxed{3}", words, "<think>"):
             assert judge(verifier, "4", text).reward == 0.0, text
         best_without_answer = judge(verifier, "4", r"<think>" + "Step 1: wait. " * 99 + r"</think>\boxed{3}")
         assert best_without_answer.reward == 0.1  # the format part alone, whatever the words

@@ -4,6 +4,8 @@ Written for this project. The near misses are what a lenient comparison would ta
 value missing or too many, another unit, a swapped name, an interval closed instead of open.
 """
 
+from typing import Any
+
 import pytest
 
 from groupwise.tasks.base import Template
@@ -171,28 +173,10 @@ KINDS: dict[str, tuple[Pairs, Pairs]] = {
 """Right pairs of reference and answer, and wrong ones."""
 
 
-@pytest.fixture(scope="module")
-def verifier(symbolic_workers: WorkerPool) -> MathVerifier:
-    return MathVerifier(MathVerifier.Config(kind="math", timeout_s=20.0), symbolic_workers)
-
-
-def outcomes(verifier: MathVerifier, pairs: Pairs) -> list[Outcome]:
-    requests = [Request(Problem("p", "q", gold), f"\\boxed{{{answer}}}") for gold, answer in pairs]
-    return [verdict.outcome for verdict in verifier.verify_many(requests)]
-
-
 @pytest.mark.parametrize("kind", KINDS)
-def test_equal_forms_are_right(verifier: MathVerifier, kind: str) -> None:
-    pairs = KINDS[kind][0]
-    judged = zip(pairs, outcomes(verifier, pairs), strict=True)
-    assert [(pair, outcome) for pair, outcome in judged if outcome is not Outcome.CORRECT] == []
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_near_misses_are_wrong(verifier: MathVerifier, kind: str) -> None:
-    pairs = KINDS[kind][1]
-    judged = zip(pairs, outcomes(verifier, pairs), strict=True)
-    assert [(pair, outcome) for pair, outcome in judged if outcome not in (Outcome.WRONG, Outcome.UNPARSABLE)] == []
+@pytest.mark.parametrize("right", [True, False])
+def test_equal_forms_are_right_and_near_misses_wrong(misjudged: Any, kind: str, right: bool) -> None:
+    assert misjudged(KINDS[kind][not right], right) == []
 
 
 def test_values_in_boxes_of_their_own(verifier: MathVerifier) -> None:
@@ -214,28 +198,18 @@ def test_values_in_boxes_of_their_own(verifier: MathVerifier) -> None:
 def test_a_setting_says_from_how_many_places_on_a_decimal_stands_for_a_number(
     symbolic_workers: WorkerPool, decimals: int, right: list[str]
 ) -> None:
-    verifier = MathVerifier(MathVerifier.Config(kind="math", timeout_s=20.0, decimals=decimals), symbolic_workers)
+    config = MathVerifier.Config(kind="math", timeout_s=20.0, decimals=decimals)
     tried = [(r"\frac{1}{3}", "0.33"), (r"\pi", "3.14"), (r"\frac{1}{3}", "0.333333"), (r"\pi", "3.141593")]
     tried += [(r"\frac{1}{3}", r"0.\overline{3}"), (r"\frac{1}{3}", "0.34"), (r"\frac{1}{8}", "0.13"), (r"\pi", "3.15")]
-    judged = zip(tried, outcomes(verifier, tried), strict=True)
-    assert [answer for (_, answer), outcome in judged if outcome is Outcome.CORRECT] == (
-        sorted(right, key=[answer for _, answer in tried].index)
-    )
+    requests = [Request(Problem("p", "q", gold), f"\\boxed{{{answer}}}") for gold, answer in tried]
+    judged = zip(tried, MathVerifier(config, symbolic_workers).verify_many(requests), strict=True)
+    found = [answer for (_, answer), verdict in judged if verdict.outcome is Outcome.CORRECT]
+    assert found == sorted(right, key=[answer for _, answer in tried].index)
 
 
 def test_references_that_cannot_be_read_are_listed_and_warned_of(verifier: MathVerifier) -> None:
-    references = [
-        "5",
-        r"\frac{1}{",
-        "x^2+1",
-        "90^",
-        r"\{x \mid x > 2\}",
-        "n",
-        "Monday",
-        r"3\text{ cm}, 4\text{ cm}",
-        "",
-    ]
-    problems = [Problem(f"row-{number}", "q", text) for number, text in enumerate(references, start=1)]
+    texts = ["5", r"\frac{1}{", "x^2+1", "90^", r"\{x \mid x > 2\}", "n", "Monday", r"3\text{ cm}, 4\text{ cm}", ""]
+    problems = [Problem(f"row-{number}", "q", text) for number, text in enumerate(texts, start=1)]
     faults = verifier.unreadable(problems)
     assert [problem.id for problem, _ in faults] == ["row-2", "row-4"]
     assert "I expected something else" in faults[0][1]
@@ -243,9 +217,6 @@ def test_references_that_cannot_be_read_are_listed_and_warned_of(verifier: MathV
         verifier.check(problems, Template())
 
 
-def test_a_wrong_answer_to_a_set_is_wrong_where_only_the_set_can_be_read(verifier: MathVerifier) -> None:
-    assert outcomes(verifier, [(r"\mathbb{R} - \{54\}", "t = 54")]) == [Outcome.WRONG]
-
-
-def test_digits_that_are_no_decimal_digits_are_no_failure(verifier: MathVerifier) -> None:
-    assert outcomes(verifier, [("x+1", "❷❸"), ("23", "❷❸")]) == [Outcome.UNPARSABLE] * 2
+def test_what_cannot_be_read_as_a_set_is_wrong_and_other_digits_are_no_failure(outcomes: Any) -> None:
+    assert outcomes([(r"\mathbb{R} - \{54\}", "t = 54")]) == [Outcome.WRONG]
+    assert outcomes([("x+1", "❷❸"), ("23", "❷❸")]) == [Outcome.UNPARSABLE] * 2

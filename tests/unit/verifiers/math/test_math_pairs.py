@@ -1,11 +1,10 @@
 """Pairs of reference and answer of every kind, right and wrong: the contract of the verifier by example."""
 
+from typing import Any
+
 import pytest
 
-from groupwise.types import Outcome, Problem
-from groupwise.verifiers import Request
-from groupwise.verifiers.math import MathVerifier
-from groupwise.verifiers.workers import WorkerPool
+from groupwise.types import Outcome
 
 RIGHT = [
     (r"\frac{1}{2}", "0.5"), (r"\frac{1}{2}", ".5"), ("0.5", r"\tfrac12"), ("10,000", "10000"),
@@ -104,29 +103,13 @@ WRONG = [
 ]  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def verifier(symbolic_workers: WorkerPool) -> MathVerifier:
-    return MathVerifier(MathVerifier.Config(kind="math", timeout_s=20.0), symbolic_workers)
+def test_right_pairs(misjudged: Any) -> None:
+    assert misjudged(RIGHT, True) == []
+    assert misjudged([(answer, answer) for _, answer in RIGHT], True) == []  # and right for itself
 
 
-def outcomes(verifier: MathVerifier, pairs: list[tuple[str, str]], language: str = "en") -> list[Outcome]:
-    requests = [Request(Problem("p", "q", gold, language=language), f"\\boxed{{{answer}}}") for gold, answer in pairs]
-    return [verdict.outcome for verdict in verifier.verify_many(requests)]
-
-
-def test_right_pairs(verifier: MathVerifier) -> None:
-    found = zip(RIGHT, outcomes(verifier, RIGHT), strict=True)
-    assert [(pair, outcome) for pair, outcome in found if outcome is not Outcome.CORRECT] == []
-
-
-def test_wrong_pairs(verifier: MathVerifier) -> None:
-    found = zip(WRONG, outcomes(verifier, WRONG), strict=True)
-    assert [(pair, outcome) for pair, outcome in found if outcome not in (Outcome.WRONG, Outcome.UNPARSABLE)] == []
-
-
-def test_every_right_answer_is_right_for_itself(verifier: MathVerifier) -> None:
-    same = [(answer, answer) for _, answer in RIGHT]
-    assert set(outcomes(verifier, same)) == {Outcome.CORRECT}
+def test_wrong_pairs(misjudged: Any) -> None:
+    assert misjudged(WRONG, False) == []
 
 
 @pytest.mark.parametrize(
@@ -137,7 +120,5 @@ def test_every_right_answer_is_right_for_itself(verifier: MathVerifier) -> None:
         ("0,5", "5", False), ("1, 2", "1,2", False),
     ],
 )  # fmt: skip
-def test_decimal_commas_where_the_language_has_them(
-    verifier: MathVerifier, reference: str, answer: str, right: bool
-) -> None:
-    assert outcomes(verifier, [(reference, answer)], "de") == [Outcome.CORRECT if right else Outcome.WRONG]
+def test_decimal_commas_where_the_language_has_them(outcomes: Any, reference: str, answer: str, right: bool) -> None:
+    assert outcomes([(reference, answer)], "de") == [Outcome.CORRECT if right else Outcome.WRONG]

@@ -19,18 +19,16 @@ CASES = Path(__file__).parents[4] / "shared/data/math_verifier_cases/cases.jsonl
 @pytest.mark.parametrize(
     ("reference", "answer", "opinion"),
     [
-        ("3", "3.0", True), ("3", "4", False), ("3", "3.0000001", False), (r"\frac12", "0.5", True), ("1,000",
-        "1000", True),
-        ("x^2-1", "(x-1)(x+1)", True), ("x^2-1", "(x-1)(x+2)", False), (r"\sqrt{8}", r"2\sqrt{2}", True), ("y=2x",
-        "2x", True),
-        ("(1,2)", "(1, 2)", True), ("(1,2)", "(2,1)", False), ("1,2", "2,1", True), (r"3\frac{1}{2}", "3.5", True),
-        ("2(3)", "6", True),
-        (r"\sin^2(x)+\cos^2(x)", "1", None), (r"\sin(x)^2+\cos(x)^2", "1", True), ("n!", "n!", True), ("5!",
-        "120", True),
-        ("odd", "even", False), ("Odd", r"\text{odd}", True), (r"5 \text{ cm}", "5", None), ("x<3", "x>3", None), ("3",
-        "", None),
-        (r"\frac{1}{3}", "0.333333", None), ("x", "x+10^{-12}", None), ("2", "9^{9^{9^9}}", None), ("3",
-        "(" * 400, None),
+        ("3", "3.0", True), ("3", "4", False), ("3", "3.0000001", False), (r"\frac12", "0.5", True),
+        ("1,000", "1000", True), ("x^2-1", "(x-1)(x+1)", True), ("x^2-1", "(x-1)(x+2)", False),
+        (r"\sqrt{8}", r"2\sqrt{2}", True),
+        ("y=2x", "2x", True), ("(1,2)", "(1, 2)", True), ("(1,2)", "(2,1)", False), ("1,2", "2,1", True),
+        (r"3\frac{1}{2}", "3.5", True), ("2(3)", "6", True), (r"\sin^2(x)+\cos^2(x)", "1", None),
+        (r"\sin(x)^2+\cos(x)^2", "1", True), ("n!", "n!", True),
+        ("5!", "120", True), ("odd", "even", False), ("Odd", r"\text{odd}", True), (r"5 \text{ cm}", "5", None),
+        ("x<3", "x>3", None),
+        ("3", "", None), (r"\frac{1}{3}", "0.333333", None), ("x", "x+10^{-12}", None), ("2", "9^{9^{9^9}}", None),
+        ("3", "(" * 400, None),
     ],
 )  # fmt: skip
 def test_opinions(reference: str, answer: str, opinion: bool | None) -> None:

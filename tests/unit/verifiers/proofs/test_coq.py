@@ -2,14 +2,14 @@
 
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from groupwise.errors import ConfigError
-from groupwise.sandbox.base import Program, RunResult, Sandbox, Status
+from groupwise.sandbox.base import RunResult, Status
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers import Request, make_verifier
 from groupwise.verifiers.proofs import coq
@@ -63,15 +63,8 @@ def test_commands_do_not_pass_the_fence(script: str) -> None:
 
 def test_hostile_texts_take_no_time() -> None:
     began = time.process_time()
-    for flood in (
-        "(*" * 10_000,
-        "(**)" * 5000,
-        ". " * 10_000,
-        " " * 20_000,
-        "1" * 20_000,
-        "Proof using " * 1600,
-        "Qed.\n" * 4000,
-    ):
+    floods = ("(*" * 10_000, "(**)" * 5000, ". " * 10_000, " " * 20_000, "1" * 20_000, "Proof using " * 1600)
+    for flood in (*floods, "Qed.\n" * 4000):
         with suppress(RuleError):
             tactics_only(flood)
     assert time.process_time() - began < 0.5
@@ -81,23 +74,6 @@ def test_without_coqc_the_verifier_says_what_to_install(monkeypatch: pytest.Monk
     monkeypatch.setattr(coq, "SEARCHED", "/nowhere")
     with pytest.raises(ConfigError, match=r"'coq' needs the program coqc in /nowhere.*apt-get install coq"):
         make_verifier("coq")
-
-
-class ScriptedSandbox(Sandbox):
-    """Gives prepared results, and keeps what it was to run."""
-
-    def __init__(self, *results: RunResult) -> None:
-        self.results, self.programs = list(results), list[Program]()
-
-    def run_many(self, programs: Sequence[Program]) -> list[RunResult]:
-        self.programs += programs
-        return [self.results.pop(0) for _ in programs]
-
-    def run_pairs(self, *_: object) -> list[Any]:
-        raise AssertionError("Coq runs alone")
-
-    def close(self) -> None:
-        return
 
 
 def result(status: Status = Status.EXITED, code: int | None = 0, out: bytes = b"", err: bytes = b"") -> RunResult:
@@ -131,29 +107,26 @@ ERROR = result(code=1, err=b'File "./Answer.v", line 4:\nError: The reference x\
         ([result(Status.FLOODED), result()], "wrong", "evidence of the sandbox"),
     ],
 )
-def test_what_the_runs_mean(results: list[RunResult], outcome: str, evidence: str) -> None:
-    sandbox = ScriptedSandbox(*results)
+def test_what_the_runs_mean(fake_sandbox: Any, results: list[RunResult], outcome: str, evidence: str) -> None:
+    ends = iter(results)
+    sandbox = fake_sandbox(lambda _: next(ends))
     verdict = CoqVerifier(CONFIG, sandbox).verify(problem("True"), boxed("exact I."))
     assert verdict.outcome == outcome
     assert evidence in verdict.evidence
-    assert not sandbox.results
+    assert len(sandbox.programs) == len(results)
     assert all((program.wall_s, program.cpu_s, program.memory_mb) == (160, 20, 1024) for program in sandbox.programs)
 
 
 @pytest.mark.usefixtures("scripted")
-def test_equal_proofs_run_once_and_a_refused_one_never() -> None:
-    sandbox = ScriptedSandbox(result(out=b"YQ=="), result(out=b"Closed under the global context"))
+def test_equal_proofs_run_once_and_a_refused_one_never(fake_sandbox: Any) -> None:
+    ends = iter((result(out=b"YQ=="), result(out=b"Closed under the global context")))
+    sandbox = fake_sandbox(lambda _: next(ends))
     texts = [boxed("exact I."), boxed("Admitted."), boxed("exact I."), "no answer"]
     verdicts = CoqVerifier(CONFIG, sandbox).verify_many([Request(problem("True"), text) for text in texts])
     assert [verdict.outcome for verdict in verdicts] == ["correct", "wrong", "correct", "unparsable"]
     assert "'Admitted' is a command" in verdicts[1].evidence
+    assert CoqVerifier(CONFIG, sandbox).verify(Problem("p", "q", ""), texts[0]).outcome is Outcome.CRASHED
     assert len(sandbox.programs) == 2
-
-
-@pytest.mark.usefixtures("scripted")
-def test_a_problem_without_statement_is_the_verifiers_failure() -> None:
-    verdict = CoqVerifier(CONFIG, ScriptedSandbox()).verify(Problem("p", "q", ""), boxed("exact I."))
-    assert verdict.outcome is Outcome.CRASHED
 
 
 @pytest.fixture(scope="module")

@@ -1,18 +1,16 @@
 """Lean: what the fence refuses, what Lean's words mean, and servers that are slow, broken or lie."""
 
 import json
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 
 from groupwise.config import parse
 from groupwise.errors import ConfigError, VerifierError
-from groupwise.sandbox.base import Program, RunResult, Status
+from groupwise.sandbox.base import RunResult, Status
 from groupwise.types import Outcome, Problem
 from groupwise.verifiers import Request, VerifierConfig, make_verifier
 from groupwise.verifiers.base import Finding
@@ -65,10 +63,9 @@ def test_a_statement_without_by_gets_one() -> None:
     "proof",
     [
         "sorry", "exact sorryAx _", "native_decide", "exact Lean.ofReduceBool a b c", "exact «sorry»",
-        "run_tac pure ()",
-        "exact (by_elab pure x)", "set_option debug.skipKernelTC true in omega", "omega /- open", "/- -/ sorry",
-        "/-- /- -/ -/ sorry", "-- ok\nsorry", '"/-" ; sorry ; "-/"\nsorry', "theorem two : True := by trivial",
-        "theorem two (x : Nat) (h : x = 2) : x + x = x + x := by rfl",
+        "run_tac pure ()", "exact (by_elab pure x)", "set_option debug.skipKernelTC true in omega", "omega /- open",
+        "/- -/ sorry", "/-- /- -/ -/ sorry", "-- ok\nsorry", '"/-" ; sorry ; "-/"\nsorry',
+        "theorem two : True := by trivial", "theorem two (x : Nat) (h : x = 2) : x + x = x + x := by rfl",
     ],
 )  # fmt: skip
 def test_tricks_do_not_pass_the_fence(proof: str) -> None:
@@ -80,10 +77,9 @@ def test_tricks_do_not_pass_the_fence(proof: str) -> None:
     "command",
     [
         "axiom cheat : False", "theorem two2 : True := by simp", 'macro "x" : tactic => `(tactic| skip)',
-        "end\nopen Lean",
-        'elab "x" : tactic => pure ()', "#print axioms two", "#eval 1", 'local notation "a" => 1', 'syntax "x" : term',
-        "@[implemented_by f] def g := 1", "unsafe def f := 1", "attribute [simp] two", "instance : X := y",
-        "namespace A",
+        "end\nopen Lean", 'elab "x" : tactic => pure ()', "#print axioms two", "#eval 1", 'local notation "a" => 1',
+        'syntax "x" : term', "@[implemented_by f] def g := 1", "unsafe def f := 1", "attribute [simp] two",
+        "instance : X := y", "namespace A",
     ],
 )  # fmt: skip
 def test_commands_do_not_pass_the_fence(command: str) -> None:
@@ -163,18 +159,6 @@ def test_unusable_settings_are_named(fields: dict[str, Any]) -> None:
         parse(LeanConfig, fields)
 
 
-class OneRun:
-    def __init__(self, *results: RunResult) -> None:
-        self.results, self.programs = list(results), list[Program]()
-
-    def run_many(self, programs: Sequence[Program]) -> list[RunResult]:
-        self.programs += programs
-        return [self.results.pop(0) for _ in programs]
-
-    def close(self) -> None:
-        return
-
-
 def spoken(severity: str, text: str) -> bytes:
     return json.dumps({"severity": severity, "data": text, "pos": {"line": 1, "column": 0}}).encode() + b"\n"
 
@@ -190,14 +174,15 @@ def spoken(severity: str, text: str) -> bytes:
     ],
 )  # fmt: skip
 def test_the_program_in_the_sandbox(
-    monkeypatch: pytest.MonkeyPatch, status: Status, code: int | None, stdout: bytes, outcome: str
+    monkeypatch: pytest.MonkeyPatch, fake_sandbox: Any, status: Status, code: int | None, stdout: bytes, outcome: str
 ) -> None:
     monkeypatch.setattr(lean.shutil, "which", lambda *_, **__: "/usr/local/bin/lean")
     config = LeanVerifier.Config(kind="lean", proof=LeanConfig(timeout_s=7, lean_path="/usr/local/lib/mathlib"))
     good = RunResult(Status.EXITED, 0, spoken("info", "'groupwise_control' does not depend on any axioms"), b"", 0.1)
     bad = RunResult(Status.EXITED, 1, spoken("error", "no"), b"", 0.1)
-    sandbox = OneRun(good, bad, RunResult(status, code, stdout, b"", 0.1, "evidence"))
-    verifier = LeanVerifier(config, LeanProgram(config.proof, config.sandbox, sandbox))  # type: ignore[arg-type]
+    ends = iter((good, bad, RunResult(status, code, stdout, b"", 0.1, "evidence")))
+    sandbox = fake_sandbox(lambda _: next(ends))
+    verifier = LeanVerifier(config, LeanProgram(config.proof, config.sandbox, sandbox))
     assert verifier.verify(PROBLEM, boxed("omega")).outcome == outcome
     program = sandbox.programs[-1]
     assert program.command == ("env", "HOME=.", "LEAN_PATH=/usr/local/lib/mathlib", "lean", "--json", "Answer.lean")
@@ -205,83 +190,43 @@ def test_the_program_in_the_sandbox(
     assert (program.wall_s, program.cpu_s) == (56, 7)
 
 
-Serve = Callable[[Callable[[BaseHTTPRequestHandler, dict[str, Any]], None]], str]
-
-
-@pytest.fixture
-def serve() -> Iterator[Serve]:
-    """serve(answer) -> the address of a server that answers POST requests so."""
-    servers: list[ThreadingHTTPServer] = []
-
-    def start(answer: Callable[[BaseHTTPRequestHandler, dict[str, Any]], None]) -> str:
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                assert self.path == "/verify"
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                try:
-                    answer(self, body)
-                except (BrokenPipeError, ConnectionResetError):
-                    return
-
-            def log_message(self, *_: object) -> None:
-                return
-
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        server.daemon_threads = True
-        servers.append(server)
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-        return f"http://127.0.0.1:{server.server_port}/"
-
-    yield start
-    for server in servers:
-        server.shutdown()
-        server.server_close()
-
-
-def send(handler: BaseHTTPRequestHandler, body: Any, status: int = 200) -> None:
-    content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    handler.send_response(status)
-    handler.send_header("Content-Length", str(len(content)))
-    handler.end_headers()
-    handler.wfile.write(content)
-
-
 def result(request: dict[str, Any], messages: list[tuple[str, str]]) -> dict[str, Any]:
     told = [{"severity": severity, "data": text, "pos": {"line": 1, "column": 0}} for severity, text in messages]
     return {"results": [{"custom_id": request["codes"][0]["custom_id"], "response": {"messages": told, "env": 0}}]}
 
 
-def honest(handler: BaseHTTPRequestHandler, request: dict[str, Any]) -> None:
+def honest(exchange: Any, number: int) -> None:
     """Judges the controls rightly and accepts `omega`, as far as it is asked in the agreed form."""
+    request = exchange.server.bodies[number - 1]
     (code,) = request["codes"]
-    assert request["timeout"] == 1
+    assert (request["timeout"], exchange.path) == (1, "/v1/verify")
     known = controls(code["proof"])
     if known is not None:
         messages = [("error" if message.is_error else "info", message.text) for message in known]
     else:
         messages = [("info", CLEAN)] if "\nomega\n" in code["proof"] else [("error", "it failed")]
-    send(handler, result(request, messages))
+    exchange.send(result(request, messages))
 
 
-def slow(handler: BaseHTTPRequestHandler, request: dict[str, Any]) -> None:
-    time.sleep(4.0)
-    honest(handler, request)
+def slow(exchange: Any, number: int) -> None:
+    exchange.server.over.wait(4.0)
+    honest(exchange, number)
 
 
-def dripping(handler: BaseHTTPRequestHandler, request: dict[str, Any]) -> None:
-    handler.send_response(200)
-    handler.end_headers()
-    for _ in range(80):
-        handler.wfile.write(b" ")
-        time.sleep(0.05)
+def dripping(exchange: Any, _: int) -> None:
+    exchange.send_response(200)
+    exchange.end_headers()
+    while not exchange.server.over.wait(0.05):
+        exchange.wfile.write(b" ")
 
 
 def server_config(url: str, timeout_s: float = 1.0) -> VerifierConfig:
     return LeanVerifier.Config(kind="lean", proof=LeanConfig(lean_url=url, timeout_s=timeout_s), num_workers=4)
 
 
-def test_an_honest_server(serve: Serve) -> None:
-    with make_verifier(server_config(serve(honest))) as verifier:
+def test_an_honest_server(endpoint: Any) -> None:
+    endpoint.behaviour = honest
+    with make_verifier(server_config(f"{endpoint.url}/")) as verifier:
         requests = [Request(PROBLEM, boxed(proof)) for proof in ("omega", "simp", "sorry")]
         assert [verdict.outcome for verdict in verifier.verify_many(requests)] == ["correct", "wrong", "wrong"]
 
@@ -297,8 +242,7 @@ ID = {"custom_id": "another"}
         ({"results": [ID]}, 200, "crashed", "'another', which is not what was asked"),
         (b"<html>", 200, "crashed", "no answer of the protocol"),
         (b"[" * 50_000, 200, "crashed", "no answer of the protocol"),
-        ([1, 2], 200, "crashed", "no answer of the protocol"),
-        ({"detail": "busy"}, 503, "crashed", "HTTP status 503"),
+        ([1, 2], 200, "crashed", "no answer of the protocol"), ({"detail": "busy"}, 503, "crashed", "HTTP status 503"),
         ({"error": "Lean REPL command timed out in 1 seconds"}, 200, "wrong", "timed out"),
         ({"error": "no REPL is free"}, 200, "crashed", "no REPL is free"),
         ({"error": 7}, 200, "crashed", "no answer of the protocol"),
@@ -307,29 +251,32 @@ ID = {"custom_id": "another"}
         ({"response": {"messages": [{"data": CLEAN}]}}, 200, "crashed", "no answer of the protocol"),
         ({"response": None}, 200, "crashed", "no answer of the protocol"),
     ],
-)
+)  # fmt: skip
 def test_a_failing_server_says_nothing_about_the_proof(
-    serve: Serve, body: Any, status: int, outcome: str, evidence: str
+    endpoint: Any, body: Any, status: int, outcome: str, evidence: str
 ) -> None:
-    def fail(handler: BaseHTTPRequestHandler, request: dict[str, Any]) -> None:
-        if "groupwise_control" in request["codes"][0]["proof"]:
-            honest(handler, request)
+    def fail(exchange: Any, number: int) -> None:
+        (code,) = exchange.server.bodies[number - 1]["codes"]
+        if "groupwise_control" in code["proof"]:
+            honest(exchange, number)
         elif isinstance(body, dict) and not {"results", "detail"} & body.keys():
-            send(handler, {"results": [{"custom_id": request["codes"][0]["custom_id"], **body}]}, status)
+            exchange.send({"results": [{"custom_id": code["custom_id"], **body}]}, status)
         else:
-            send(handler, body, status)
+            exchange.send(body, status)
 
-    with make_verifier(server_config(serve(fail))) as verifier:
+    endpoint.behaviour = fail
+    with make_verifier(server_config(endpoint.url)) as verifier:
         verdict = verifier.verify(PROBLEM, boxed("omega"))
     assert verdict.outcome == outcome
     assert evidence in verdict.evidence
 
 
 @pytest.mark.parametrize("answer", [slow, dripping])
-def test_a_slow_server_is_refused_in_time(serve: Serve, answer: Any) -> None:
+def test_a_slow_server_is_refused_in_time(endpoint: Any, answer: Any) -> None:
+    endpoint.behaviour = answer
     began = time.perf_counter()
     with pytest.raises(VerifierError, match=r"timeout, not correct: the Lean server did not answer within 0.4 s"):
-        make_verifier(server_config(serve(answer), timeout_s=0.05))
+        make_verifier(server_config(endpoint.url, timeout_s=0.05))
     assert time.perf_counter() - began < 15.0
 
 
@@ -338,9 +285,11 @@ def test_an_absent_server_is_refused() -> None:
         make_verifier(server_config("http://127.0.0.1:9"))
 
 
-def test_a_server_that_accepts_everything_is_refused(serve: Serve) -> None:
-    def lie(handler: BaseHTTPRequestHandler, request: dict[str, Any]) -> None:
-        send(handler, result(request, [("info", "'groupwise_control' does not depend on any axioms")]))
+def test_a_server_that_accepts_everything_is_refused(endpoint: Any) -> None:
+    def lie(exchange: Any, number: int) -> None:
+        words = "'groupwise_control' does not depend on any axioms"
+        exchange.send(result(exchange.server.bodies[number - 1], [("info", words)]))
 
+    endpoint.behaviour = lie
     with pytest.raises(VerifierError, match=r"1 \+ 1 = 3 := by rfl` correct, not wrong"):
-        make_verifier(server_config(serve(lie)))
+        make_verifier(server_config(endpoint.url))

@@ -44,8 +44,7 @@ EXCLUDED_MIDDLE = (
                               "5. Q | P by |I 4", "6. Q | P by |E 1 2 3 4 5")),
         (["False"], "P <-> Q", ("1. False by premise", "2. P <-> Q by FalseE 1")),
         (["P -> Q", "Q -> P"], "P <-> Q", ("1. P -> Q by premise", "2. Q -> P by premise", "3. P <-> Q by <->I 1 2")),
-        (["P <-> Q"], "Q -> P", ("1: P <-> Q by premise", "2: Q -> P by <->E 1")),
-        (["P"], "P", ("1. P by premise",)),
+        (["P <-> Q"], "Q -> P", ("1: P <-> Q by premise", "2: Q -> P by <->E 1")), (["P"], "P", ("1. P by premise",)),
         (["P"], r"P /\ P", ("1. P by premise", "2. P by copy 1", r"3. P \wedge P by &I 1 2")),
     ],
 )  # fmt: skip
