@@ -36,10 +36,7 @@ def trainer_of(recipe: Recipe) -> Trainer:
 
 
 def train(
-    recipe: Recipe,
-    restart: bool = False,
-    on_report: OnReport = lambda report: None,
-    accept: Sequence[str] = (),
+    recipe: Recipe, restart: bool = False, on_report: OnReport = lambda report: None, accept: Sequence[str] = ()
 ) -> Run:
     """Run a recipe, or resume an interrupted run. `groupwise train` is this function with a display.
 

@@ -11,13 +11,7 @@ import torch
 from pydantic import Field, field_validator, model_validator
 from torch import Tensor
 
-from groupwise.algorithms.preferences import (
-    PREFERENCE_LOSSES,
-    REFERENCE_FREE,
-    PairLogprobs,
-    Strength,
-    preferred,
-)
+from groupwise.algorithms.preferences import PREFERENCE_LOSSES, REFERENCE_FREE, PairLogprobs, Strength, preferred
 from groupwise.config import ReadIf
 from groupwise.models.cores import shared_out
 from groupwise.models.packed import micro_batch_tokens, pack

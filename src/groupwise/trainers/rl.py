@@ -169,9 +169,7 @@ class RlTrainer(Trainer):
 
 
 def rl_trainer(
-    recipe: type[RlRecipe],
-    learner: MakeLearner,
-    trained_beside: Callable[[Any], tuple[str, ...]] = lambda recipe: (),
+    recipe: type[RlRecipe], learner: MakeLearner, trained_beside: Callable[[Any], tuple[str, ...]] = lambda recipe: ()
 ) -> RlTrainer:
     """Make the trainer of an algorithm that learns by reinforcement."""
 

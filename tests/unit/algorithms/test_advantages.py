@@ -9,12 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from groupwise.algorithms.advantages import (
-    ADVANTAGES,
-    STD_EPS,
-    advantage,
-    step_advantages,
-)
+from groupwise.algorithms.advantages import ADVANTAGES, STD_EPS, advantage, step_advantages
 from groupwise.errors import ConfigError
 
 FEW = settings(max_examples=25)  # each of these tests runs for several estimators
@@ -92,10 +87,7 @@ SLOW: dict[str, Callable[[Rewards, Parts], Rewards]] = {
 # --- two groups by hand: means 1/2 and 1/4, stds 1/2 and √3/4; of the eight together 3/8 and √15/8 = 0.48412
 
 GROUPS = ([1.0, 0.0, 0.0, 1.0], [0.0, 0.0, 0.0, 1.0])
-PARTS = (
-    [[1.0, 0.0], [0.0, 0.0], [0.0, 0.0], [1.0, 0.0]],
-    [[0.0, 0.0], [-1.0, 1.0], [0.0, 0.0], [1.0, 0.0]],
-)
+PARTS = ([[1.0, 0.0], [0.0, 0.0], [0.0, 0.0], [1.0, 0.0]], [[0.0, 0.0], [-1.0, 1.0], [0.0, 0.0], [1.0, 0.0]])
 BY_HAND: dict[str, tuple[list[float], list[float]]] = {
     "none": ([1.0, 0.0, 0.0, 1.0], [0.0, 0.0, 0.0, 1.0]),
     "batch_mean": ([0.625, -0.375, -0.375, 0.625], [-0.375, -0.375, -0.375, 0.625]),

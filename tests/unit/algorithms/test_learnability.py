@@ -8,14 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise.algorithms.learnability import (
-    POWER,
-    Spread,
-    fitted,
-    flat_share,
-    flat_share_of,
-    smallest_difference,
-)
+from groupwise.algorithms.learnability import POWER, Spread, fitted, flat_share, flat_share_of, smallest_difference
 
 samples = st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=3, max_size=7)
 

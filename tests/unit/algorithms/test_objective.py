@@ -180,11 +180,7 @@ def weights(aggregation: str, lengths: list[int] = COUNTS, batch: BatchSize = BA
     return token_weights(torch.tensor(lengths), batch, aggregation).tolist()
 
 
-BY_HAND = {
-    "constant": [1 / 30] * 8,
-    "token": [1 / 8] * 8,
-    "sequence": [1 / 3, *[1 / 9] * 3, *[1 / 12] * 4],
-}
+BY_HAND = {"constant": [1 / 30] * 8, "token": [1 / 8] * 8, "sequence": [1 / 3, *[1 / 9] * 3, *[1 / 12] * 4]}
 
 # --- the papers' losses as nested loops over completions and tokens
 SLOW: dict[str, Callable[[list[list[float]]], float]] = {

@@ -7,16 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise.recall.words import (
-    agreement,
-    duplicates,
-    exact_words,
-    features,
-    is_ideograph,
-    ngrams,
-    signature,
-    words,
-)
+from groupwise.recall.words import agreement, duplicates, exact_words, features, is_ideograph, ngrams, signature, words
 
 WORDS = st.lists(st.sampled_from(["a", "b", "ab", "12", "×", "小"]), max_size=12)
 

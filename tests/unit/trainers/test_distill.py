@@ -223,11 +223,7 @@ STUDENT = {"source": "student", "task": SUMS}
 @pytest.mark.parametrize(
     ("data", "sections", "fault"),
     [
-        (
-            STUDENT,
-            {"distill": {"divergence": "kl"}},
-            "divergence = 'kl': allowed are forward_kl, reverse_kl, jsd",
-        ),
+        (STUDENT, {"distill": {"divergence": "kl"}}, "divergence = 'kl': allowed are forward_kl, reverse_kl, jsd"),
         (STUDENT, {"distill": {"temperature": 0}}, "distill.temperature = 0: .*greater than 0"),
         (STUDENT, {"distill": {"beta": 1, "divergence": "jsd"}}, "distill.beta = 1: .*less than 1"),
         (STUDENT, {"distill": {"beta": 0.3}}, "beta = 0.3 has no effect here: .* only with divergence = 'jsd'"),

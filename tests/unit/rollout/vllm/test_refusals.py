@@ -97,8 +97,7 @@ def test_nobody_at_the_address(make_engine: Make, make_server: Make, trained: Po
 
 
 @pytest.mark.parametrize(
-    ("answer", "why"),
-    [("refuse", "ConnectionRefusedError"), ("hang", "timed out"), ("500", "HTTP 500: loading")],
+    ("answer", "why"), [("refuse", "ConnectionRefusedError"), ("hang", "timed out"), ("500", "HTTP 500: loading")]
 )
 def test_a_server_that_is_waited_for_is_named(answer: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the address, the reason and the setting, and again after a while."""
