@@ -2,6 +2,7 @@ import importlib
 import json
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
@@ -32,11 +33,7 @@ def test_the_trial_runs_to_its_end(gpu: ModuleType, tmp_path: Path, capsys: pyte
 
 @pytest.mark.parametrize(("arguments", "sentence"), [([], "No CUDA device"), (["--device", "cpu"], "add --tiny")])
 def test_without_a_gpu_it_ends_with_a_sentence(
-    gpu: ModuleType,
-    arguments: list[str],
-    sentence: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    gpu: ModuleType, arguments: list[str], sentence: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(SystemExit) as ended:
@@ -74,9 +71,6 @@ def test_a_part_that_fails_or_hangs_costs_no_other(
 
 def test_the_first_fact_that_differs_is_named(gpu: ModuleType) -> None:
     card = importlib.import_module("card")
-    ours, theirs = (
-        {"facts": [{"step": 0}, {"step": 1, "loss": 2.0}]},
-        {"facts": [{"step": 0}, {"step": 1, "loss": 2.5}]},
-    )
+    ours, theirs = ({"facts": [{"step": 0}, {"step": 1, "loss": loss}]} for loss in (2.0, 2.5))
     assert card.parted(ours, theirs) == {"line": 1, "fact": "loss", "card": "2.0", "processor": "2.5"}
     assert card.parted(ours, ours) == {}

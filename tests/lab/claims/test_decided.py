@@ -19,19 +19,13 @@ A, B = "plain.after.x", "other.after.x"
     [  # plain: x = 0.8, y = 0.5; other: x = 0.4, y = 0.3
         (Statistic(kind="level", of=A, than=0.5, claimed="above"), 0.3),
         (Statistic(kind="difference", of=A, minus=B, claimed="above"), 0.4),
-        (
-            Statistic(
-                kind="difference_of_differences", of=(A, "plain.after.y"), minus=(B, "other.after.y"), claimed="above"
-            ),
-            0.2,  # (0.8 - 0.4) - (0.5 - 0.3)
-        ),
+        (Statistic(kind="difference_of_differences", of=(A, "plain.after.y"), minus=(B, "other.after.y"),
+                   claimed="above"), 0.2),  # (0.8 - 0.4) - (0.5 - 0.3)
         (Statistic(kind="ratio", of=A, minus=B, claimed="above", margin=1.5), math.log(2)),
-        (  # 0.8 at 2, 0.4 at 8: two doublings
-            Statistic(kind="slope", points=({"at": 2, "of": A}, {"at": 8, "of": B}), claimed="below"),
-            -0.2,
-        ),
+        # 0.8 at 2, 0.4 at 8: two doublings
+        (Statistic(kind="slope", points=({"at": 2, "of": A}, {"at": 8, "of": B}), claimed="below"), -0.2),
     ],
-)
+)  # fmt: skip
 def test_the_number_of_a_seed(statistic: Statistic, value: float, result: Callable[..., Result]) -> None:
     results = {
         "plain": result("plain", 0, after__x=0.8, after__y=0.5),
@@ -99,9 +93,8 @@ def test_below_three_seeds_a_claim_is_not_yet_measured(ledger: Ledger, result: C
 
 
 def test_a_cost_of_mixed_machines_is_not_yet_measured(ledger: Ledger, result: Callable[..., Result]) -> None:
-    statistic = Statistic(
-        kind="ratio", of="other.whole.processor_s", minus="plain.whole.processor_s", claimed="above", margin=1.5
-    )
+    own, other = "plain.whole.processor_s", "other.whole.processor_s"
+    statistic = Statistic(kind="ratio", of=other, minus=own, claimed="above", margin=1.5)
     claims = {"better": ledger.claims["better"].model_copy(update={"statistic": statistic})}
     results = both(result, 3)
     results["other", 1] = results["other", 1].model_copy(update={"machine": "there"})

@@ -133,9 +133,8 @@ def test_a_reward_of_ones_own_counts_by_its_content_not_its_place(folder: Path, 
         place = tmp_path / name
         place.mkdir()
         (place / "rewards.py").write_text("def pay(completion, reference):\n    return 1.0\n")
-        (place / "tiny.toml").write_text(
-            (folder.parent / "tiny.toml").read_text() + '[verifier]\nkind="rewards.py:pay"\n'
-        )
+        tiny = (folder.parent / "tiny.toml").read_text()
+        (place / "tiny.toml").write_text(tiny + '[verifier]\nkind="rewards.py:pay"\n')
 
     def mark(name: str) -> str:
         text = (folder / "arms.toml").read_text().replace("../tiny.toml", f"../{name}/tiny.toml")
@@ -155,9 +154,8 @@ def test_unknown_arms_and_runs_of_other_recipes_are_refused(folder: Path, tmp_pa
         missing(request(folder, arms=("nobody",)))
     place = tmp_path / "elsewhere"
     place.mkdir()
-    (place / "config.toml").write_text(
-        (folder.parent / "tiny.toml").read_text().replace("num_steps = 2", "num_steps = 3")
-    )
+    tiny = (folder.parent / "tiny.toml").read_text()
+    (place / "config.toml").write_text(tiny.replace("num_steps = 2", "num_steps = 3"))
     with pytest.raises(ConfigError, match="elsewhere was made by another recipe than arm 'plain'"):
         run_missing(request(folder, finished={"plain": str(place)}), measure=stub)
     assert calls(folder) == []
@@ -169,9 +167,8 @@ def test_the_mark_of_the_code_is_that_of_the_trainer_with_the_settings_of_the_ar
     asked: list[tuple[str, Any]] = []
     monkeypatch.setattr(arms, "code_of", lambda module, settings: asked.append((module, settings)) or "mark")
     assert arms.code_mark(arm_run(ledger, "other", 0)) == "mark"
-    assert [(module, settings["advantage"]["kind"]) for module, settings in asked] == [
-        ("groupwise.trainers.grpo", "leave_one_out")
-    ]
+    [(module, settings)] = asked
+    assert (module, settings["advantage"]["kind"]) == ("groupwise.trainers.grpo", "leave_one_out")
 
 
 @pytest.mark.slow

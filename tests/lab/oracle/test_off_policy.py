@@ -22,9 +22,8 @@ TOKEN_RATIOS = ("clipped_ratio", "clipped_weight")
 def unbounded(kind: str) -> PolicyLoss:
     """The loss with no bound where it has bounds."""
     dials = {"clip_low": 1.0, "clip_high": math.inf, "tau_pos": 1.0}
-    return policy_loss(
-        kind, **{dial: dials[dial] for dial in POLICY_LOSSES.settings(kind).model_fields if dial in dials}
-    )
+    read = POLICY_LOSSES.settings(kind).model_fields.keys() & dials.keys()
+    return policy_loss(kind, **{dial: dials[dial] for dial in read})
 
 
 def stale(one: Toy) -> Policies:
@@ -69,16 +68,13 @@ def test_with_one_token_the_ratio_is_exact_and_reinforce_is_not(measure: Any) ->
 
 def test_inside_the_bounds_clipping_changes_nothing(measure: Any) -> None:
     one = toy(Dials(), 3, 2)
-    policies = replace_sampler(one, one.theta + 0.05 * (one.logits("older", 1.0) - one.theta))
+    old = one.theta + 0.05 * (one.logits("older", 1.0) - one.theta)
+    policies = Policies(one.theta, old, old)
     free = measure(one, policies, policy_loss=NO_BOUNDS)
     for name in TOKEN_RATIOS:
         found = measure(one, policies, policy_loss=name)
         assert found.clipped == 0
         torch.testing.assert_close(found.mean, free.mean, **EXACT)
-
-
-def replace_sampler(one: Toy, old: Tensor) -> Policies:
-    return Policies(one.theta, old, old)
 
 
 def test_bounds_that_bite_cost_the_ratio_its_direction_and_the_weight_only_length(measure: Any) -> None:
@@ -89,9 +85,8 @@ def test_bounds_that_bite_cost_the_ratio_its_direction_and_the_weight_only_lengt
     assert weight.clipped > 0.1
     assert ratio.cosine < 0.5
     assert weight.cosine > 0.95
-    tight = measure(
-        one, policies, advantage="leave_one_out", policy_loss=policy_loss("clipped_ratio", clip_low=0, clip_high=0)
-    )
+    loss = policy_loss("clipped_ratio", clip_low=0, clip_high=0)
+    tight = measure(one, policies, advantage="leave_one_out", policy_loss=loss)
     assert tight.clipped > ratio.clipped
 
 

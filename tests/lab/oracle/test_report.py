@@ -94,14 +94,9 @@ def test_nothing_is_written_on_a_mistake(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (-1e-9, "0.000"),
-        (0.0, "0.000"),
-        (-0.4956, "-0.496"),
-        (math.nan, "–"),
-        (12.3456, "12.346"),
-        (0.0625 - 1e-9, "0.062"),
-        (0.0625 + 1e-9, "0.062"),
+        (-1e-9, "0.000"), (0.0, "0.000"), (-0.4956, "-0.496"), (math.nan, "–"), (12.3456, "12.346"),
+        (0.0625 - 1e-9, "0.062"), (0.0625 + 1e-9, "0.062"),
     ],
-)
+)  # fmt: skip
 def test_figures_as_shown(value: float, text: str) -> None:
     assert shown(value) == text

@@ -31,14 +31,9 @@ def tokens(**changes: Tensor | None) -> Tokens:
     draws = torch.randn(6, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     old = -draws[0].abs() - 0.1
     known = Tokens(
-        logprobs=old + 0.4 * draws[1],
-        entropy=draws[2].abs(),
-        old_logprobs=old,
-        advantages=draws[3],
-        lengths=LENGTHS,
-        ref_logprobs=old + 0.5 * draws[4],
-        importance=draws[5].abs(),
-    )
+        logprobs=old + 0.4 * draws[1], entropy=draws[2].abs(), old_logprobs=old, advantages=draws[3], lengths=LENGTHS,
+        ref_logprobs=old + 0.5 * draws[4], importance=draws[5].abs(),
+    )  # fmt: skip
     return known._replace(**changes)
 
 
@@ -91,14 +86,10 @@ def test_equals_the_sum_of_its_terms_as_a_loop(objective: Objective, weighted: b
 
 def test_by_hand() -> None:
     known = Tokens(
-        logprobs=torch.tensor([-1.0]),
-        entropy=torch.tensor([0.5]),
-        old_logprobs=torch.tensor([-1.0]),
-        advantages=torch.tensor([2.0]),
-        lengths=torch.tensor([1]),
-        ref_logprobs=torch.tensor([-2.0]),
+        logprobs=torch.tensor([-1.0]), entropy=torch.tensor([0.5]), old_logprobs=torch.tensor([-1.0]),
+        advantages=torch.tensor([2.0]), lengths=torch.tensor([1]), ref_logprobs=torch.tensor([-2.0]),
         importance=torch.tensor([1.5]),
-    )
+    )  # fmt: skip
     found = token_loss(known, Objective(kl_coef=0.1, kl_estimator="k1", entropy_coef=0.2))
     assert found.loss.tolist() == pytest.approx([-3.0 + 0.1 - 0.1])  # 1.5 · -2 + 0.1 · 1 - 0.2 · 0.5
     assert found.kl.tolist() == [1.0]
@@ -158,9 +149,6 @@ def test_a_term_with_coefficient_zero_is_left_out_whatever_it_is() -> None:
     found = token_loss(known, Objective())
     assert found.kl.isinf().all()
     assert found.loss.isfinite().all()
-
-
-def test_a_term_without_a_reference_is_refused() -> None:
     with pytest.raises(ValueError, match=r"coefficient 0\.25 needs the reference"):
         token_loss(tokens(ref_logprobs=None), Objective(kl_coef=0.25))
 
@@ -213,6 +201,7 @@ def test_the_loss_equals_the_papers_loops(aggregation: str, rows: list[list[floa
 def test_a_micro_batch_gets_the_weights_of_the_whole_batch(aggregation: str) -> None:
     parts = weights(aggregation, COUNTS[:1]) + weights(aggregation, COUNTS[1:])
     assert parts == pytest.approx(weights(aggregation))
+    assert token_weights(torch.tensor(COUNTS), BATCH, aggregation).dtype is torch.float32
 
 
 @pytest.mark.parametrize("aggregation", sorted(AGGREGATIONS))
@@ -220,11 +209,6 @@ def test_skipped_completions_stay_in_the_denominator(aggregation: str) -> None:
     # the same eight tokens in a batch of twice the size weigh half
     doubled = BatchSize(num_completions=6, num_tokens=16, max_tokens=10)
     assert weights(aggregation, batch=doubled) == pytest.approx([w / 2 for w in weights(aggregation)])
-
-
-@pytest.mark.parametrize("aggregation", sorted(AGGREGATIONS))
-def test_weights_are_fp32(aggregation: str) -> None:
-    assert token_weights(torch.tensor(COUNTS), BATCH, aggregation).dtype is torch.float32
 
 
 # --- the critic's loss

@@ -227,28 +227,21 @@ def test_scores_that_are_the_true_log_odds_are_calibrated_and_doubled_ones_are_n
     assert calibration_error(reliability(2 * chosen, 2 * rejected)) > 0.08
 
 
-def test_without_pairs_there_is_no_error_to_speak_of() -> None:
-    assert reliability([], []) == []
-    assert math.isnan(calibration_error([]))
-
-
-def test_by_default_nothing_is_smoothed_and_there_is_no_margin() -> None:
-    assert Strength() == (0.1, 0.0, 0.0)
-
-
 @LOSSES
 def test_implicit_rewards_carry_no_gradient(name: str) -> None:
-    given_pairs = pairs()
-    known = given_pairs._replace(
-        chosen=given_pairs.chosen.requires_grad_(), rejected=given_pairs.rejected.requires_grad_()
-    )
+    known = pairs()
+    known.chosen.requires_grad_()
+    known.rejected.requires_grad_()
     found = PREFERENCE_LOSSES[name](known, STRENGTH)
     assert found.loss.requires_grad
     assert not found.chosen.requires_grad
     assert not found.rejected.requires_grad
 
 
-def test_by_default_there_are_ten_bins_of_plain_numbers() -> None:
+def test_defaults_and_no_pairs() -> None:
+    assert Strength() == (0.1, 0.0, 0.0)
+    assert reliability([], []) == []
+    assert math.isnan(calibration_error([]))
     bins = reliability(np.arange(1.0, 21.0), np.zeros(20))
     assert len(bins) == 10
     assert {(type(one.confidence), type(one.accuracy)) for one in bins} == {(float, float)}

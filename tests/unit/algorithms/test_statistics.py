@@ -52,6 +52,9 @@ def test_one_sample_per_problem_gives_the_wilson_interval() -> None:
     # shares of 0 and 1 spread so much that the effective size would be n - 1; n is the least that is taken
     estimate = mean_share([1.0] * 7 + [0.0] * 3)
     assert estimate == pytest.approx((0.7, *wilson(7, 10)))
+    # variance of the shares 0.02, of their mean 0.01: as uncertain as 0.25 / 0.01 = 25 samples
+    assert mean_share([0.4, 0.6]) == pytest.approx((0.5, *wilson(12.5, 25)))
+    assert all(math.isnan(value) for value in mean_share([]))
 
 
 @pytest.mark.parametrize(("share", "n"), [(1.0, 5), (0.0, 12), (1.0, 1)])
@@ -70,11 +73,6 @@ def test_many_samples_per_problem_narrow_the_interval_to_the_spread_between_prob
     assert (estimate.high - estimate.low) / 2 == pytest.approx(half, rel=0.01)
 
 
-def test_two_problems_by_hand() -> None:
-    # variance of the shares 0.02, of their mean 0.01: as uncertain as 0.25 / 0.01 = 25 samples
-    assert mean_share([0.4, 0.6]) == pytest.approx((0.5, *wilson(12.5, 25)))
-
-
 @pytest.mark.parametrize("n", range(1, 40))
 def test_an_end_of_the_scale_is_met_exactly(n: int) -> None:
     assert mean_share([1.0] * n).high == 1
@@ -86,10 +84,6 @@ def test_an_end_of_the_scale_is_met_exactly(n: int) -> None:
 )
 def test_estimates_are_plain_numbers(estimate: Estimate) -> None:
     assert [type(number) for number in estimate] == [float] * 3
-
-
-def test_no_problems_are_no_number() -> None:
-    assert all(math.isnan(value) for value in mean_share([]))
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=40))
@@ -114,9 +108,6 @@ def test_paired_difference_by_hand() -> None:
     estimate = paired_difference([0.0, 0.5, 0.25, 0.5], [0.5, 0.5, 0.5, 0.75])
     half = Z_95 * math.sqrt(0.125 / 3) / 2
     assert estimate == pytest.approx((0.25, 0.25 - half, 0.25 + half))
-
-
-def test_paired_difference_of_two_problems_by_hand() -> None:
     # differences 0 and 1: std sqrt(1/2), of their mean 1/2
     assert paired_difference([0.0, 0.0], [0.0, 1.0]) == pytest.approx((0.5, 0.5 - Z_95 / 2, 0.5 + Z_95 / 2))
 
@@ -140,11 +131,8 @@ def beyond(quantile: float, freedom: int) -> float:
 @pytest.mark.parametrize("freedom", range(1, 31))
 def test_the_quantiles_are_students(freedom: int) -> None:
     assert len(T_95) == 30
-    assert beyond(T_95[freedom - 1] - 0.0006, freedom) > 0.05 > beyond(T_95[freedom - 1] + 0.0006, freedom)
-
-
-def test_the_normal_quantile_is_the_normal_distributions() -> None:
     assert math.erf(Z_95 / math.sqrt(2)) == pytest.approx(0.95, abs=1e-12)
+    assert beyond(T_95[freedom - 1] - 0.0006, freedom) > 0.05 > beyond(T_95[freedom - 1] + 0.0006, freedom)
 
 
 def test_mean_over_seeds_by_hand() -> None:

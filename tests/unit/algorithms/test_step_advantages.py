@@ -56,9 +56,8 @@ def test_process_gae_equals_its_sum(group: tuple[Steps, list[int]], lam: float) 
 @given(groups())
 def test_at_lambda_zero_the_progress_of_steps_is_what_is_paid(group: tuple[Steps, list[int]]) -> None:
     steps, lengths = group
-    for i, (one, row) in enumerate(
-        zip(steps, found(ProcessGae(kind="process_gae", lam=0.0), steps, lengths), strict=True)
-    ):
+    rows = found(ProcessGae(kind="process_gae", lam=0.0), steps, lengths)
+    for i, (one, row) in enumerate(zip(steps, rows, strict=True)):
         start = math.fsum(other[-1][1] for j, other in enumerate(steps) if j != i) / (len(steps) - 1)
         assert math.fsum(row[end - 1] for end, _ in one) == pytest.approx(one[-1][1] - start, abs=1e-12)
 
@@ -80,12 +79,8 @@ def slow_min(steps: Steps, lengths: list[int], temperature: float, weight: float
         others = [j for j in range(len(steps)) if j != i]
         per_token = math.fsum(r for j in others for _, r in paid[j]) / sum(lengths[j] for j in others)
         outcome = steps[i][-1][1] - math.fsum(steps[j][-1][1] for j in others) / len(others)
-        rows.append(
-            [
-                math.fsum(r for end, r in paid[i] if end > t) - per_token * (length - t) + weight * outcome
-                for t in range(length)
-            ]
-        )
+        to_come = [math.fsum(r for end, r in paid[i] if end > t) for t in range(length)]
+        rows.append([to_come[t] - per_token * (length - t) + weight * outcome for t in range(length)])
     return rows
 
 

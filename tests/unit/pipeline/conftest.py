@@ -98,7 +98,7 @@ class Pipeline:
     def run(self, **options: Any) -> list[str]:
         """Names of the stages that were run."""
         Fake.done.clear()
-        assert run_pipeline(*self.read(), Display(refuse), **options)
+        assert run_pipeline(*self.read(), Display(pytest.fail), **options)
         return list(Fake.done)
 
     def stage(self, name: str) -> StageDirectory:
@@ -106,10 +106,6 @@ class Pipeline:
 
     def contents(self) -> dict[str, bytes]:
         return {str(f.relative_to(self.path)): f.read_bytes() for f in sorted(self.path.rglob("*")) if f.is_file()}
-
-
-def refuse(recipe: Any) -> Any:
-    raise AssertionError("no fake stage trains")
 
 
 @pytest.fixture
@@ -136,17 +132,14 @@ def fake(tmp_path: Path, measured: list[str], monkeypatch: pytest.MonkeyPatch) -
     (tmp_path / "mine.jsonl").write_text("{}\n")
     Fake.before_end = {}
     stages = {
-        "first": {"number": 1, "nested": {"deep": [1, 2]}},
-        "second": {"path": "{first}"},
+        "first": {"number": 1, "nested": {"deep": [1, 2]}}, "second": {"path": "{first}"},
         "other": {"data": {"path": str(tmp_path / "mine.jsonl")}},
         "third": {"makes": "model", "model": {"path": "{second}"}},
-    }
+    }  # fmt: skip
     recipe = {
-        "pipeline": {"directory": str(tmp_path / "pipeline")},
-        "model": {"path": str(tmp_path / "base")},
-        "tasks": {"sums": {"kind": "arithmetic"}},
-        "stages": stages,
-    }
+        "pipeline": {"directory": str(tmp_path / "pipeline")}, "model": {"path": str(tmp_path / "base")},
+        "tasks": {"sums": {"kind": "arithmetic"}}, "stages": stages,
+    }  # fmt: skip
     return Pipeline(tmp_path, recipe)
 
 
@@ -156,7 +149,7 @@ def before_end() -> dict[str, Callable[[Workplace], None]]:
     return Fake.before_end
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def row() -> Callable[..., Row]:
     """row(text, **changes) -> a correct, readable completion as evaluations keep it."""
 

@@ -268,20 +268,19 @@ COMPLETIONS = st.lists(
 )
 
 
-def completions(drawn: list[tuple[str, str, bool, int]]) -> list[Row]:
+Drawn = list[tuple[str, str, bool, int]]
+
+
+def completions(row: MakeRow, drawn: Drawn) -> list[Row]:
     return [
-        Row(
-            problem=problem, difficulty=difficulty, language="en", question="q", reference="5", open_ended=False,
-            prefill="", sample=i, text=GOOD + " yes" * more, finish_reason=FinishReason.STOP,
-            outcome=Outcome.CORRECT if right else Outcome.WRONG, answer="5", evidence="", num_tokens=20,
-        )
-        for i, (problem, difficulty, right, more) in enumerate(drawn)
-    ]  # fmt: skip
+        row(GOOD + " yes" * more, problem=problem, difficulty=level, sample=i, outcome="correct" if right else "wrong")
+        for i, (problem, level, right, more) in enumerate(drawn)
+    ]
 
 
-@given(COMPLETIONS, st.integers(0, 4))
-def test_kept_and_dropped_are_all(drawn: list[tuple[str, str, bool, int]], per_problem: int) -> None:
-    rows = completions(drawn)
+@given(drawn=COMPLETIONS, per_problem=st.integers(0, 4))
+def test_kept_and_dropped_are_all(row: MakeRow, drawn: Drawn, per_problem: int) -> None:
+    rows = completions(row, drawn)
     found = keep(rows, Filters(), per_problem)
     assert len(found.rows) + sum(found.dropped.values()) == len(rows)
     assert found.dropped.get("not correct", 0) == sum(row.outcome is Outcome.WRONG for row in rows)
@@ -293,9 +292,9 @@ def test_kept_and_dropped_are_all(drawn: list[tuple[str, str, bool, int]], per_p
     assert of_problem == {p: min(n, per_problem) if per_problem else n for p, n in expected.items()}
 
 
-@given(COMPLETIONS, st.integers(0, 50), st.integers(0, 3))
-def test_balanced_takes_as_evenly_as_it_can(drawn: list[tuple[str, str, bool, int]], size: int, seed: int) -> None:
-    rows = completions(drawn)
+@given(drawn=COMPLETIONS, size=st.integers(0, 50), seed=st.integers(0, 3))
+def test_balanced_takes_as_evenly_as_it_can(row: MakeRow, drawn: Drawn, size: int, seed: int) -> None:
+    rows = completions(row, drawn)
     chosen = balanced(rows, size, seed)
     assert len(chosen) == min(size, len(rows))
     assert len({row.sample for row in chosen}) == len(chosen)
@@ -306,14 +305,11 @@ def test_balanced_takes_as_evenly_as_it_can(drawn: list[tuple[str, str, bool, in
         assert taken[label] <= taken[other] + 1 or taken[other] == there[other]
 
 
-def test_another_seed_chooses_others() -> None:
-    rows = completions([("a", "easy", True, 0)] * 40)
+def test_another_seed_chooses_others(row: MakeRow) -> None:
+    rows = completions(row, [("a", "easy", True, 0)] * 40)
     assert {row.sample for row in balanced(rows, 10, 0)} != {row.sample for row in balanced(rows, 10, 1)}
 
 
 def test_counts_know_rows_of_other_people() -> None:
     assert counts([{"source": "b"}, {"source": "a"}, {"source": "b"}, {}], "source") == {"a": 1, "b": 2, "unknown": 1}
-
-
-def test_every_behaviour_can_be_asked_for() -> None:
-    assert len(Filters(shows=tuple(Behaviour)).shows) == len(Behaviour)
+    assert len(Filters(shows=tuple(Behaviour)).shows) == len(Behaviour)  # every behaviour can be asked for

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from groupwise.errors import DataError
@@ -21,28 +21,22 @@ HOSTILE = [
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), min_size=1, max_size=5))
+@example(HOSTILE)
 def test_any_text_survives_a_file_of_rows(texts: list[str]) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        check(texts, Path(folder))
-
-
-def test_hostile_texts_survive_a_file_of_rows(tmp_path: Path) -> None:
-    check(HOSTILE, tmp_path)
-
-
-def check(texts: list[str], folder: Path) -> None:
-    path = folder / "data.jsonl"
     rows = [{"prompt": f"p {text}", "completion": text, "number": i} for i, text in enumerate(texts)]
-    digest = write_rows(path, rows)
-    assert digest == content_hash(path)
-    assert read_rows(path) == rows
-    assert read_pairs(PairsData(path=str(path))) == [(row["prompt"], row["completion"]) for row in rows]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "data.jsonl"
+        digest = write_rows(path, rows)
+        assert digest == content_hash(path)
+        assert read_rows(path) == rows
+        assert read_pairs(PairsData(path=str(path))) == [(row["prompt"], row["completion"]) for row in rows]
 
 
 def test_several_files_are_read_one_behind_the_other(tmp_path: Path) -> None:
-    one, two = (str(tmp_path / name) for name in ("one.jsonl", "two.jsonl"))
-    write_rows(Path(one), [{"prompt": "p", "completion": "1"}])
-    write_rows(Path(two), [{"prompt": "p", "completion": "2"}])
+    one, two, three = (str(tmp_path / name) for name in ("one.jsonl", "two.jsonl", "three.jsonl"))
+    for path, completion in ((one, "1"), (two, "2"), (three, "2")):
+        write_rows(Path(path), [{"prompt": "p", "completion": completion}])
+    assert content_hash(Path(one)) != content_hash(Path(two)) == content_hash(Path(three))
     assert read_pairs(PairsData(path=(two, one))) == [("p", "2"), ("p", "1")]
     Path(one).write_text('{"prompt": 1}\n')
     with pytest.raises(DataError, match=r"one.jsonl, line 1 has no field 'prompt' or 'completion'"):
@@ -81,9 +75,3 @@ def test_the_hash_of_a_model_is_that_of_its_weights_not_of_its_training(tmp_path
     assert content_hash(tmp_path / "other") != known
     (tmp_path / "plain" / "tokenizer_config.json").write_text("{}")
     assert content_hash(tmp_path / "plain") != known
-
-
-def test_the_hash_of_a_file_is_that_of_its_content(tmp_path: Path) -> None:
-    for name, text in (("a", "same"), ("b", "same"), ("c", "other")):
-        (tmp_path / name).write_text(text)
-    assert content_hash(tmp_path / "a") == content_hash(tmp_path / "b") != content_hash(tmp_path / "c")

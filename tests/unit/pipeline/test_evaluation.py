@@ -17,16 +17,15 @@ def test_every_task_has_its_own_tools_and_no_other(tmp_path: Path, monkeypatch: 
 
     def evaluate(actors: Any, problems: Any, num_samples: int, sampling: SamplingConfig, draws: Any) -> Any:
         asked[actors.template.prompt.split()[-1]] = sampling
-        raise_ = len(asked) == 3
-        if raise_:
+        if len(asked) == 3:
             raise StopIteration
         return type("Evaluation", (), {"scored": [], "rows": []})
 
     monkeypatch.setattr(evaluation, "evaluate", evaluate)
     monkeypatch.setattr(evaluation, "summary", lambda rows, more: {})
-    tasks = {
-        name: {"kind": "arithmetic", "template": {"prompt": f"{{question}} {name}"}} for name in ("with", "bare", "as")
-    }
+    template = "{{question}} {}"
+    names = ("with", "bare", "as")
+    tasks = {name: {"kind": "arithmetic", "template": {"prompt": template.format(name)}} for name in names}
     recipe, _ = load_pipeline({
         "pipeline": {"directory": str(tmp_path)}, "tasks": tasks,
         "sampling": {"tools": {"mine": {"kind": "calculator", "max_calls": 2}}},

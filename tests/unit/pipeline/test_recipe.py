@@ -93,22 +93,16 @@ CHAT = "template = { chat = true }"
             f'[stages.a]\n{GRPO}model = {{ path = "{{b}}" }}\n[stages.b]\n{GRPO}',
             r"stages.a.model.path = '\{b\}': the stage b does not come before it; before it come base$",
         ),
-        (
-            f'[stages.a]\n{GRPO}model = {{ path = "{{a}}" }}',
-            r"stages.a.model.path = '\{a\}': the stage a does not come before it",
-        ),
+        (f'[stages.a]\n{GRPO}model = {{ path = "{{a}}" }}', r"path = '\{a\}': the stage a does not come before it"),
         (
             f'[stages.a]\nkind = "sample"\n{GRPO}',
-            "stages.a.kind: there is no stage 'sample'; known are budget, cold_start, recall, .*train",
+            "stages.a.kind: there is no stage 'sample'; known are budget, cold_start, play, recall, .*train",
         ),
         (f"[stages.a]\nkind = 3\n{GRPO}", "stages.a.kind = 3; allowed are"),
         ('[stages.a]\nalgorithm = "dqn"', "stages.a.algorithm: there is no trainer 'dqn'; .*known are distill, dpo"),
         ('[stages.a]\nalgorithm = ["sft"]', r"stages.a.algorithm = \['sft'\]; allowed are"),
         ("[stages.a]\n", "stages.a.algorithm = None; allowed are"),
-        (
-            f"[stages.a]\n{GRPO}".replace("num_steps", 'directory = "x", num_steps'),
-            "stages.a.run.directory is set by the pipeline",
-        ),
+        (f"[stages.a]\n{GRPO}".replace("num_", 'directory = "x", num_'), "stages.a.run.directory is set by the pip"),
         (f"[stages.a]\n{GRPO}[stages.a.grpo]\ngroup_sise = 3", r"(?s)stages.a.*group_sise.*did you mean 'group_size'"),
         (f"[stages.a]\n{GRPO}[stages.a.optimizer]\nlr = -1", r"(?s)stages.a cannot be used.*optimizer.lr = -1"),
         ('[stages.a]\nalgorithm = "grpo"\ntask = "talk"\nrun = 5', r"(?s)stages.a cannot be used.*run = 5"),
@@ -116,10 +110,7 @@ CHAT = "template = { chat = true }"
         (f"{COLD}[stages.A]\n{GRPO}", r"(?s)stages\.A"),
         (f'{COLD}[[stages.cold.examples]]\nquestion = ""\ncompletion = "x"', r"(?s)examples.0.question"),
         (f'{REJECTION}task = "sums"\ngeneral = {{ task = "no" }}', r"stages.r.general.task: there is no task 'no'"),
-        (
-            f'{REJECTION}task = {{ kind = "arithmetic", {CHAT} }}',
-            r"(?s)stages.r .*task.template.chat = true: .* is allowed",
-        ),
+        (f'{REJECTION}task = {{ kind = "arithmetic", {CHAT} }}', r"(?s)stages.r .*template.chat = true: .* is allowed"),
         (f'{REJECTION}task = "sums"\ngeneral.task = {{ kind = "general", {CHAT} }}', "chat = true: .* is allowed"),
         (
             f'{COLD}[stages.a]\n{SFT}data = {{ source = "jsonl", path = "{{Cold}}" }}',

@@ -78,11 +78,8 @@ def test_a_judge_of_answers_sees_only_answers(longest: list[Any]) -> None:
 
 
 def test_all_judges_must_agree(longest: list[Any]) -> None:
-    one, _ = rows_of(reward_models={"a": {"path": "x", "keep": 0.5}})
-    other, _ = rows_of(reward_models={"b": {"path": "x", "see": "answer", "keep": 0.5}})
-    both, statistics = rows_of(
-        reward_models={"a": {"path": "x", "keep": 0.5}, "b": {"path": "x", "see": "answer", "keep": 0.5}}
-    )
+    a, b = {"a": {"path": "x", "keep": 0.5}}, {"b": {"path": "x", "see": "answer", "keep": 0.5}}
+    (one, _), (other, _), (both, statistics) = (rows_of(reward_models=judges) for judges in (a, b, a | b))
     texts = [{row["completion"] for row in some} for some in (one, other, both)]
     assert texts[0] & texts[1] == texts[2]
     assert statistics["kept"] == 40 - sum(statistics["dropped"].values())
@@ -90,20 +87,12 @@ def test_all_judges_must_agree(longest: list[Any]) -> None:
 
 def test_prompts_and_pairs_of_ones_own(tmp_path: Path, longest: list[Any]) -> None:
     write_rows(tmp_path / "own.jsonl", [{"prompt": f"p{i}", "completion": "c" * (i + 1)} for i in range(8)])
-    rows, statistics = rows_of(
-        file={"path": str(tmp_path / "own.jsonl")}, reward_models={"long": {"path": "x", "keep": 0.5}}
-    )
-    assert statistics["candidates"] == 8
-    assert sorted(row["prompt"] for row in rows) == ["p4", "p5", "p6", "p7"]
-    assert {row["problem"].partition(":")[0] for row in rows} == {"own.jsonl"}  # and not where it lies
-
-
-def test_answers_of_ones_own_need_no_reasoning(tmp_path: Path, longest: list[Any]) -> None:
-    write_rows(tmp_path / "own.jsonl", [{"prompt": f"p{i}", "completion": "c" * (i + 1)} for i in range(8)])
-    rows, _ = rows_of(
-        file={"path": str(tmp_path / "own.jsonl")}, reward_models={"a": {"path": "x", "see": "answer", "keep": 0.5}}
-    )
-    assert sorted(row["prompt"] for row in rows) == ["p4", "p5", "p6", "p7"]
+    for see in ("completion", "answer"):  # answers of one's own need no reasoning
+        judge = {"path": "x", "see": see, "keep": 0.5}
+        rows, statistics = rows_of(file={"path": str(tmp_path / "own.jsonl")}, reward_models={"long": judge})
+        assert statistics["candidates"] == 8
+        assert sorted(row["prompt"] for row in rows) == ["p4", "p5", "p6", "p7"]
+        assert {row["problem"].partition(":")[0] for row in rows} == {"own.jsonl"}  # and not where it lies
 
 
 def test_a_judge_of_answers_reads_them_after_the_question_alone(longest: list[Any]) -> None:

@@ -21,19 +21,11 @@ def test_facts_and_lineage_say_what_was_made_of_what(fake: Any) -> None:
     found = fake.plan()
     facts = fake.stage("third").facts
     assert facts | {"evaluation": None, "evaluation_fingerprint": None} == {
-        "name": "third",
-        "kind": "fake",
-        "algorithm": None,
-        "makes": "model",
-        "fingerprint": found["third"].fingerprint,
-        "inputs": {"second": found["second"].fingerprint},
-        "output": "data.jsonl",
-        "output_hash": facts["output_hash"],
-        "tokens": {"sampled": 3, "trained": 4},
-        "statistics": {"rows": 1},
-        "evaluation": None,
-        "evaluation_fingerprint": None,
-    }
+        "name": "third", "kind": "fake", "algorithm": None, "makes": "model",
+        "fingerprint": found["third"].fingerprint, "inputs": {"second": found["second"].fingerprint},
+        "output": "data.jsonl", "output_hash": facts["output_hash"], "tokens": {"sampled": 3, "trained": 4},
+        "statistics": {"rows": 1}, "evaluation": None, "evaluation_fingerprint": None,
+    }  # fmt: skip
     assert facts["evaluation"]["task"]["pass_at_1"] == [0.5, 0.4, 0.6]
     assert fake.stage("second").facts["evaluation"] is None
     lineage = json.loads((fake.path / "lineage.json").read_text())
@@ -67,12 +59,6 @@ def test_the_base_model_is_measured_again_when_it_changed(fake: Any, measured: l
     assert fake.stage("base").facts["output_hash"] != base["output_hash"]
 
 
-def test_the_shipped_model_is_called_as_in_the_recipe(fake: Any) -> None:
-    fake.values["model"] = {"path": "base"}
-    fake.run()
-    assert fake.stage("base").facts["output"] == "base"
-
-
 def test_facts_and_rows_say_nothing_of_where_they_are(fake: Any) -> None:
     fake.values["stages"].pop("other")
     fake.values["model"] = {"path": "base"}
@@ -81,6 +67,7 @@ def test_facts_and_rows_say_nothing_of_where_they_are(fake: Any) -> None:
     for folder in ("here", "there"):
         fake.values["pipeline"]["directory"] = str(fake.folder / folder / "r1")
         fake.run()
+        assert fake.stage("base").facts["output"] == "base"  # as in the recipe
         found.append({name: text for name, text in fake.contents().items() if Path(name).name in names})
     assert found[0] == found[1]
     assert len(found[0]) == 3 * 3 + 2
@@ -94,31 +81,35 @@ def test_a_moved_pipeline_is_the_same_pipeline(fake: Any) -> None:
     assert fake.run(start="third") == ["third"]
 
 
-def train(recipe: Any) -> Any:
-    raise AssertionError("no fake stage trains")
+def raising(error: BaseException) -> Callable[..., Any]:
+    def fail(*arguments: Any, **options: Any) -> Any:
+        raise error
+
+    return fail
+
+
+Hooks = dict[str, Callable[[Workplace], None]]
 
 
 @pytest.mark.parametrize("error", [Interrupted(), KeyboardInterrupt()])
 def test_an_interrupt_ends_the_call_and_the_next_one_goes_on(
-    fake: Any, before_end: dict[str, Callable[[Workplace], None]], error: BaseException
+    fake: Any, before_end: Hooks, error: BaseException
 ) -> None:
-    def interrupt(work: Workplace) -> None:
-        raise error
-
-    before_end["second"] = interrupt
-    assert run_pipeline(*fake.read(), Display(train)) is False
+    before_end["second"] = raising(error)
+    assert run_pipeline(*fake.read(), Display(pytest.fail)) is False
     assert fake.actions() == {"first": "skip", "second": "resume", "other": "run", "third": "run"}
     before_end.clear()
     assert fake.run() == ["second", "other", "third"]
 
 
 def test_an_error_names_its_stage_and_leaves_what_was_done(
-    fake: Any, before_end: dict[str, Callable[[Workplace], None]]
+    fake: Any, before_end: Hooks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(work: Workplace) -> None:
-        raise DataError("line 3 is empty")
-
-    before_end["second"] = fail
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "evaluate_model", raising(DataError("no")))
+        with pytest.raises(DataError, match=r"^stage base: no$"):
+            fake.run()
+    before_end["second"] = raising(DataError("line 3 is empty"))
     with pytest.raises(DataError, match=r"^stage second: line 3 is empty$"):
         fake.run()
     lineage = json.loads((fake.path / "lineage.json").read_text())
@@ -127,22 +118,10 @@ def test_an_error_names_its_stage_and_leaves_what_was_done(
     assert fake.run() == ["second", "other", "third"]
 
 
-def test_an_error_of_the_base_model_names_it(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*arguments: Any) -> Any:
-        raise DataError("no")
-
-    monkeypatch.setattr(runner, "evaluate_model", fail)
-    with pytest.raises(DataError, match=r"^stage base: no$"):
-        fake.run()
-
-
 def test_a_full_disk_is_said_in_a_sentence(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(self: Path, *arguments: Any, **options: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
     fake.run(only="first")
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "mkdir", full)
+        patch.setattr(Path, "mkdir", raising(OSError(errno.ENOSPC, "No space left on device")))
         with pytest.raises(CheckpointError, match="cannot be written: No space left on device"):
             fake.run()
     assert fake.run() == ["second", "other", "third"]
@@ -159,11 +138,9 @@ def test_a_foreign_directory_is_left_alone(fake: Any) -> None:
     fake.path.write_text("")
     with pytest.raises(CheckpointError, match="exists and is not a pipeline"):
         fake.run()
-
-
-def test_what_a_kill_at_the_very_beginning_leaves_is_no_foreign_directory(fake: Any) -> None:
+    fake.path.unlink()
     fake.path.mkdir()
-    (fake.path / runner.LOCK).write_text("")
+    (fake.path / runner.LOCK).write_text("")  # what a kill at the very beginning leaves is not foreign
     (fake.path / ".pipeline.toml.tmp").write_text("half")
     assert fake.run() == ["first", "second", "other", "third"]
 
@@ -206,7 +183,7 @@ def test_results_on_old_results_are_deleted_last_stage_first(fake: Any, monkeypa
 
     monkeypatch.setattr(StageDirectory, "discard", discard)
     with pytest.raises(KeyboardInterrupt):
-        run_pipeline(*fake.read(), Display(train), start="first")
+        run_pipeline(*fake.read(), Display(pytest.fail), start="first")
     assert deleted == ["third"]
 
 

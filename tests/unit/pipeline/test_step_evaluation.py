@@ -16,9 +16,7 @@ from groupwise.models.reward_model import start_reward_model
 from groupwise.pipeline.base import ComputeConfig, Workplace
 from groupwise.pipeline.directory import StageDirectory
 from groupwise.pipeline.step_evaluation import StepEvaluation, StepEvaluationConfig, StepJudgeConfig, chosen, controls
-from groupwise.runs.run import Run
 from groupwise.tasks.step_rows import StepRow
-from groupwise.trainers import Recipe
 
 
 def row(problem: str, answer: str | None, right: bool, error: int | None = None) -> StepRow:
@@ -81,27 +79,21 @@ def test_controls_by_hand() -> None:
     assert found["majority@2"][0] == pytest.approx(((1 + 0.5 + 0.5 + 1 + 1 + 0) / 6 + 0.5) / 2)
 
 
-def no_training(recipe: Recipe) -> Run:
-    raise AssertionError("nothing is trained here")
-
-
 def test_judges_stand_side_by_side(tiny_policy: Callable[..., Policy], tmp_path: Path) -> None:
     save_checkpoint(tmp_path / "policy", tiny_policy())
     save_checkpoint(tmp_path / "other", tiny_policy(seed=1))
     save_checkpoint(tmp_path / "prm", start_reward_model(ModelConfig(path=str(tmp_path / "policy"), device="cpu")))
     (tmp_path / "rows.jsonl").write_text("\n".join(json.dumps(one.record()) for one in ROWS))
-    settings = StepEvaluationConfig(
-        model=ComputeConfig(device="cpu"),
-        judges={
-            "constant": StepJudgeConfig(path=str(tmp_path / "prm")),
-            "implicit": StepJudgeConfig(path=str(tmp_path / "other"), reference=str(tmp_path / "policy"), beta=0.5),
-        },
-        file=str(tmp_path / "rows.jsonl"),
-        choices=(2,),
-    )
+    judges = {
+        "constant": StepJudgeConfig(path=str(tmp_path / "prm")),
+        "implicit": StepJudgeConfig(path=str(tmp_path / "other"), reference=str(tmp_path / "policy"), beta=0.5),
+    }
+    file, model = str(tmp_path / "rows.jsonl"), ComputeConfig(device="cpu")
+    settings = StepEvaluationConfig(model=model, judges=judges, file=file, choices=(2,))
     stage = StepEvaluation("judges", "step_evaluation", settings)
     (tmp_path / "stage").mkdir()
-    made = stage.run(settings, Workplace(StageDirectory(tmp_path / "stage"), {}, no_training))
+    work = Workplace(StageDirectory(tmp_path / "stage"), {}, pytest.fail)
+    made = stage.run(settings, work)
     control, constant, implicit = (json.loads(line) for line in made.output.read_text().splitlines())
     assert constant["auc"] == 0.5  # a new head scores everything 1/2, so its choice is any
     assert constant["best of 2 by min"] == control["pass@1"]
@@ -110,7 +102,7 @@ def test_judges_stand_side_by_side(tiny_policy: Callable[..., Policy], tmp_path:
     assert made.statistics["problems"] == {"all": 2, "with 2 completions": 2}
     large = settings.model_copy(update={"choices": (2, 5)})
     with pytest.raises(DataError, match=r"choices = 2, 5: no problem of .*rows.jsonl has 5 completions; 1 to 4 are"):
-        stage.run(large, Workplace(StageDirectory(tmp_path / "stage"), {}, no_training))
+        stage.run(large, work)
     again = settings.model_copy(update={"dev": settings.file})
     with pytest.raises(DataError, match="share 2 problems"):
-        stage.run(again, Workplace(StageDirectory(tmp_path / "stage"), {}, no_training))
+        stage.run(again, work)

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from groupwise.errors import ConfigError, DataError, VerifierError
 from groupwise.models.policy import Policy
 from groupwise.pipeline import load_pipeline, step_labels
-from groupwise.pipeline.base import Workplace
+from groupwise.pipeline.base import Made, Workplace
 from groupwise.pipeline.directory import StageDirectory
 from groupwise.pipeline.step_labels import StepLabelsConfig, estimated
 from groupwise.pipeline.step_rollouts import Completer, Cut, Rolled, Rollouts, by_search, cut_rows, searched, shared
@@ -28,11 +28,9 @@ from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.tools.calculator import CalculatorConfig
 from groupwise.rollout.tools.python import PythonToolConfig
 from groupwise.runs.row import Row
-from groupwise.runs.run import Run
 from groupwise.tasks import make_task
 from groupwise.tasks.base import Template
 from groupwise.tasks.step_rows import StepRow, read_step_rows
-from groupwise.trainers import Recipe
 from groupwise.types import FinishReason, Outcome, Problem, Verdict
 from groupwise.verifiers import Request as Judged
 from groupwise.verifiers import Verifier, make_verifier
@@ -44,28 +42,29 @@ def pipeline(folder: Path, **stage: Any) -> dict[str, Any]:
         "model": {"path": "base", "device": "cpu", "num_threads": 1},
         "sampling": {"max_tokens": 96},
         "tasks": {"sums": {"kind": "arithmetic"}},
-        "stages": {
-            "labels": {
-                "kind": "step_labels",
-                "path": "{base}",
-                "num_problems": 2,
-                "num_samples": 2,
-                "task": "sums",
-                **stage,
-            }
-        },
+        "stages": {"labels": {"kind": "step_labels", "task": "sums", **stage}},
     }
 
 
-def made(folder: Path, **settings: Any) -> tuple[list[StepRow], bytes]:
-    _, [stage] = load_pipeline(pipeline(folder, **settings))
+SAMPLED = {"path": "{base}", "num_problems": 2, "num_samples": 2}
+
+
+def result_of(folder: Path, table: dict[str, Any]) -> Made:
+    _, [stage] = load_pipeline(table)
     folder.mkdir(exist_ok=True)
-    output = stage.run(stage.config, Workplace(StageDirectory(folder), {}, no_training)).output
+    return stage.run(stage.config, Workplace(StageDirectory(folder), {}, pytest.fail))
+
+
+def made(folder: Path, **settings: Any) -> tuple[list[StepRow], bytes]:
+    output = result_of(folder, pipeline(folder, **{**SAMPLED, **settings})).output
     return read_step_rows(output), output.read_bytes()
 
 
-def no_training(recipe: Recipe) -> Run:
-    raise AssertionError("nothing is trained here")
+def imported_from(folder: Path, *rows: dict[str, Any], **settings: Any) -> tuple[list[StepRow], Mapping[str, Any]]:
+    folder.mkdir()
+    (folder / "steps.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    result = result_of(folder, pipeline(folder, method="import", file=str(folder / "steps.jsonl"), **settings))
+    return read_step_rows(result.output), result.statistics
 
 
 def test_labels_by_the_plan(tmp_path: Path) -> None:
@@ -137,26 +136,40 @@ WRITTEN = {
 }
 
 
+class Writes:
+    """Writes after every text what `after` says, and ends."""
+
+    version = 0
+
+    def __init__(self, policy: Policy, after: Callable[[str], str | None]) -> None:
+        self.policy, self.after, self.asked = policy, after, list[Request]()
+
+    def generate(self, requests: Sequence[Request], config: SamplingConfig, on_finished: Any) -> None:
+        self.asked.extend(requests)
+        tokenizer = self.policy.tokenizer
+        for index, request in enumerate(requests):
+            text = self.after(tokenizer.decode(request.token_ids))
+            ids = np.array([*tokenizer(text, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id], np.int64)
+            numbers = np.zeros(len(ids), np.float32)
+            on_finished(index, [Sampled(ids, numbers, numbers, FinishReason.STOP)])
+
+
+class Right(Verifier):
+    """Judges everything right, and keeps what it was asked."""
+
+    def __init__(self, judged: list[Judged]) -> None:
+        super().__init__()
+        self.judged = judged
+
+    def verify_many(self, requests: Sequence[Judged]) -> list[Verdict]:
+        self.judged.extend(requests)
+        return [Verdict(Outcome.CORRECT, {}, "", "") for _ in requests]
+
+
 def test_rollouts_go_on_with_tools(tiny_policy: Callable[..., Policy]) -> None:
     policy, judged = tiny_policy(), list[Judged]()
-
-    class Writes:
-        version = 0
-
-        def generate(self, requests: Sequence[Request], config: SamplingConfig, on_finished: Any) -> None:
-            for index, request in enumerate(requests):
-                text = WRITTEN[policy.tokenizer.decode(request.token_ids)]
-                stop = policy.tokenizer.eos_token_id
-                ids = np.array([*policy.tokenizer(text, add_special_tokens=False)["input_ids"], stop])
-                numbers = np.zeros(len(ids), np.float32)
-                on_finished(index, [Sampled(ids, numbers, numbers, FinishReason.STOP)])
-
-    class Keeps(Verifier):
-        def verify_many(self, requests: Sequence[Judged]) -> list[Verdict]:
-            judged.extend(requests)
-            return [Verdict(Outcome.CORRECT, {}, "", "") for _ in requests]
-
-    actors = Actors(policy, Writes(), Template(prompt="{question}", prefill="<think>"), Keeps())  # type: ignore[arg-type]
+    template = Template(prompt="{question}", prefill="<think>")
+    actors = Actors(policy, Writes(policy, WRITTEN.get), template, Right(judged))
     problem, draws = Problem("p", "Q", ""), Draws(0, Purpose.STEP_LABELS)
 
     def roll(prefixes: Sequence[str], **settings: Any) -> list[Rolled]:
@@ -183,26 +196,14 @@ def test_rollouts_go_on_with_tools(tiny_policy: Callable[..., Policy]) -> None:
 
 @pytest.mark.parametrize("prefill", ["", "<think>", "<think>\n", "```python\n"])
 def test_tools_look_at_what_follows_a_prefill(tiny_policy: Callable[..., Policy], prefill: str) -> None:
-    policy, asked = tiny_policy(), list[Request]()
+    policy = tiny_policy()
     text = "```python\nprint(7)\n```\n```output\n7\n```\nSo"
-
-    class Asked:
-        version = 0
-
-        def generate(self, requests: Sequence[Request], config: SamplingConfig, on_finished: Any) -> None:
-            asked.extend(requests)
-            end = np.array([policy.tokenizer.eos_token_id])
-            on_finished(0, [Sampled(end, np.zeros(1, np.float32), None, FinishReason.STOP)])
-
-    class Right(Verifier):
-        def verify_many(self, requests: Sequence[Judged]) -> list[Verdict]:
-            return [Verdict(Outcome.CORRECT, {}, "", "") for _ in requests]
-
-    actors = Actors(policy, Asked(), Template(prompt="{question}", prefill=prefill), Right())  # type: ignore[arg-type]
+    engine = Writes(policy, lambda text: "")
+    actors = Actors(policy, engine, Template(prompt="{question}", prefill=prefill), Right([]))  # type: ignore[arg-type]
     sampling = SamplingConfig(max_tokens=20).model_copy(update={"tools": {"python": PythonToolConfig()}})
     completer = Completer(actors, sampling, Draws(0, Purpose.STEP_LABELS), 1)
     assert completer.roll([(Problem("p", "Q", ""), prefill + text)]) == [Rolled(1, 1, 1)]
-    [request] = asked
+    [request] = engine.asked
     assert [call.content for call in request.calls] == ["print(7)"]
     since = request.token_ids[len(request.token_ids) - request.since_result :]
     assert policy.tokenizer.decode(since) == "So"
@@ -311,20 +312,12 @@ def test_imported_rows_say_where_they_are_from_and_held_out_problems_are_left_ou
         StepRow(f"{question} \n", ("a\n", "b\n", "c\n"), (1.0, 0.3, 1.0)).record()
         for question in ("Anything else?", *questions)
     ]
-    (tmp_path / "steps.jsonl").write_text("\n".join(map(json.dumps, records)))
-    settings = {"method": "import", "file": str(tmp_path / "steps.jsonl"), "path": "", "keep": "until_first_error"}
-    table = pipeline(tmp_path)
-    table["stages"]["labels"] = {"kind": "step_labels", "task": "sums", **settings}
-    _, [stage] = load_pipeline(table)
-    (tmp_path / "a").mkdir()
-    result = stage.run(stage.config, Workplace(StageDirectory(tmp_path / "a"), {}, no_training))
-    [row] = read_step_rows(result.output)
+    [row], statistics = imported_from(tmp_path / "a", *records, keep="until_first_error")
     assert row.labels == (1.0, 0.3, None)
     assert row.provenance == {"method": "import", "file": "steps.jsonl"}
-    assert result.statistics["dropped"] == {"held-out problem": 1}
-    (tmp_path / "steps.jsonl").write_text(json.dumps(records[1]))
+    assert statistics["dropped"] == {"held-out problem": 1}
     with pytest.raises(DataError, match=r"no row is left \(1 held-out problem\)"):
-        stage.run(stage.config, Workplace(StageDirectory(tmp_path / "b"), {}, no_training))
+        imported_from(tmp_path / "b", records[1], keep="until_first_error")
 
 
 LABELLED = StepRow(
@@ -333,56 +326,40 @@ LABELLED = StepRow(
 )  # fmt: skip
 
 
-def imported_from(folder: Path, *rows: StepRow, **settings: Any) -> list[StepRow]:
-    folder.mkdir()
-    (folder / "steps.jsonl").write_text("\n".join(json.dumps(row.record()) for row in rows))
-    table = pipeline(folder)
-    whole = {"kind": "step_labels", "task": "sums", "method": "import", "file": str(folder / "steps.jsonl")}
-    table["stages"]["labels"] = {**whole, **settings}
-    _, [stage] = load_pipeline(table)
-    return read_step_rows(stage.run(stage.config, Workplace(StageDirectory(folder), {}, no_training)).output)
-
-
 def test_rollouts_that_are_there_make_other_labels(tmp_path: Path) -> None:
-    [hard] = imported_from(tmp_path / "a", LABELLED, from_rollouts="hard")
+    [hard], _ = imported_from(tmp_path / "a", LABELLED.record(), from_rollouts="hard")
     assert hard.labels == (0.0, 1.0, None, 0.0)
-    [soft] = imported_from(tmp_path / "b", LABELLED, from_rollouts="soft")
+    [soft], _ = imported_from(tmp_path / "b", LABELLED.record(), from_rollouts="soft")
     assert soft.labels == (0.0, 3 / 8, None, 0.0)
     assert soft.provenance["estimate"] == "soft"
     # the plan sees the first mistake at the last step, the rollouts at the first
     right = replace(LABELLED, labels=(1.0, 1.0, 1.0, 0.0))
-    assert imported_from(tmp_path / "c", LABELLED, right, agree_with="exact") == [
+    assert imported_from(tmp_path / "c", LABELLED.record(), right.record(), agree_with="exact")[0] == [
         replace(right, provenance={**right.provenance, "method": "import", "file": "steps.jsonl"})
     ]
+    bare = replace(LABELLED, provenance={}).record()
     with pytest.raises(DataError, match="lacks the number of `rollouts` from each step"):
-        imported_from(tmp_path / "d", replace(LABELLED, provenance={}), from_rollouts="soft")
+        imported_from(tmp_path / "d", bare, from_rollouts="soft")
     with pytest.raises(DataError, match="the truth of the row that starts with 'What is 8"):
-        imported_from(tmp_path / "e", replace(LABELLED, provenance={}), agree_with="exact")
+        imported_from(tmp_path / "e", bare, agree_with="exact")
 
 
 def test_without_a_plan_nobody_can_agree_with_it(tmp_path: Path) -> None:
     rows = [json.dumps({"question": f"{n}?", "answer": "1"}) for n in range(40)]
     (tmp_path / "own.jsonl").write_text("\n".join(rows))
-    task = {"kind": "jsonl", "path": str(tmp_path / "own.jsonl")}
-    for settings, said in (
-        ({}, 'method = "exact"'),
-        ({"method": "group_tree", "agree_with": "exact"}, "agree_with = "),
-    ):
-        table = pipeline(tmp_path, **settings)
-        table["tasks"]["sums"] = task
-        _, [stage] = load_pipeline(table)
+    other = {"method": "group_tree", "agree_with": "exact"}
+    for settings, said in (({}, 'method = "exact"'), (other, "agree_with = ")):
+        table = pipeline(tmp_path, **SAMPLED, **settings)
+        table["tasks"]["sums"] = {"kind": "jsonl", "path": str(tmp_path / "own.jsonl")}
         with pytest.raises(ConfigError, match=said + ".*needs problems with a plan, and 2 of 2 have none"):
-            stage.run(stage.config, Workplace(StageDirectory(tmp_path / "x"), {}, no_training))
+            result_of(tmp_path / "x", table)
 
 
-def test_a_text_without_a_boundary_is_named(tmp_path: Path) -> None:
+def test_a_text_without_a_boundary_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DataError, match="step = 'QQQ' ends no step within any of the"):
-        made(tmp_path, step="QQQ", num_problems=4, num_samples=4)
-
-
-def test_a_few_texts_without_a_boundary_are_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        made(tmp_path / "many", step="QQQ", num_problems=4, num_samples=4)
     monkeypatch.setattr(step_labels, "ENOUGH", 1_000)
-    assert made(tmp_path, step="QQQ")
+    assert made(tmp_path / "few", step="QQQ")
 
 
 def test_what_cannot_be_cut_is_counted() -> None:
@@ -409,4 +386,4 @@ def test_what_cannot_be_cut_is_counted() -> None:
 )
 def test_settings_that_cannot_be_used_are_named(tmp_path: Path, stage: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        load_pipeline(pipeline(tmp_path, **stage))
+        load_pipeline(pipeline(tmp_path, **{**SAMPLED, **stage}))

@@ -6,6 +6,7 @@ import json
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,11 @@ def test_a_checkpoint_loads_as_the_same_policy(tiny_policy: Callable[..., Policy
     assert again.stop_ids == policy.stop_ids
     assert again.context_length == policy.context_length
     assert torch.equal(again.token_logprobs(pack(SEQUENCES)).logprobs, policy.token_logprobs(pack(SEQUENCES)).logprobs)
+    with pytest.raises(CheckpointError, match="no trainer state"):  # it is a start, and no resume
+        load_trainer_state(tmp_path / "model")
+    optimizer = Optimizer(policy.trainable(), OptimizerConfig(), 6)
+    save_checkpoint(tmp_path / "before the first update", policy, TrainerState({}, optimizer.state()))
+    assert load_trainer_state(tmp_path / "before the first update").tensors == {}
 
 
 def test_training_goes_on_exactly_from_a_checkpoint(tiny_policy: Callable[..., Policy], tmp_path: Path) -> None:
@@ -81,23 +87,6 @@ def test_training_goes_on_exactly_from_a_checkpoint(tiny_policy: Callable[..., P
     train(resumed, resumed_optimizer, range(3, 6))
     assert resumed.fingerprint() == policy.fingerprint()
     assert resumed_optimizer.updates_done == optimizer.updates_done == 6
-
-
-def test_a_checkpoint_before_the_first_update_can_be_resumed(
-    tiny_policy: Callable[..., Policy], tmp_path: Path
-) -> None:
-    policy = tiny_policy()
-    optimizer = Optimizer(policy.trainable(), OptimizerConfig(), 6)
-    save_checkpoint(tmp_path / "step", policy, TrainerState({}, optimizer.state()))
-    assert load_trainer_state(tmp_path / "step").tensors == {}
-
-
-def test_a_model_without_trainer_state_is_a_start_and_no_resume(
-    tiny_policy: Callable[..., Policy], tmp_path: Path
-) -> None:
-    save_checkpoint(tmp_path / "model", tiny_policy())
-    with pytest.raises(CheckpointError, match="no trainer state"):
-        load_trainer_state(tmp_path / "model")
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", OPTIMIZER_STATE, "trainer_state.json", "config.json"])
@@ -181,60 +170,36 @@ def test_a_disk_that_fills_up_is_one_sentence_and_keeps_what_was_there(
     check_directory(tmp_path / "step")
 
 
-def remove(name: str) -> Callable[[Path], None]:
-    return lambda path: (path / name).unlink()
-
-
-def cut(name: str) -> Callable[[Path], None]:
-    return lambda path: (path / name).write_bytes((path / name).read_bytes()[:500])
-
-
-def change_config(**changes: Any) -> Callable[[Path], None]:
-    def change(path: Path) -> None:
-        config = json.loads((path / "config.json").read_text())
-        (path / "config.json").write_text(json.dumps(config | changes))
-
-    return change
-
-
 @pytest.mark.parametrize(
-    "damage",
+    ("name", "change"),
     [
-        remove("config.json"), remove("model.safetensors"), remove("tokenizer.json"), cut("model.safetensors"),
-        cut("config.json"), cut("tokenizer.json"), change_config(num_hidden_layers=3), change_config(hidden_size=16),
-        change_config(model_type="nonsense"),
+        *product(("config.json", "model.safetensors", "tokenizer.json"), ("removed", "cut")),
+        *product(["config.json"], ({"num_hidden_layers": 3}, {"hidden_size": 16}, {"model_type": "x"})),
     ],
-    ids=[
-        "no config", "no weights", "no tokenizer", "cut weights", "cut config", "cut tokenizer", "missing layer",
-        "other width", "unknown architecture",
-    ],
-)  # fmt: skip
+)
 def test_a_damaged_model_directory_is_one_sentence(
-    tiny_policy: Callable[..., Policy], tmp_path: Path, damage: Callable[[Path], None]
+    tiny_policy: Callable[..., Policy], tmp_path: Path, name: str, change: str | dict[str, Any]
 ) -> None:
     save_checkpoint(tmp_path / "model", tiny_policy())
-    damage(tmp_path / "model")
-    with pytest.raises(ModelError) as caught:
-        load(tmp_path / "model")
-    assert str(tmp_path / "model") in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_missing_model_directory_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="there is no such directory") as caught:
-        load(tmp_path / "nowhere")
-    assert "\n" not in str(caught.value)
+    file = tmp_path / "model" / name
+    if isinstance(change, dict):
+        file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    elif change == "cut":
+        file.write_bytes(file.read_bytes()[:500])
+    else:
+        file.unlink()
+    for path, said in ((tmp_path / "model", "."), (tmp_path / "nowhere", "there is no such directory")):
+        with pytest.raises(ModelError, match=said) as caught:
+            load(path)
+        assert str(path) in str(caught.value)
+        assert "\n" not in str(caught.value)
 
 
 def test_a_tokenizer_without_end_token_is_refused(tiny_policy: Callable[..., Policy], tmp_path: Path) -> None:
     policy = tiny_policy()
-    tokenizer = AutoTokenizer.from_pretrained(_saved(policy, tmp_path / "whole"))
+    save_checkpoint(tmp_path / "whole", policy)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "whole")
     tokenizer.eos_token = None
     save_checkpoint(tmp_path / "model", dataclasses.replace(policy, tokenizer=tokenizer))
     with pytest.raises(ModelError, match="end-of-sequence token"):
         load(tmp_path / "model")
-
-
-def _saved(policy: Policy, path: Path) -> Path:
-    save_checkpoint(path, policy)
-    return path

@@ -228,6 +228,7 @@ def test_dev_and_parts_of_the_reward_come_with_the_scalars(tmp_path: Path) -> No
 def test_only_what_there_is_can_be_imported(tmp_path: Path) -> None:
     for arguments, says in (
         (["weights", "x", "y"], "there is no import from 'weights'"),
+        (["trl", "x", "y", "--scalars", "z"], "are for verl"),
         (["wandb", "x", "y", "--dev", "z"], "--scalars and --dev are for verl"),
         (["trl", "x", "y", "--scalar", "a=b"], "--scalar is for wandb and tensorboard"),
     ):
@@ -242,8 +243,7 @@ def test_what_our_own_sink_writes_comes_back(tmp_path: Path) -> None:
     from groupwise.runs.sinks import Line
 
     entry = {"kind": "step", "step": 3, "time": 1.0, "reward": 0.5, "entropy": 0.25, "parts": {"format": 1.0}}
-    line = Line.of(0, entry)
-    for name, value in line.values.items():
-        writer.add_scalar(name, value, line.step)
+    for name, value in Line.of(0, entry).values.items():
+        writer.add_scalar(name, value, 3)
     writer.close()
     assert read_scalars("tensorboard", tmp_path / "logs").scalars == {3: {"reward": 0.5, "entropy": 0.25}}

@@ -22,18 +22,15 @@ def test_a_line_ends_at_a_line_feed_and_nowhere_else(tmp_path: Path, character: 
 @pytest.mark.parametrize(
     "content",
     [
-        b'{"a": 1}\n{"a": 2}',
-        b'{"a": 1}\r\n{"a": 2}\r\n',
-        b'\xef\xbb\xbf{"a": 1}\n{"a": 2}\n',
+        b'{"a": 1}\n{"a": 2}', b'{"a": 1}\r\n{"a": 2}\r\n', b'\xef\xbb\xbf{"a": 1}\n{"a": 2}\n',
         b' {"a": 1}\t\n{"a": 2}\n',
     ],
-)
+)  # fmt: skip
 def test_ends_of_lines_and_a_byte_order_mark_change_nothing(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_bytes(content)
     assert [(r.place, r.number, r.fields) for r in read_jsonl(path)] == [
-        (f"{path}, line 1", 1, {"a": 1}),
-        (f"{path}, line 2", 2, {"a": 2}),
+        (f"{path}, line {number}", number, {"a": number}) for number in (1, 2)
     ]
 
 

@@ -1,7 +1,9 @@
 """The reader of what a run recorded: whole runs, growing ones and damaged ones."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -69,17 +71,12 @@ def run(tmp_path: Path) -> RunDirectory:
 def test_a_completion_is_read_back_to_the_bit(run: RunDirectory) -> None:
     records = Records.open(run.path)
     assert (records.steps(), records.evaluations(), records.kinds()) == ([3], [], ["step"])
-    one = records.completion(3, "p/1", 0)
+    one: Any = records.completion(3, "p/1", 0)
     assert (one.tokens, one.trained, one.loss_weight, one.outcome) == (["a", "b", ""], True, 0.125, "correct")
-    assert one.ratio is not None
-    assert one.ratio.tolist() == [1.25, 1, 0.5]
-    assert one.bound is not None
-    assert one.bound.tolist() == [2, 0, 1]
+    assert (one.ratio.tolist(), one.bound.tolist()) == ([1.25, 1, 0.5], [2, 0, 1])
     expected = (LOGPROBS + np.float32(1e-6)) - LOGPROBS
-    assert one.mismatch is not None
     assert np.array_equal(one.mismatch, expected)
     assert expected.any()
-    assert one.change is not None
     assert np.allclose(one.change, 0.5, atol=1e-5)
     assert one.old_logprobs is one.trainer_logprobs
     assert records.damage == []
@@ -99,10 +96,8 @@ def test_tokens_that_were_put_in_have_no_values(tmp_path: Path) -> None:
     stored = pq.read_table(RunDirectory(tmp_path).rollouts(0))["sampling_logprobs"].to_pylist()[0]
     assert stored[1] is None
     assert stored[0] == pytest.approx(-0.1)
-    one = Records.open(tmp_path).completion(0, "p/0", 0)
-    assert one.sampled is not None
+    one: Any = Records.open(tmp_path).completion(0, "p/0", 0)
     assert one.sampled.tolist() == [True, False, True]
-    assert one.sampling_logprobs is not None
     assert np.isnan(one.sampling_logprobs).tolist() == [False, True, False]
     assert one.as_json()["sampling_logprobs"][1] is None
 
@@ -121,15 +116,11 @@ def test_every_group_is_a_row_group_and_the_index_says_the_same_as_the_file(run:
 @pytest.mark.parametrize(
     ("outcomes", "rewards", "reason"),
     [
-        ("cw", [1.0, 0.0], None),
-        ("cc", [1.0, 1.0], "right"),
-        ("wu", [0.0, 0.0], "wrong"),
-        ("cw", [0.5, 0.5], "equal"),
-        ("tn", [None, None], "failed"),
-        ("cc", [1.0, 0.5], None),
+        ("cw", [1.0, 0.0], None), ("cc", [1.0, 1.0], "right"), ("wu", [0.0, 0.0], "wrong"),
+        ("cw", [0.5, 0.5], "equal"), ("tn", [None, None], "failed"), ("cc", [1.0, 0.5], None),
         ("wt", [0.0, None], "wrong"),
     ],
-)
+)  # fmt: skip
 def test_why_a_group_is_flat(outcomes: str, rewards: list[float | None], reason: str | None) -> None:
     by_letter = {outcome.value[0]: outcome for outcome in Outcome if outcome is not Outcome.CRASHED}
     assert flat_because([by_letter[letter] for letter in outcomes], rewards) == reason
@@ -197,16 +188,16 @@ def test_damage_is_named_and_the_rest_is_read(run: RunDirectory) -> None:
 
 def test_what_is_not_there_is_refused_with_what_is(run: RunDirectory, tmp_path: Path) -> None:
     records = Records.open(run.path)
-    with pytest.raises(ConfigError, match="recorded are steps 3 to 3"):
-        records.groups(5)
-    with pytest.raises(ConfigError, match=r"recorded are steps 3 to 3"):
-        records.groups("../../etc/passwd")
-    with pytest.raises(ConfigError, match="there are p/0, p/1, p/2"):
-        records.group(3, "p/7")
-    with pytest.raises(ConfigError, match="there are 0, 1"):
-        records.completion(3, "p/0", 9)
-    with pytest.raises(ConfigError, match="no column 'secret'"):
-        records.table(3, ["secret"])
+    asked: list[tuple[Callable[..., Any], tuple[Any, ...], str]] = [
+        (records.groups, (5,), "recorded are steps 3 to 3"),
+        (records.groups, ("../../etc/passwd",), "recorded are steps 3 to 3"),
+        (records.group, (3, "p/7"), "there are p/0, p/1, p/2"),
+        (records.completion, (3, "p/0", 9), "there are 0, 1"),
+        (records.table, (3, ["secret"]), "no column 'secret'"),
+    ]
+    for method, arguments, said in asked:
+        with pytest.raises(ConfigError, match=said):
+            method(*arguments)
     assert records.table(3, ["problem", "values"]).schema.field("values").type == pa.list_(pa.float32())
 
 

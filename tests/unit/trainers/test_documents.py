@@ -47,14 +47,12 @@ def batches(policy: Policy, size: int, steps: int, seed: int = 0, **parts: Any) 
 def test_shares_are_shares_of_tokens(policy: Policy, tmp_path: Path) -> None:
     """Documents of one part are six times as long as the other's, and both have half of the tokens."""
     long, short = written(tmp_path / "a", ["a" * 59] * 5), written(tmp_path / "b", ["b" * 9] * 5)
-    draw = batches(policy, 50, 40, long={"share": 2, "path": long}, short={"share": 2, "path": short})
-    lengths = np.array([len(e.prompt) + len(e.completion) for step in range(40) for e in draw(step)])
-    assert set(lengths) == {60, 10}
-    by_long = lengths[lengths == 60].sum() / lengths.sum()
-    assert by_long == pytest.approx(0.5, abs=0.07)
-    draw = batches(policy, 50, 40, long={"share": 9, "path": long}, short={"share": 1, "path": short})
-    lengths = np.array([len(e.prompt) + len(e.completion) for step in range(40) for e in draw(step)])
-    assert lengths[lengths == 60].sum() / lengths.sum() == pytest.approx(0.9, abs=0.03)
+    for shares, expected, near in (((2, 2), 0.5, 0.07), ((9, 1), 0.9, 0.03)):
+        parts = {"long": {"share": shares[0], "path": long}, "short": {"share": shares[1], "path": short}}
+        draw = batches(policy, 50, 40, **parts)
+        lengths = np.array([len(e.prompt) + len(e.completion) for step in range(40) for e in draw(step)])
+        assert set(lengths) == {60, 10}
+        assert lengths[lengths == 60].sum() / lengths.sum() == pytest.approx(expected, abs=near)
 
 
 def test_every_document_occurs_once_in_an_epoch_and_a_step_is_a_pure_function(policy: Policy, tmp_path: Path) -> None:
@@ -100,9 +98,7 @@ def test_no_document_reads_another(policy: Policy) -> None:
     tokens = [len(e.completion) for e in ids]
     packed, together = gradient(ids)
     losses, alone = zip(*(gradient([one]) for one in ids), strict=True)
-    assert packed == pytest.approx(
-        sum(n * loss for n, loss in zip(tokens, losses, strict=True)) / sum(tokens), rel=1e-5
-    )
+    assert packed == pytest.approx(np.average(losses, weights=tokens), rel=1e-5)
     for place, whole in enumerate(together):
         parts = sum(n * one[place] for n, one in zip(tokens, alone, strict=True)) / sum(tokens)
         torch.testing.assert_close(whole, parts, atol=1e-6, rtol=1e-4)

@@ -161,11 +161,8 @@ def test_a_task_and_a_template_of_ones_own(folder: Path) -> None:
 
 
 def test_parts_of_ones_own_a_style_and_a_reward(folder: Path) -> None:
-    found = recipe(
-        folder,
-        "verifier.parts.short={kind='own.py:Short', weight=0.25, most=12}",
-        "verifier.parts.mine={kind='own.py:reward', weight=0.5}",
-    )
+    short = "verifier.parts.short={kind='own.py:Short', weight=0.25, most=12}"
+    found = recipe(folder, short, "verifier.parts.mine={kind='own.py:reward', weight=0.5}")
     problem = make_task(found.task).problems("train")[0]
     right, wrong = f"\\boxed{{{problem.reference}}}", "\\boxed{none of these}"
     with make_verifier(found.verifier) as verifier:

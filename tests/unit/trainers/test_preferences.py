@@ -22,14 +22,9 @@ from groupwise.models.reward_model import RewardModel, start_reward_model
 from groupwise.models.steps import has_unknown
 from groupwise.tasks.preferences import Pair
 from groupwise.trainers import dpo
+from groupwise.trainers import reward_model as trainer
 from groupwise.trainers.dpo import DpoConfig, DpoRecipe, dpo_gradient, dpo_step, referred
 from groupwise.trainers.preferences import EncodedPair, encode, measure, pairs_of_step
-from groupwise.trainers.reward_model import (
-    RewardModelConfig,
-    RewardModelRecipe,
-    reward_model_gradient,
-    reward_model_step,
-)
 from groupwise.training.optimizer import Optimizer, OptimizerConfig
 
 END = 1
@@ -98,23 +93,21 @@ def test_a_conversation_is_what_the_chat_template_writes(chat_policy: Policy) ->
     assert whole == prompt + chosen
 
 
-def test_what_cannot_be_encoded_is_named(chat_policy: Policy, tiny_policy: Callable[..., Policy]) -> None:
+def test_what_cannot_be_encoded_is_named(
+    chat_policy: Policy, tiny_policy: Callable[..., Policy], make_model: Callable[..., Any]
+) -> None:
+    digits = make_policy(make_model(), character_tokenizer("0123456789+="), ModelConfig(device="cpu"))
+    assert encode(digits, [Pair("2+2=", "4", "5")])
+    with pytest.raises(DataError, match=r"cannot write all characters of the pair that begins '2\+2='"):
+        encode(digits, [Pair("2+2=", "4", "five")])
     with pytest.raises(DataError, match="has no chat template"):
         encode(tiny_policy(), [CHAT])
     with pytest.raises(DataError, match=r"begins '2\+2=' has 305 tokens, 4 of them prompt; .* 256 in all"):
         encode(tiny_policy(), [Pair("2+2=", "4" * 300, "4")])
     chat_policy.tokenizer.chat_template = TEMPLATE.replace("assistant:{%", "speak:{%")
-    with pytest.raises(
-        DataError, match=r"the chat template writes 'speak:' while a turn is the last, and 'assistant:Yes"
-    ):
+    said = r"the chat template writes 'speak:' while a turn is the last, and 'assistant:Yes"
+    with pytest.raises(DataError, match=said):
         encode(chat_policy, [CHAT])
-
-
-def test_characters_that_the_tokenizer_cannot_write_are_refused(make_model: Callable[..., Any]) -> None:
-    policy = make_policy(make_model(), character_tokenizer("0123456789+="), ModelConfig(device="cpu"))
-    assert encode(policy, [Pair("2+2=", "4", "5")])
-    with pytest.raises(DataError, match=r"cannot write all characters of the pair that begins '2\+2='"):
-        encode(policy, [Pair("2+2=", "4", "five")])
 
 
 def test_an_unknown_token_that_the_model_sampled_can_be_written() -> None:
@@ -150,8 +143,8 @@ def eager_scores(model: RewardModel, pairs: list[EncodedPair]) -> tuple[Any, Ten
 def test_the_reward_models_gradient_is_that_of_a_loop_over_pairs(
     reward_model: RewardModel, pairs: list[EncodedPair], budget: int
 ) -> None:
-    config = RewardModelConfig(centring=0.2, tokens_per_micro_batch=budget)
-    found, scores = reward_model_gradient(reward_model, pairs, config)
+    config = trainer.RewardModelConfig(centring=0.2, tokens_per_micro_batch=budget)
+    found, scores = trainer.reward_model_gradient(reward_model, pairs, config)
     twin, expected = eager_scores(reward_model, pairs)
     total = torch.zeros((), dtype=torch.float64)
     for (chosen, rejected), pair in zip(expected, pairs, strict=True):
@@ -170,13 +163,13 @@ def test_a_reward_model_step_reports_what_was_before_it_and_learns(
 ) -> None:
     _, scores = eager_scores(reward_model, pairs)
     optimizer = Optimizer(reward_model.trainable(), OptimizerConfig(lr=1e-3), 20)
-    config = RewardModelConfig()
-    first = reward_model_step(0, pairs, reward_model, optimizer, config)
+    config = trainer.RewardModelConfig()
+    first = trainer.reward_model_step(0, pairs, reward_model, optimizer, config)
     assert first.accuracy == sum(c > r for c, r in scores.tolist()) / len(pairs)
     assert first.margin == pytest.approx((scores[:, 0] - scores[:, 1]).mean().item(), abs=1e-5)
     assert first.mean_score == pytest.approx(scores.mean().item(), abs=1e-5)
     assert first.num_tokens == sum(len(p.prompt) + len(p.chosen) + len(p.rejected) for p in pairs)
-    last = [reward_model_step(step, pairs, reward_model, optimizer, config) for step in range(1, 20)][-1]
+    last = [trainer.reward_model_step(step, pairs, reward_model, optimizer, config) for step in range(1, 20)][-1]
     assert last.accuracy == 1.0
     assert last.loss < first.loss / 2
 
@@ -189,8 +182,9 @@ def test_centring_pulls_the_mean_score_to_zero(reward_model: RewardModel, pairs:
     for weight in (0.0, 1.0):
         learner = reward_model.copy()
         optimizer = Optimizer(learner.trainable(), OptimizerConfig(lr=1e-3), 40)
+        config = trainer.RewardModelConfig(centring=weight)
         for step in range(40):
-            last = reward_model_step(step, pairs, learner, optimizer, RewardModelConfig(centring=weight))
+            last = trainer.reward_model_step(step, pairs, learner, optimizer, config)
         means[weight] = abs(last.mean_score)
     assert means[1.0] < 0.2 < 1.0 < means[0.0], means
 
@@ -302,7 +296,7 @@ def test_held_out_pairs_are_measured_whatever_the_micro_batches(pairs: list[Enco
         (DpoRecipe, ["dpo.loss=ipo", "dpo.label_smoothing=0.1"], "label_smoothing = 0.1 has no effect here"),
         (DpoRecipe, ["dpo.label_smoothing=0.5"], r"dpo\.label_smoothing = 0\.5"),
         (DpoRecipe, ["data.margin_field=margin"], "margin_field = 'margin' is read by reward_model only"),
-        (RewardModelRecipe, ["reward_model.centering=1"], "did you mean 'centring'"),
+        (trainer.RewardModelRecipe, ["reward_model.centering=1"], "did you mean 'centring'"),
     ],
 )
 def test_contradictions_are_named(recipe: Any, changes: list[str], said: str) -> None:

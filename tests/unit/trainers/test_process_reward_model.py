@@ -100,20 +100,13 @@ def test_the_gradient_is_that_of_the_mean_over_labelled_steps(model: RewardModel
         torch.testing.assert_close(weight.grad.double(), want[name], rtol=1e-3, atol=1e-6)
 
 
-def test_rows_that_do_not_fit_are_named(model: RewardModel) -> None:
-    with pytest.raises(DataError, match="row that begins 'long'"):
-        encode_steps(model, StepRow("long", ("a" * 10_000,), (1.0,)))
-
-
 def recipe(start: Path, folder: Path, **more: Any) -> ProcessRewardModelRecipe:
     table = {
-        "algorithm": "process_reward_model",
-        "run": {"directory": str(folder / "run"), "num_steps": 12},
-        "model": {"path": str(start), "device": "cpu"},
+        "algorithm": "process_reward_model", "run": {"directory": str(folder / "run"), "num_steps": 12},
+        "model": {"path": str(start), "device": "cpu"}, "optimizer": {"lr": 3e-3},
         "data": {"path": str(folder / "steps.jsonl"), "held_out": str(folder / "steps.jsonl")},
         "process_reward_model": {"rows_per_step": 4, **more},
-        "optimizer": {"lr": 3e-3},
-    }
+    }  # fmt: skip
     return parse(ProcessRewardModelRecipe, table, source="test")
 
 
@@ -126,12 +119,18 @@ def write(folder: Path, **changes: Any) -> None:
     (folder / "steps.jsonl").write_text(text, encoding="utf-8")
 
 
-def test_a_run_learns_which_steps_are_wrong(start: Path, tmp_path: Path) -> None:
+def test_a_run_learns_which_steps_are_wrong(start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path)
-    reports: list[Any] = []
-    train_process_reward_model(recipe(start, tmp_path), on_report=reports.append)
+    wanted = recipe(start, tmp_path)
+    console = Console(record=True, width=200)
+    monkeypatch.setattr("groupwise.cli.train.console", console)
+    reports, show = list[Any](), show_reports(wanted)
+    train_process_reward_model(wanted, on_report=lambda report: (reports.append(report), show(report)))
     assert reports[-2].loss < reports[0].loss == pytest.approx(0.6931, abs=1e-3)
     assert reports[-1].auc > 0.9
+    shown = console.export_text()
+    assert "step     0  loss 0.6931" in shown
+    assert "held out after 12 steps: loss 0." in shown
     [newest] = (tmp_path / "run" / "checkpoints").glob("step-*")
     saved = load_reward_model(ModelConfig(path=str(newest), device="cpu"))
     row = encode_steps(saved, StepRow("q", ("right ", "wrong ", "end"), (1.0, 0.0, 0.0)))
@@ -139,30 +138,16 @@ def test_a_run_learns_which_steps_are_wrong(start: Path, tmp_path: Path) -> None
     assert first > second
 
 
-def test_labels_of_held_out_problems_are_refused_before_anything_is_made(start: Path, tmp_path: Path) -> None:
+def test_rows_that_cannot_be_learnt_from_are_named(model: RewardModel, start: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="row that begins 'long'"):
+        encode_steps(model, StepRow("long", ("a" * 10_000,), (1.0,)))
     write(tmp_path, split="dev")
     with pytest.raises(DataError, match="of the dev split"):
         train_process_reward_model(recipe(start, tmp_path))
-    assert not (tmp_path / "run").exists()
-
-
-def test_the_outcome_alone_needs_last_labels(start: Path, tmp_path: Path) -> None:
+    assert not (tmp_path / "run").exists()  # before anything is made
     write(tmp_path, labels=[1.0, 1.0, None])
     with pytest.raises(DataError, match="no last step has a label"):
         train_process_reward_model(recipe(start, tmp_path, supervision="outcome"))
-
-
-def test_the_command_shows_steps_and_held_out_figures(
-    start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write(tmp_path)
-    wanted = recipe(start, tmp_path)
-    console = Console(record=True, width=200)
-    monkeypatch.setattr("groupwise.cli.train.console", console)
-    train_process_reward_model(wanted, on_report=show_reports(wanted))
-    shown = console.export_text()
-    assert "step     0  loss 0.6931" in shown
-    assert "held out after 12 steps: loss 0." in shown
 
 
 # ------------------------------------------------------------------------------------------------ implicit ones

@@ -9,60 +9,47 @@ import pytest
 from pydantic import ValidationError
 
 from groupwise.config import parse
-from groupwise.models.checkpoint import save_checkpoint
-from groupwise.models.config import ModelConfig
-from groupwise.models.new_model import NewModel, character_tokenizer, new_policy
 from groupwise.runs.records import Records
 from groupwise.trainers import train
 from groupwise.trainers.grpo import GrpoRecipe
 from groupwise.trainers.record import RecordConfig
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    config = NewModel(
-        architecture="qwen2", hidden_size=32, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1,
-        intermediate_size=32, context_length=64,
-    )  # fmt: skip
-    path = tmp_path_factory.mktemp("model") / "random"
-    save_checkpoint(path, new_policy(config, character_tokenizer("0123456789 What is?+-\n"), ModelConfig(device="cpu")))
-    return path
-
-
-def trained(model: Path, directory: Path, **changes: Any) -> Records:
+def trained(model: str, directory: Path, **changes: Any) -> Records:
     values: dict[str, Any] = {
         "run": {"directory": str(directory), "num_steps": 3, "seed": 1},
-        "model": {"path": str(model), "device": "cpu", "num_threads": 1},
+        "model": {"path": model, "device": "cpu", "num_threads": 1},
         "task": {
             "kind": "arithmetic", "kinds": ["sum", "difference"], "digits": [1, 1], "num_problems": 24,
             "num_eval_problems": 3,
         },
-        "verifier": {"extraction": "last_number"},
-        "optimizer": {"lr": 1e-2},
+        "verifier": {"extraction": "last_number"}, "optimizer": {"lr": 1e-2}, "sampling": {"max_tokens": 6},
         "grpo": {"prompts_per_step": 4, "group_size": 16},
-        "sampling": {"max_tokens": 6},
         "evaluation": {"every": 3, "num_problems": 2, "num_samples": 2, "test_problems": 0},
     }  # fmt: skip
     train(parse(GrpoRecipe, values | changes))
     return Records.open(directory)
 
 
-def test_by_default_every_completion_is_recorded_whole(model: Path, tmp_path: Path) -> None:
-    run = trained(model, tmp_path / "run", loss={"epochs": 2, "kl_coef": 0.1})
+def test_by_default_every_completion_is_recorded_whole(random_model: str, tmp_path: Path) -> None:
+    run = trained(random_model, tmp_path / "run", loss={"epochs": 2, "kl_coef": 0.1})
     assert run.steps() == [0, 1, 2]
     assert run.evaluations() == ["dev-step-000000", "dev-step-000003"]
     assert run.damage == []
+    lines = [json.loads(line) for line in (run.path / "rollouts" / "index.jsonl").read_text().splitlines()]
+    names = [f"step-{step:06d}" for step in range(3)]
+    assert [line["name"] for line in lines] == ["dev-step-000000", *names, "dev-step-000003"]
+    assert {line["schema"] for line in lines} == {1}
     for step, facts in zip(run.steps(), [line for line in run.ledger() if "groups" in line], strict=True):
         assert [entry.problem for entry in run.groups(step)] == [group["problem"] for group in facts["groups"]]
         for entry in run.groups(step):
             group = run.group(step, entry.problem)
             assert len(group.completions) == entry.num_completions == 16
+            one: Any
             for one in group.completions:
-                assert one.tokens is not None
                 assert "".join(one.tokens) == one.text
                 assert one.after_logprobs is None
                 assert one.old == "sampler"  # of the second update
-                assert one.mismatch is not None
                 assert np.abs(one.mismatch).max() < 1e-3
                 assert one.kl is not None
     for line in run.metrics():
@@ -74,12 +61,12 @@ def test_by_default_every_completion_is_recorded_whole(model: Path, tmp_path: Pa
         assert spreads["kl_after_updates"] is None
 
 
-def test_the_ledger_does_not_depend_on_what_is_recorded(model: Path, tmp_path: Path) -> None:
+def test_the_ledger_does_not_depend_on_what_is_recorded(random_model: str, tmp_path: Path) -> None:
     records: dict[str, dict[str, Any]] = {
         "all": {}, "none": {"every": 0}, "few": {"every": 2, "groups": 2, "tokens": "none"},
         "after": {"after_every": 1},
     }  # fmt: skip
-    runs = {name: trained(model, tmp_path / name, record=record) for name, record in records.items()}
+    runs = {name: trained(random_model, tmp_path / name, record=record) for name, record in records.items()}
     ledgers = {(tmp_path / name / "ledger.jsonl").read_bytes() for name in records}
     assert len(ledgers) == 1
     assert runs["none"].steps() == []
@@ -91,8 +78,8 @@ def test_the_ledger_does_not_depend_on_what_is_recorded(model: Path, tmp_path: P
     assert one.num_tokens > 0
 
 
-def test_the_policy_after_the_updates_is_measured_where_it_is_asked_for(model: Path, tmp_path: Path) -> None:
-    run = trained(model, tmp_path / "run", record={"after_every": 2})
+def test_the_policy_after_the_updates_is_measured_where_it_is_asked_for(random_model: str, tmp_path: Path) -> None:
+    run = trained(random_model, tmp_path / "run", record={"after_every": 2})
     for step in run.steps():
         groups = [run.group(step, entry.problem) for entry in run.groups(step)]
         measured = [group.completions[0].after_logprobs is not None for group in groups]
@@ -101,29 +88,23 @@ def test_the_policy_after_the_updates_is_measured_where_it_is_asked_for(model: P
     assert [line["distributions"]["kl_after_updates"] is None for line in lines] == [False, True, False]
     changes = [c.change for e in run.groups(0) for c in run.group(0, e.problem).completions if c.change is not None]
     change = np.concatenate(changes).astype(np.float64)
-    assert lines[0]["distributions"]["kl_after_updates"] == pytest.approx(
-        np.mean(np.exp(change) - 1 - change), rel=1e-3
-    )
+    expected = np.mean(np.exp(change) - 1 - change)
+    assert lines[0]["distributions"]["kl_after_updates"] == pytest.approx(expected, rel=1e-3)
     assert lines[0]["distributions"]["kl_before_last_update"] is None  # one update: 0 would be no measurement
 
 
-def test_groups_that_were_sampled_and_not_kept_stand_there_with_the_reason(model: Path, tmp_path: Path) -> None:
+def test_groups_that_were_sampled_and_not_kept_stand_there_with_the_reason(random_model: str, tmp_path: Path) -> None:
     grpo = {"prompts_per_step": 4, "group_size": 4, "refill_rounds": 2}
-    run = trained(model, tmp_path / "run", grpo=grpo)
-    reasons = [entry.discarded for step in run.steps() for entry in run.groups(step)]
-    assert reasons.count(None) == 12
-    left_out = [entry for step in run.steps() for entry in run.groups(step) if entry.discarded]
+    run = trained(random_model, tmp_path / "run", grpo=grpo)
+    entries = [entry for step in run.steps() for entry in run.groups(step)]
+    left_out = [entry for entry in entries if entry.discarded]
     assert left_out
+    assert len(entries) - len(left_out) == 12
     for entry in left_out:
         assert entry.discarded == (entry.flat or "surplus")
-    counted = sum(
-        count
-        for line in run.metrics()
-        for name, count in line["distributions"]["groups"].items()
-        if name.startswith("discarded_")
-    )
-    assert counted == len(left_out)
-    assert sum(len(run.groups(step)) for step in run.steps()) == sum(line["sampled_groups"] for line in run.metrics())
+    counts = [found for line in run.metrics() for found in line["distributions"]["groups"].items()]
+    assert sum(count for name, count in counts if name.startswith("discarded_")) == len(left_out)
+    assert len(entries) == sum(line["sampled_groups"] for line in run.metrics())
 
 
 @pytest.mark.parametrize(
@@ -139,10 +120,3 @@ def test_groups_that_were_sampled_and_not_kept_stand_there_with_the_reason(model
 def test_settings_without_effect_are_refused(values: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         RecordConfig.model_validate(values)
-
-
-def test_a_line_of_the_index_is_plain_json(model: Path, tmp_path: Path) -> None:
-    run = trained(model, tmp_path / "run", run={"directory": str(tmp_path / "run"), "num_steps": 1, "seed": 1})
-    lines = [json.loads(line) for line in (run.path / "rollouts" / "index.jsonl").read_text().splitlines()]
-    assert [line["name"] for line in lines] == ["dev-step-000000", "step-000000", "dev-step-000001"]
-    assert {line["schema"] for line in lines} == {1}

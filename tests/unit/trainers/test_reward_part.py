@@ -126,6 +126,9 @@ def test_with_answer_only_what_follows_the_reasoning_is_seen(policy: Policy, mod
     expected = [score(models["helpful"], "2+2=\n", text) for text in ("4", "five")]
     assert parts(found, "helpful") == [*(pytest.approx(one, abs=1e-5) for one in expected), -100.0, -100.0, None]
     assert ["helpful" in verdict.measures for verdict in found.verdicts] == [True, True, False, False, False]
+    configs = {"helpful": RewardModelPartConfig(path="x", clip=100.0)}  # an empty completion is scored, too
+    [found] = with_reward_model_parts([group(policy, ["", "no"])], models, configs, THINK, step=0)
+    assert parts(found, "helpful") == [pytest.approx(score(models["helpful"], "2+2=\n<think>", ""), abs=1e-5), None]
 
 
 @pytest.mark.parametrize("see", ["completion", "answer"])
@@ -141,12 +144,6 @@ def test_a_completion_that_was_cut_off_is_not_scored(
     assert found.verdicts[0].parts == {"accuracy": 1.0, "helpful": -4.0}
     assert ["helpful" in verdict.measures for verdict in found.verdicts] == [False, True, False]
     assert scored_texts == [1]
-
-
-def test_an_empty_completion_is_scored_too(policy: Policy, models: dict[str, RewardModel]) -> None:
-    configs = {"helpful": RewardModelPartConfig(path="x", clip=100.0)}
-    [found] = with_reward_model_parts([group(policy, ["", "no"])], models, configs, THINK, step=0)
-    assert parts(found, "helpful") == [pytest.approx(score(models["helpful"], "2+2=\n<think>", ""), abs=1e-5), None]
 
 
 def test_two_models_each_see_and_earn_their_own(policy: Policy, models: dict[str, RewardModel]) -> None:
@@ -213,30 +210,26 @@ def test_without_reward_models_nothing_is_loaded_and_nothing_changes(policy: Pol
     assert with_reward_model_parts(scored, {}, {}, THINK, step=0) == scored
 
 
-def test_what_is_longer_than_the_reward_model_reads_is_refused(policy: Policy, models: dict[str, RewardModel]) -> None:
+def test_what_no_reward_model_can_judge_is_refused(
+    policy: Policy, models: dict[str, RewardModel], paths: dict[str, str]
+) -> None:
+    with pytest.raises(ModelError, match="is a language model, not a reward model"):
+        load_reward_models({"helpful": RewardModelPartConfig(path=paths["policy"])}, ModelConfig(device="cpu"))
     configs = {"helpful": RewardModelPartConfig(path="x")}
     with pytest.raises(ModelError, match=r"'x' reads 256 tokens, but a completion of problem 2\+2= has 307"):
         with_reward_model_parts([group(policy, ["4" * 300, "4"])], models, configs, THINK, step=0)
 
 
-def test_a_language_model_is_no_reward_model(paths: dict[str, str]) -> None:
-    with pytest.raises(ModelError, match="is a language model, not a reward model"):
-        load_reward_models({"helpful": RewardModelPartConfig(path=paths["policy"])}, ModelConfig(device="cpu"))
-
-
 def recipe(kind: Any, paths: dict[str, str], *overrides: str) -> Any:
     section = kind.model_fields["algorithm"].default
+    models = {
+        "helpful": {"path": paths["helpful"], "weight": 2.0}, "harmless": {"path": paths["harmless"], "first_step": 1},
+    }  # fmt: skip
     values = {
-        "run": {"directory": "unused", "num_steps": 3},
-        "model": {"path": paths["policy"], "device": "cpu"},
-        "task": {"kind": "arithmetic"},
-        "sampling": {"max_tokens": 12},
-        "reward_models": {
-            "helpful": {"path": paths["helpful"], "weight": 2.0},
-            "harmless": {"path": paths["harmless"], "first_step": 1},
-        },
+        "run": {"directory": "unused", "num_steps": 3}, "model": {"path": paths["policy"], "device": "cpu"},
+        "task": {"kind": "arithmetic"}, "sampling": {"max_tokens": 12}, "reward_models": models,
         section: {"prompts_per_step": 2, "group_size": 3},
-    }
+    }  # fmt: skip
     return parse(kind, values, ["optimizer.lr=1e-3", *overrides])
 
 
@@ -324,16 +317,14 @@ def test_a_model_that_waits_for_open_ended_problems_needs_some(paths: dict[str, 
     check_problems({"a": configs["a"]}, [by_rule])
 
 
-def test_a_written_recipe_reads_back(paths: dict[str, str], tmp_path: Path) -> None:
+def test_a_written_recipe_reads_back_and_memory_counts_the_weights_of_both(
+    paths: dict[str, str], models: dict[str, RewardModel], tmp_path: Path
+) -> None:
     one = recipe(GrpoRecipe, paths)
     (tmp_path / "config.toml").write_text(dump_toml(one))
     again = load(GrpoRecipe, tmp_path / "config.toml")
     assert again == one
     assert list(again.reward_models) == ["helpful", "harmless"]
-
-
-def test_the_memory_plan_counts_the_weights_of_both(paths: dict[str, str], models: dict[str, RewardModel]) -> None:
-    one = recipe(GrpoRecipe, paths)
     without = plan(one.model_copy(update={"reward_models": {}}))
     size = 4 * sum(parameter.numel() for parameter in models["helpful"].model.parameters())
     both = {"reward model helpful": size, "reward model harmless": size}

@@ -267,6 +267,7 @@ def test_a_completion_that_is_too_long_is_named(policy: Policy, judge: StepJudge
 
 
 BASE = {"run": {"directory": "unused", "num_steps": 1}, "task": {"kind": "arithmetic"}}
+R = "step_rewards."
 
 
 @pytest.mark.parametrize(
@@ -276,30 +277,14 @@ BASE = {"run": {"directory": "unused", "num_steps": 1}, "task": {"kind": "arithm
         (["step_rewards.step=newline"], "step = 'newline' has no effect here"),
         (["advantage=process", "step_rewards.path=prm", "verifier.steps=equations"], "both say what steps are worth"),
         (["advantage=process_gae", "verifier.steps=equations"], "verifier.steps = 'equations': where an equation ends"),
-        (
-            ["advantage=process_gae", "step_rewards.path=prm", "step_rewards.step=equation"],
-            "step_rewards.step = 'equation': where an equation ends",
-        ),
-        (
-            ["advantage=process", "step_rewards.path=p", "step_rewards.online=after"],
-            "online = 'after' has no effect here",
-        ),
-        (
-            ["advantage=process", "step_rewards.path=p", "step_rewards.reference=base", "step_rewards.lr=1e-3"],
-            "lr = 0.001 has no effect here",
-        ),
-        (
-            [
-                "advantage=process_gae",
-                "step_rewards.path=p",
-                "step_rewards.reference=base",
-                "step_rewards.online=before",
-            ],
-            "online = 'before': the model would have learnt the outcomes of the very completions",
-        ),
+        (["advantage=process_gae", f"{R}path=prm", f"{R}step=equation"], "step = 'equation': where an equation ends"),
+        (["advantage=process", f"{R}path=p", f"{R}online=after"], "online = 'after' has no effect here"),
+        (["advantage=process", f"{R}path=p", f"{R}reference=base", f"{R}lr=1e-3"], "lr = 0.001 has no effect here"),
+        (["advantage=process_gae", f"{R}path=p", f"{R}reference=base", f"{R}online=before"],
+         "online = 'before': the model would have learnt the outcomes of the very completions"),
         (["advantage=process", "loss.kl_coef=0.1", "loss.kl_in=reward"], "kl_in = 'reward' has no effect with"),
     ],
-)
+)  # fmt: skip
 def test_contradictions_are_named(overrides: list[str], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         parse(GrpoRecipe, BASE, overrides)

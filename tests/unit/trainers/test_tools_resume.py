@@ -8,9 +8,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from groupwise.config import parse
-from groupwise.models.checkpoint import save_checkpoint
-from groupwise.models.config import ModelConfig
-from groupwise.models.new_model import NewModel, character_tokenizer, new_policy
 from groupwise.trainers import TRAINERS
 from groupwise.trainers.replay import replay
 from groupwise.trainers.report import Observer, StepReport
@@ -40,35 +37,23 @@ class Oracle(Tool):
 """
 
 
-class KilledError(Exception):
-    """Stands for a kill."""
-
-
 def kill(report: StepReport) -> None:
     """End the process after a step was recorded, before anything else."""
     if report.step == 2:
-        raise KilledError
+        raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize(("algorithm", "immediate"), [("grpo", True), ("grpo", False), ("ppo", False)])
-def test_steps_that_are_done_again_need_no_tool(tmp_path: Path, algorithm: str, immediate: bool) -> None:
-    model = tmp_path / "model"
-    shape = NewModel(
-        architecture="qwen2", hidden_size=32, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1,
-        intermediate_size=32, context_length=64,
-    )  # fmt: skip
-    save_checkpoint(
-        model, new_policy(shape, character_tokenizer("0123456789 What is?+-!\n"), ModelConfig(device="cpu"))
-    )
+def test_steps_that_are_done_again_need_no_tool(
+    random_model: str, tmp_path: Path, algorithm: str, immediate: bool
+) -> None:
     (tmp_path / "oracle.py").write_text(TOOL.format(immediate=immediate))
     asked = tmp_path / "asked.txt"
     asked.write_text("0")
     values: dict[str, Any] = {
         "run": {"directory": str(tmp_path / "run"), "num_steps": 4, "seed": 1, "checkpoint_every": 2},
-        "model": {"path": str(model), "device": "cpu", "num_threads": 1},
-        "task": {
-            "kind": "arithmetic", "kinds": ["sum"], "digits": [1, 1], "num_problems": 24, "num_eval_problems": 2,
-        },
+        "model": {"path": random_model, "device": "cpu", "num_threads": 1},
+        "task": {"kind": "arithmetic", "kinds": ["sum"], "digits": [1, 1], "num_problems": 24, "num_eval_problems": 2},
         "verifier": {"extraction": "last_number"},
         algorithm: {"prompts_per_step": 2, "group_size": 8},
         "sampling": {"max_tokens": 8, "tools": {"oracle": {"kind": f"{tmp_path}/oracle.py:Oracle", "max_calls": 2}}},
@@ -76,7 +61,7 @@ def test_steps_that_are_done_again_need_no_tool(tmp_path: Path, algorithm: str, 
     }  # fmt: skip
     trainer = TRAINERS.find(algorithm)
     recipe = parse(trainer.recipe, {"algorithm": algorithm, **values})
-    with pytest.raises(KilledError):
+    with pytest.raises(KeyboardInterrupt):
         train_rl(recipe, trainer.learner, observer=Observer(on_step=kill))
     ledger = tmp_path / "run" / "ledger.jsonl"
     before, rows = ledger.read_text(), pq.read_table(tmp_path / "run" / "rollouts" / "step-000002.parquet").to_pylist()

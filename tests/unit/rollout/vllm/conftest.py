@@ -97,6 +97,19 @@ def make_engine(trained: Policy) -> Iterator[Callable[..., VllmEngine]]:
         engine.close()
 
 
+@pytest.fixture
+def started(make_server: Callable[..., Any], make_engine: Callable[..., VllmEngine], trained: Policy) -> Any:
+    """started(policy, version, **settings) -> a server, and an engine on it that has published these weights."""
+
+    def start(policy: Policy = trained, version: int = 0, **settings: Any) -> tuple[Any, VllmEngine]:
+        server = make_server()
+        engine = make_engine(server, **settings)
+        engine.publish(policy, version)
+        return server, engine
+
+    return start
+
+
 def engine_on(policy: Policy, *servers: Any, **settings: Any) -> VllmEngine:
     values = {"kind": "vllm", "rehearse": False, "start_s": 10.0, "patience_s": 5.0, "request_s": 30.0} | settings
     addresses = tuple(server.address for server in servers)

@@ -1,12 +1,11 @@
 """The engine on servers: the weights that they serve, adapters, and weights that are not new."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from lying_server import MANY, Groups, Make, tokens
+from lying_server import MANY, Make, tokens
 
 from groupwise.errors import EngineError, InvariantError
 from groupwise.models.checkpoint import changed_a_little, serving_weights
@@ -18,7 +17,7 @@ from groupwise.rollout.vllm.canary import trainer_logprobs
 
 
 def test_it_samples_from_the_trainers_weights(
-    make_engine: Make, make_server: Make, trained: Policy, sample: Callable[..., Groups]
+    make_engine: Make, make_server: Make, trained: Policy, sample: Make
 ) -> None:
     engine = make_engine(make_server(), rehearse=True)
     groups = sample(engine)
@@ -35,7 +34,7 @@ def test_it_samples_from_the_trainers_weights(
 
 
 def test_the_same_key_draws_the_same_completion_on_any_server(
-    make_engine: Make, make_server: Make, sample: Callable[..., Groups]
+    make_engine: Make, make_server: Make, sample: Make
 ) -> None:
     one = tokens(sample(make_engine(make_server()), MANY))
     two = tokens(sample(make_engine(make_server(), make_server()), MANY))
@@ -43,9 +42,7 @@ def test_the_same_key_draws_the_same_completion_on_any_server(
     assert len({tuple(ids) for group in one.values() for ids in group}) > 8
 
 
-def test_new_weights_are_sampled_from(
-    make_engine: Make, make_server: Make, moved: Policy, sample: Callable[..., Groups]
-) -> None:
+def test_new_weights_are_sampled_from(make_engine: Make, make_server: Make, moved: Policy, sample: Make) -> None:
     engine = make_engine(make_server())
     before = sample(engine)
     engine.publish(moved, 1)
@@ -57,7 +54,7 @@ def test_new_weights_are_sampled_from(
 
 
 def test_adapters_reach_the_servers_as_part_of_the_weights(
-    make_engine: Make, make_server: Make, adapted: Policy, sample: Callable[..., Groups]
+    make_engine: Make, make_server: Make, adapted: Policy, sample: Make
 ) -> None:
     engine = make_engine(make_server(), rehearse=True)
     engine.publish(adapted.base(), 0)
@@ -76,7 +73,7 @@ def test_adapters_reach_the_servers_as_part_of_the_weights(
 
 
 @pytest.fixture
-def native(make_engine: Make, make_server: Make, adapted: Policy, more_adapted: Policy) -> Callable[..., Any]:
+def native(make_engine: Make, make_server: Make, adapted: Policy, more_adapted: Policy) -> Make:
     """native(*lies) -> a server, and an engine that gives it the adapters alone, with two versions published."""
 
     def make(*lies: str) -> tuple[Any, Any]:
@@ -101,7 +98,7 @@ def more_adapted(adapted: Policy) -> Policy:
 
 
 def test_adapters_alone_reach_the_servers_under_new_names(
-    native: Callable[..., Any], adapted: Policy, more_adapted: Policy, sample: Callable[..., Groups]
+    native: Make, adapted: Policy, more_adapted: Policy, sample: Make
 ) -> None:
     server, engine = native()
     assert (server.loads, server.adapters_loaded) == (1, 2)  # the model beneath them once
@@ -117,14 +114,9 @@ def test_adapters_alone_reach_the_servers_under_new_names(
     assert written == ["base", "v0", "v1"]
 
 
-def test_adapters_that_are_not_the_new_ones_are_found_out(native: Callable[..., Any]) -> None:
+def test_adapters_that_are_not_the_new_ones_are_found_out(native: Make, adapted: Policy) -> None:
     with pytest.raises(InvariantError, match="does not have the weights that were published"):
         native("previous adapters")
-
-
-def test_a_server_that_has_other_adapters_of_the_new_name_is_found_out(
-    native: Callable[..., Any], adapted: Policy, more_adapted: Policy
-) -> None:
     server, engine = native()
     name = f"v2-{adapted.fingerprint()}"
     server.engines[0].adapters[name] = next(iter(server.engines[0].adapters.values()))  # version 1's
@@ -133,9 +125,7 @@ def test_a_server_that_has_other_adapters_of_the_new_name_is_found_out(
     assert server.adapters_loaded == 2  # a name is never loaded twice
 
 
-def test_a_server_that_was_started_anew_gets_model_and_adapters(
-    native: Callable[..., Any], sample: Callable[..., Groups]
-) -> None:
+def test_a_server_that_was_started_anew_gets_model_and_adapters(native: Make, sample: Make) -> None:
     server, engine = native()
     whole = tokens(sample(engine, MANY))
     server.kill()
@@ -144,7 +134,7 @@ def test_a_server_that_was_started_anew_gets_model_and_adapters(
     assert (server.loads, server.adapters_loaded) == (2, 3)
 
 
-def test_a_server_that_was_left_paused_gets_its_model_anew(native: Callable[..., Any], adapted: Policy) -> None:
+def test_a_server_that_was_left_paused_gets_its_model_anew(native: Make, adapted: Policy) -> None:
     server, engine = native()
     server.engines[0].paused = True  # a reload failed on the way
     engine.publish(adapted, 2)
@@ -166,19 +156,14 @@ def test_servers_that_cannot_add_adapters_are_named(make_engine: Make, make_serv
         engine.publish(adapted, 0)
 
 
-def test_an_update_too_small_to_see_is_noted_and_no_error(
-    make_engine: Make, make_server: Make, trained: Policy
-) -> None:
-    engine = make_engine(make_server())
-    engine.publish(trained, 0)
+def test_an_update_too_small_to_see_is_noted_and_no_error(started: Make, trained: Policy) -> None:
+    _, engine = started()
     engine.publish(trained, 1)
     [proof] = engine.facts["servers"].values()
     assert not proof["is_clear"]
 
 
-def test_greedy_completions_are_certain_as_in_process(
-    make_engine: Make, make_server: Make, sample: Callable[..., Groups]
-) -> None:
+def test_greedy_completions_are_certain_as_in_process(make_engine: Make, make_server: Make, sample: Make) -> None:
     groups = sample(make_engine(make_server()), sampling=SamplingConfig(temperature=0, max_tokens=3))
     assert all((sampled.logprobs == 0).all() for group in groups.values() for sampled in group)
 
@@ -196,30 +181,26 @@ def test_two_directories_stay(make_engine: Make, make_server: Make, trained: Pol
 # ------------------------------------------------------------------------------------------- weights that are not new
 
 
-@pytest.mark.parametrize("lie", ["reload is skipped", "previous directory"])
+@pytest.mark.parametrize(
+    ("lie", "size", "error", "said"),
+    [
+        ("reload is skipped", 0.1, InvariantError, r"does not have the weights .* published: .* up to [\d.e+-]+ nats"),
+        ("previous directory", 0.1, InvariantError, r"does not have the weights .* published: .* up to [\d.e+-]+ nats"),
+        ("reload is skipped", 3e-6, InvariantError, "still has the weights from before"),  # far within the bound
+        ("cache is kept", 0.1, InvariantError, "has the new weights, but does not sample from them"),
+        ("label is kept", 0.1, EngineError, r"was told that its weights are v1-\w+, and answers from .*v0-\w+"),
+    ],
+)
 def test_old_weights_are_found_out(
-    lie: str, make_engine: Make, make_server: Make, trained: Policy, moved: Policy
+    lie: str, size: float, error: type[Exception], said: str, started: Make, trained: Policy
 ) -> None:
-    server = make_server()
-    engine = make_engine(server)
-    engine.publish(trained, 0)
+    server, engine = started()
     server.lies.add(lie)
-    with pytest.raises(InvariantError, match=r"does not have the weights that were published: .* up to [\d.e+-]+ nats"):
-        engine.publish(moved, 1)
+    with pytest.raises(error, match=said):
+        engine.publish(changed_a_little(trained, size), 1)
 
 
-def test_a_small_update_that_never_arrives_is_found_out(make_engine: Make, make_server: Make, trained: Policy) -> None:
-    server = make_server()
-    engine = make_engine(server)
-    engine.publish(trained, 0)
-    server.lies.add("reload is skipped")
-    with pytest.raises(InvariantError, match="still has the weights from before"):
-        engine.publish(changed_a_little(trained, 3e-6), 1)  # far within the bound
-
-
-def test_the_rehearsal_needs_every_tensor(
-    make_engine: Make, make_server: Make, trained: Policy, served: Policy
-) -> None:
+def test_the_rehearsal_needs_every_tensor(make_engine: Make, make_server: Make, trained: Policy) -> None:
     """A server that holds the trainer's weights at the start would not miss a tensor that never arrives."""
     names = list(serving_weights(trained))
     for name in {*names[::5], "lm_head.weight"}:
@@ -236,19 +217,3 @@ def test_a_tied_heads_tensor_is_in_the_directory(trained: Policy, served: Policy
     weights = serving_weights(trained)
     assert torch.equal(weights["lm_head.weight"], weights["model.embed_tokens.weight"])
     assert set(weights) == {name for name, _ in served.state()}
-
-
-def test_a_prefix_cache_that_is_kept_is_found_out(
-    make_engine: Make, make_server: Make, trained: Policy, moved: Policy
-) -> None:
-    server = make_server()
-    engine = make_engine(server)
-    engine.publish(trained, 0)
-    server.lies.add("cache is kept")
-    with pytest.raises(InvariantError, match="has the new weights, but does not sample from them"):
-        engine.publish(moved, 1)
-
-
-def test_a_prefix_cache_that_cannot_be_cleared_is_named(make_engine: Make, make_server: Make, trained: Policy) -> None:
-    with pytest.raises(EngineError, match="could not clear its prefix cache, although it is paused"):
-        make_engine(make_server("cache cannot be cleared")).publish(trained, 0)

@@ -38,9 +38,9 @@ def soon(holds: Callable[[], bool], seconds: float = 20.0) -> bool:
     return holds()
 
 
-def started(file: Path) -> tuple["subprocess.Popen[bytes]", list[int]]:
-    """A keeper, and the processes of what it keeps: a server and its worker."""
-    command = [sys.executable, keeper.__file__, sys.executable, "-c", SERVER, str(file)]
+def started(file: Path, *below: str) -> tuple["subprocess.Popen[bytes]", list[int]]:
+    """A keeper, or a program that starts it, and the processes of what it keeps: a server and its worker."""
+    command = [*below, sys.executable, keeper.__file__, sys.executable, "-c", SERVER, str(file)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE)
     assert soon(lambda: file.exists() and len(file.read_text().split()) == 2)
     return process, [int(pid) for pid in file.read_text().split()]
@@ -65,15 +65,10 @@ def test_a_killed_server_leaves_no_orphans(tmp_path: Path) -> None:
 
 
 def test_all_end_when_the_owner_is_killed(tmp_path: Path) -> None:
-    file = tmp_path / "pids"
-    command = [sys.executable, keeper.__file__, sys.executable, "-c", SERVER, str(file)]
-    owner = subprocess.Popen(
-        [sys.executable, "-c", "import subprocess, sys; subprocess.Popen(sys.argv[1:], stdin=-1).wait()", *command]
-    )
-    assert soon(lambda: file.exists() and len(file.read_text().split()) == 2)
-    kept = [int(pid) for pid in file.read_text().split()]
+    program = "import subprocess, sys; subprocess.Popen(sys.argv[1:], stdin=-1).wait()"
+    owner, kept = started(tmp_path / "pids", sys.executable, "-c", program)
     owner.kill()
-    owner.wait()
+    owner.communicate()
     assert soon(lambda: not any(map(lives, kept)))
 
 

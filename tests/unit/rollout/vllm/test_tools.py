@@ -53,10 +53,8 @@ def sampled(engine: Any, requests: Sequence[Request] = REQUESTS) -> list[list[Sa
     return [found[index] for index in range(len(requests))]
 
 
-def test_completions_stop_get_a_result_and_go_on(make_engine: Make, make_server: Make, trained: Policy) -> None:
-    server = make_server()
-    engine = make_engine(server)
-    engine.publish(engine.policy, 0)
+def test_completions_stop_get_a_result_and_go_on(started: Make, trained: Policy) -> None:
+    server, engine = started()
     before = server.generated
     groups = sampled(engine)
     calls = sum(len(one.calls) for group in groups for one in group)

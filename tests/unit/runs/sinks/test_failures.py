@@ -167,13 +167,13 @@ def test_after_a_kill_no_step_is_doubled_or_lost_and_no_process_stays(tmp_path: 
 
 def test_a_run_that_an_error_left_behind_goes_on_in_the_same_process(tmp_path: Path, mine: Callable[..., Any]) -> None:
     run, sections = begin_run(tmp_path / "run", 'algorithm = "sft"\n'), {"mine": SINKS.read(mine("Kept"))}
-    left_behind = Sinks.start(run.path, sections)  # type: ignore[arg-type]
-    run.metrics.append({"step": 0, "loss": 0.5, "time": 1.0})
-    sinks = Sinks.start(run.path, sections)  # type: ignore[arg-type]
-    run.metrics.append({"step": 1, "loss": 0.5, "time": 1.0})
-    sinks.finish()
+    started = []
+    for step in range(2):
+        started.append(Sinks.start(run.path, sections))  # type: ignore[arg-type]
+        run.metrics.append({"step": step, "loss": 0.5, "time": 1.0})
+    started[1].finish()
     assert kept(run.path) == [0, 1]
-    assert [feed.process.wait() for feed in left_behind._live.values()] == [0]
+    assert [feed.process.wait() for feed in started[0]._live.values()] == [0]
 
 
 def test_a_run_that_is_begun_anew_is_another_one_in_the_store(tmp_path: Path) -> None:
