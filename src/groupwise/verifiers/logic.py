@@ -1,8 +1,10 @@
 """Verifiers of logic and structure: they judge exactly, in this process, in time linear in the text.
 
-JSON is strictly parsed, then equal to the reference in structure, types and values. Strict means RFC 8259 without its
-leeway: no repeated key, no NaN or Infinity, nothing before or after the value. An integer field takes no 3.0 and no
-true; a field whose reference is a decimal number takes every spelling of that number.
+JSON is the one box, or else the one fenced block, or else all that follows the reasoning. It is strictly parsed, then
+equal to the reference in structure, types and values. Strict means RFC 8259 without its leeway: no repeated key, no NaN
+or Infinity, nothing before or after the value. An integer field takes no 3.0 and no true; a field whose reference is a
+decimal number takes every spelling of that number. `problem.data["schema"]`, where there is one, is a JSON schema
+(draft 2020-12) that the value must fit.
 
 Instructions on the form of a text need `problem.data["constraints"]`, a list of mappings:
 `{"kind": "count", "unit": ..., "least": n, "most": n}`, `{"kind": "keyword", "word": ..., "least": n, "most": n}`,
@@ -17,6 +19,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Context, Decimal
+from statistics import fmean
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
@@ -24,7 +27,7 @@ from pydantic import Field
 
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers.base import ExtractingConfig, Finding, Request, Verifier, data_list, verdict
-from groupwise.verifiers.extraction import explained, extract
+from groupwise.verifiers.extraction import Extracted, after_thinking, boxes, explained, extract, thought_once
 
 MAX_LENGTH = 10_000  # most characters of an answer that are read
 
@@ -60,8 +63,11 @@ class ExactVerifier(Verifier):
     def explain(self, problem: Problem, text: str, verdict: Verdict) -> list[str]:
         return [*explained(text, self.config.extraction), verdict.evidence]
 
+    def extract(self, text: str) -> Extracted:
+        return extract(text, self.config.extraction)
+
     def _judge(self, problem: Problem, text: str) -> Verdict:
-        extraction = extract(text, self.config.extraction)
+        extraction = self.extract(text)
         if extraction.answer is None:
             return verdict(Finding(Outcome.UNPARSABLE, extraction.reason), self.config, tags_right=False)
         finding = self._attempt(problem, extraction.answer)
@@ -163,8 +169,68 @@ _BRACKET = re.compile(r"[\[\]{}]")
 _LARGE_EXPONENT = re.compile(r"[eE][-+]?0*[1-9][0-9]{3}")
 
 
+_FENCED = re.compile(r"^[ \t]*```(?:json)?[ \t]*\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE | re.IGNORECASE)
+
+
+class JsonConfig(ExtractingConfig):
+    """Settings of the verifier of JSON."""
+
+    partial_credit: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """Reward part `partial`: this times the mean of the measures `parses`, `valid` (it fits the schema; left out where
+    there is none) and `values` (the share of values that are right). 0: no such part."""
+
+
 class JsonVerifier(ReferenceVerifier[Any]):
-    """Object members may come in any order, list items may not; white space between tokens is free."""
+    """Object members may come in any order, list items may not; white space between tokens is free.
+
+    Its measures, each 0 to 1: `parses`, `valid` and `values`. A value is right under its path in reference and answer;
+    one that only one of the two has counts as wrong.
+    """
+
+    Config = JsonConfig
+    config: JsonConfig
+
+    def extract(self, text: str) -> Extracted:
+        extraction = super().extract(text)
+        region = after_thinking(text)
+        if extraction.answer is not None or region is None or self.config.extraction != "boxed" or boxes(region):
+            return extraction
+        blocks = _FENCED.findall(region) if "```" in region else [region]
+        if len(blocks) != 1:
+            return Extracted(None, f"{len(blocks)} fenced blocks" if blocks else "no closed fenced block", False)
+        answer = blocks[0].strip()
+        return Extracted(answer, "", thought_once(text)) if answer else Extracted(None, "no answer", False)
+
+    def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
+        verdicts = super().verify_many(requests)
+        for index, (request, result) in enumerate(zip(requests, verdicts, strict=True)):
+            if result.outcome.judged:
+                names = ("parses", "valid", "values") if "schema" in request.problem.data else ("parses", "values")
+                measures = {name: result.measures.get(name, 0.0) for name in names}
+                credit = self.config.partial_credit
+                partial = {"partial": credit * fmean(measures.values())} if credit else {}
+                verdicts[index] = replace(result, parts={**result.parts, **partial}, measures=measures)
+        return verdicts
+
+    def find(self, problem: Problem, answer: str) -> Measured:
+        finding = super().find(problem, answer)
+        if finding.outcome is Outcome.CRASHED:
+            return finding
+        content, reference = self.read(answer), self.read(problem.reference)
+        values, right = _leaves(content), _leaves(reference)
+        equal = sum(path in values and not _difference(values[path], right[path], "$") for path in right)
+        measures = {"parses": 1.0, "values": equal / len(values.keys() | right.keys())}
+        if "schema" not in problem.data:
+            return replace(finding, measures=measures)
+        from jsonschema import Draft202012Validator  # loading it takes as long as all the rest of this module
+
+        fault = next(Draft202012Validator(problem.data["schema"]).iter_errors(content), None)
+        if fault is None:
+            return replace(finding, measures={**measures, "valid": 1.0})
+        if finding.outcome is Outcome.CORRECT:
+            return Measured(Outcome.CRASHED, f"the reference answer of problem {problem.id} does not fit its schema")
+        evidence = f"it does not fit the schema: {fault.json_path}: {shown(fault.message)}; {finding.evidence}"
+        return replace(finding, evidence=evidence, measures=measures)
 
     def read(self, text: str) -> Any:
         depth = 0
@@ -188,6 +254,15 @@ class JsonVerifier(ReferenceVerifier[Any]):
 
     def canonical(self, content: Any) -> str:
         return json.dumps(content, sort_keys=True, default=lambda number: {"number": str(_EXACT.normalize(number))})
+
+
+def _leaves(content: Any, path: tuple[str | int, ...] = ()) -> dict[tuple[str | int, ...], Any]:
+    """The values of a JSON value that hold no other, by their paths; an empty object or list is one."""
+    members = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
+    leaves: dict[tuple[str | int, ...], Any] = {}
+    for name, member in members:
+        leaves |= _leaves(member, (*path, name))
+    return leaves or {path: content}
 
 
 def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -3,49 +3,60 @@
 import json
 import re
 
+import pytest
+from pydantic import ValidationError
+
 from groupwise.tasks import make_task
 from groupwise.tasks.instructions import RULES, Draft
-from groupwise.tasks.json_extraction import FACTS, schema_of
+from groupwise.tasks.json_extraction import FACTS
+from groupwise.types import SPLITS
+from groupwise.verifiers import make_verifier
 
-TYPES = {
-    "string": str,
-    "integer": int,
-    "number": float,
-    "boolean": bool,
-    "array": list,
-    "object": dict,
-    "null": type(None),
-}
+FORMS = {1: None, 2: None, 3: "enum", 4: "maximum", 5: "optional", 6: "items", 7: "properties"}
 
 
-def test_references_fit_the_schema_and_are_stated_of_the_asked_order() -> None:
-    task = make_task({"kind": "json_extraction", "num_problems": 100, "num_orders": 3})
+@pytest.mark.parametrize("level", FORMS)
+def test_schemas_have_what_their_level_says(level: int) -> None:
+    task = make_task({"kind": "json_extraction", "levels": [level], "num_problems": 40, "num_eval_problems": 5})
     for problem in task.problems("train"):
-        *paragraphs, request = problem.question.split("\n")
-        wanted, _, schema_text = request.removeprefix("Give order ").partition(
-            " as one JSON value that fits this schema: "
-        )
-        schema, record = json.loads(schema_text), json.loads(problem.reference)
-        (paragraph,) = [each for each in paragraphs if each.startswith(f"Order {wanted}.")]
-        assert list(record) == schema["required"] == list(schema["properties"])
-        for name, value in record.items():
-            allowed = schema["properties"][name]["type"]
-            assert type(value) in [TYPES[each] for each in ([allowed] if isinstance(allowed, str) else allowed)]
-            assert FACTS[name].say(value) in paragraph
+        schema = problem.data["schema"]
+        fields = schema["properties"]
+        assert len(fields) in ((2,) if level == 1 else (3, 4) if level in (2, 5) else (2, 3, 4))
+        assert problem.difficulty.startswith(f"{level} ")
+        assert len(schema["required"]) == len(fields) - (level == 5)
+        form = FORMS[level]
+        assert form in (None, "optional") or any(form in field for field in fields.values())
+        if level < 5:
+            assert all(field["type"] not in ("array", "object") for field in fields.values())
 
 
-def test_no_text_of_a_reference_holds_a_brace_or_backslash() -> None:
-    """They would end the box that the answer stands in."""
-    for problem in make_task({"kind": "json_extraction", "num_problems": 100}).problems("train"):
-        texts = re.findall(r'"[^"]*"', problem.reference)
-        assert not re.search(r"[{}\\]", "".join(texts))
+def test_values_are_stated_of_the_asked_thing_and_fit_its_schema() -> None:
+    task = make_task({"kind": "json_extraction", "num_problems": 100, "num_eval_problems": 5, "num_things": 3})
+    verifier = make_verifier({"kind": "json"})
+    task.validate(verifier.verify, 100)
+    for problem in task.problems("train"):
+        (wanted,) = re.findall("facts of ([a-z]+ [0-9]+) as", problem.question)
+        text, _, schema = problem.question.split("Text: ")[2].removesuffix("\nJSON:").partition("\nSchema: ")
+        assert json.loads(schema) == problem.data["schema"]
+        (paragraph,) = re.findall(rf"{wanted.capitalize()}\. .*?(?=(?:{'|'.join(FACTS)}) [0-9]+\.|$)", text)
+        for value in re.findall(r'(?<=[\[{:,] )"?([^"{}\[\],:]+)"?(?=[,\]}])', problem.reference):
+            assert value in ("true", "false") or value in paragraph
 
 
-def test_the_schema_allows_no_other_field() -> None:
-    assert schema_of(["item"]) == {
-        "type": "object", "properties": {"item": {"type": "string"}}, "required": ["item"],
-        "additionalProperties": False,
-    }  # fmt: skip
+def test_no_schema_of_dev_or_test_asks_for_the_fields_of_a_training_schema() -> None:
+    task = make_task({"kind": "json_extraction", "num_problems": 3000, "num_eval_problems": 200})
+    train, dev, test = (
+        {(problem.question.split("Text: ")[2].split()[0], *sorted(problem.data["schema"]["properties"]))
+         for problem in task.problems(split)} for split in SPLITS
+    )  # fmt: skip
+    assert min(map(len, (train, dev, test))) > 100
+    assert len(train | dev | test) == len(train) + len(dev) + len(test)
+
+
+@pytest.mark.parametrize("levels", [[], [0], [1, 8]])
+def test_a_level_that_is_not_there_is_refused(levels: list[int]) -> None:
+    with pytest.raises(ValidationError, match=r"levels = .*; allowed are one or more of 1 to 7"):
+        make_task({"kind": "json_extraction", "levels": levels})
 
 
 def test_rules_hold_of_their_reference_by_plain_counting() -> None:

@@ -94,6 +94,49 @@ def test_json(answer: str, outcome: str, evidence: str) -> None:
     check(judge("json", answer, '{"a": 1, "b": [true, null], "c": 2.5}'), outcome, evidence)
 
 
+SCHEMA = {
+    "type": "object", "properties": {"a": {"type": "integer", "maximum": 5}, "b": {"type": "object"}},
+    "required": ["a"], "additionalProperties": False,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "outcome", "evidence", "measures"),
+    [  # measures: parses, valid, values; the reference is {"a": 1, "b": {"c": 2.5, "d": []}}, three values
+        ('{"a": 1, "b": {"c": 2.5, "d": []}}', "correct", "", (1, 1, 1)),
+        ('<think>{</think>\n {"b": {"d": [], "c": 2.50}, "a": 1}\n', "correct", "", (1, 1, 1)),
+        ('Here it is:\n```json\n{"a": 1, "b": {"c": 2.5, "d": []}}\n```\nDone.', "correct", "", (1, 1, 1)),
+        ('```\n{"a": 1, "b": {"c": 2, "d": []}}\n```', "wrong", "$.b.c is '2'", (1, 1, 2 / 3)),
+        ('\\boxed{{"a": 1, "b": {"c": 2.5, "d": []}}} {}', "correct", "", (1, 1, 1)),
+        ('{"a": 6}', "wrong", "does not fit the schema: $.a: '6 is greater than the maximum of 5'", (1, 0, 0)),
+        ('{"a": 1, "b": {"c": 2.5, "d": [], "e": 0, "f": 0, "g": 0}}', "wrong", "$.b has 'e'", (1, 1, 1 / 2)),
+        ('{"a": 1, "x": 0}', "wrong", "does not fit the schema", (1, 0, 1 / 4)),
+        ("[]", "wrong", "is not of type 'object'", (1, 0, 0)),
+        ('Sure: {"a": 1}', "unparsable", "not JSON", (0, 0, 0)),
+        ('{"a": 1} {"a": 1}', "unparsable", "not JSON: Extra data", (0, 0, 0)),
+        ("```\n{}\n```\n```\n{}\n```", "unparsable", "2 fenced blocks", (0, 0, 0)),
+        ('```json\n{"a": 1}', "unparsable", "no closed fenced block", (0, 0, 0)),
+        ('<think>{"a": 1}', "unparsable", "<think>", (0, 0, 0)),
+        ("", "unparsable", "no answer", (0, 0, 0)),
+    ],
+)
+def test_json_stands_alone_or_in_a_fence_and_is_measured_by_its_schema(
+    text: str, outcome: str, evidence: str, measures: tuple[float, ...]
+) -> None:
+    problem = Problem("p", "q", '{"a": 1, "b": {"c": 2.5, "d": []}}', data={"schema": SCHEMA})
+    verdict = make_verifier({"kind": "json", "partial_credit": 0.5}).verify(problem, text)
+    assert (verdict.outcome, evidence in verdict.evidence) == (outcome, True), verdict
+    assert verdict.measures == pytest.approx(dict(zip(("parses", "valid", "values"), measures, strict=True)))
+    assert verdict.reward == pytest.approx((outcome == "correct") + 0.5 * sum(measures) / 3)
+
+
+def test_a_reference_that_does_not_fit_its_schema_is_a_fault_of_the_problem() -> None:
+    problem = Problem("p", "q", '{"a": 6}', data={"schema": SCHEMA})
+    verdict = make_verifier("json").verify(problem, '{"a": 6}')
+    assert verdict.outcome == "crashed"
+    assert "the reference answer of problem p does not fit its schema" in verdict.evidence
+
+
 def test_json_strings_are_equal_character_by_character_and_brackets_in_them_are_no_nesting() -> None:
     brackets = '{"a": "' + "[" * 50 + '"}'
     check(judge("json", brackets, brackets), "correct", "")
