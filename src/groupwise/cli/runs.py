@@ -108,8 +108,8 @@ def text_summary(run: "Records") -> Text:
     if pair:
         text.append(f"{'':<19}{'before':<20}{'after':<20}difference\n", style="dim")
         rows = changes(pair, run_patterns(run))
-        for key in SUMMARY_ROWS:
-            row, metric = rows[key], METRICS[key]
+        for key in (*SUMMARY_ROWS, *(key for key in rows if key not in METRICS)):
+            row, metric = rows[key], rows[key].metric
             before, after = (show(estimate, metric, with_unit=False) for estimate in (row.before, row.after))
             difference = show(row.difference, metric, "+", with_unit=False)
             name = f"{metric.name}, {metric.unit}"

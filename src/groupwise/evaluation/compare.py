@@ -12,7 +12,16 @@ from groupwise.config import Section
 from groupwise.config.schema import PlaceRef
 from groupwise.errors import DataError
 from groupwise.evaluation.behaviour import PATTERNS, Patterns
-from groupwise.evaluation.metrics import MEASURES, METRICS, Measure, Metric, by_problem, mean_of, measures
+from groupwise.evaluation.metrics import (
+    MEASURES,
+    Measure,
+    Metric,
+    by_problem,
+    mean_of,
+    measures,
+    metric,
+    of_verdicts,
+)
 from groupwise.runs.records import Evaluation, Records
 from groupwise.runs.row import Row
 
@@ -74,13 +83,14 @@ class Change(NamedTuple):
 
 def changes(pair: Pair, patterns: Patterns = PATTERNS) -> dict[str, Change]:
     """Compare every measured metric of a pair of evaluations, with intervals over problems."""
-    return {key: change(pair.before.rows, pair.after.rows, key, measure) for key, measure in measures(patterns).items()}
+    every = {**measures(patterns), **of_verdicts([*pair.before.rows, *pair.after.rows])}
+    return {key: change(pair.before.rows, pair.after.rows, key, measure) for key, measure in every.items()}
 
 
 def change(before: Sequence[Row], after: Sequence[Row], key: str, measure: Measure) -> Change:
     """Compare one metric over the problems that have it on both sides."""
     sides = common(by_problem(before, measure), by_problem(after, measure))
-    return Change(METRICS[key], mean_of(key, sides[0].values()), mean_of(key, sides[1].values()), compare(*sides))
+    return Change(metric(key), mean_of(key, sides[0].values()), mean_of(key, sides[1].values()), compare(*sides))
 
 
 class Variant(Section):

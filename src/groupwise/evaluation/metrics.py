@@ -8,6 +8,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -84,8 +85,8 @@ def metric(key: str) -> Metric:
     """Return a metric by its key; `pass_at_K` and `majority_K` for any K, and measures of a recipe."""
     match = re.fullmatch(r"(pass_at|majority)_(\d+)", key)
     if not match:
-        of_recipe = Metric(key.replace("_", " "), "%", "Mean of a function of the recipe over completions.")
-        return METRICS.get(key, of_recipe)
+        measured = Metric(key.replace("_", " "), "%", "Mean of what a verifier, or a function of the recipe, measures.")
+        return METRICS.get(key, measured)
     kind, k = match.groups()
     if kind == "pass_at":
         return Metric(f"pass@{k}", "%", f"The chance that at least one of {k} attempts succeeds.")
@@ -143,6 +144,22 @@ def measures(patterns: Patterns = PATTERNS) -> Mapping[str, Measure]:
 
 MEASURES: Mapping[str, Measure] = measures()
 
+
+def of_verdicts(rows: Iterable[Row]) -> dict[str, Measure]:
+    """Return the measures that the verdicts of the rows hold, such as the share of values that are right."""
+    bounds: dict[str, tuple[float, float]] = {}
+    for row in rows:
+        for name, value in row.measures.items():
+            low, high = bounds.get(name, (value, value))
+            bounds[name] = min(low, value), max(high, value)
+    shares = [name for name, (low, high) in bounds.items() if 0 <= low <= high <= 1 and name not in METRICS]
+    return {name: partial(_measure, name) for name in shares if name.isidentifier()}
+
+
+def _measure(name: str, row: Row) -> float | None:
+    return row.measures.get(name)
+
+
 EVERY_COMPLETION = ("length", "truncated")
 
 
@@ -175,13 +192,13 @@ def summary(
 ) -> dict[str, Estimate]:
     """Return every metric of an evaluation with its 95 % interval over problems; unmeasured ones are left out.
 
-    Besides the measures, and `more` of a recipe: `pass_at_k` for powers of two up to the number of samples n, and
-    `majority_k` for these and n.
+    Besides the measures, also those of verdicts, and `more` of a recipe: `pass_at_k` for powers of two up to the number
+    of samples n, and `majority_k` for these and n.
     """
     if not rows:
         return {}
     calls = {"calls": _calls} if any(row.num_insertions for row in rows) else {}
-    all_measures = {**measures(patterns), **calls, **more}
+    all_measures = {**measures(patterns), **of_verdicts(rows), **calls, **more}
     groups: dict[str, list[Row]] = {}
     for row in rows:
         groups.setdefault(row.problem, []).append(row)

@@ -1,7 +1,7 @@
 """JSON extraction: a text states facts about orders, members, events, samples, books or trips; some are asked for.
 
-The schema that the answer, a JSON value, must fit is drawn anew for every problem, at a level of difficulty. Two problems that ask for
-the same fields are in the same split, so a schema of dev or test was never trained on.
+The answer is a JSON value that fits a schema, which is drawn anew for every problem, at a level of difficulty. Two
+problems that ask for the same fields are in the same split, so a schema of dev or test was never trained on.
 """
 
 import json
@@ -193,17 +193,43 @@ LEVELS: tuple[tuple[str, int, int, str], ...] = (
 )
 """Levels from 1: what its schemas have, fewest and most fields, the form that one of the fields has at least."""
 
-EXAMPLE = """Text: Room 7. It has 3 windows. It is painted blue.
-Schema: {"type": "object", "properties": {"colour": {"type": "string"}, "windows": {"type": "integer"}}, \
-"required": ["colour", "windows"], "additionalProperties": false}
-JSON: {"colour": "blue", "windows": 3}"""
+_REQUEST = "Give the facts of {} as one JSON value that fits the schema, and nothing else.\n\nSchema: {}\nText: {}"
+
+
+_SCHEMA = schema_of({"colour": {"type": "string"}, "windows": {"type": "integer"}})
+EXAMPLE = (
+    _REQUEST.format("the text", json.dumps(_SCHEMA), "Room 7. It has 3 windows. It is painted blue."),
+    '{"colour": "blue", "windows": 3}',
+)
+"""The example that every prompt begins with: question and answer."""
+
+
+class ExampleFirst(Template):
+    """The example before the question, for a chat model as a turn of its own.
+
+    Within the question SmolLM2-135M-Instruct takes the schema for the answer.
+    """
+
+    prompt: str = "{question}"
+    """The text around the question."""
+    gold: str = "{reference}"
+    """An ideal answer: the bare JSON. One fenced block is an answer, too."""
+
+    def render(self, problem: Problem) -> str:
+        return "{}\nJSON: {}\n\n{}\nJSON:".format(*EXAMPLE, super().render(problem))
+
+    def messages(self, problem: Problem) -> list[dict[str, Any]]:
+        *system, question = super().messages(problem)
+        example, answer = EXAMPLE
+        turns = [{"role": "user", "content": example}, {"role": "assistant", "content": answer}]
+        return [*system, *turns, {**question, "content": super().render(problem)}]
 
 
 class JsonExtractionConfig(GeneratedConfig):
     """Dials of the JSON extraction task."""
 
-    template: Template = Template(prompt="{question}", gold="{reference}")
-    """Makes the prompt of a problem; an answer is the bare JSON, or the one fenced block."""
+    template: ExampleFirst = ExampleFirst()
+    """Makes the prompt of a problem."""
     levels: tuple[int, ...] = tuple(range(1, len(LEVELS) + 1))
     """Levels of the schemas, in equal parts: 1 two fields (text, whole number, truth value), 2 three or four of them, 3
     with a choice (`enum`), 4 a number with bounds, 5 a field that may be missing, 6 an array, 7 an object inside."""
@@ -221,7 +247,7 @@ class JsonExtractionConfig(GeneratedConfig):
 
 
 class JsonExtraction(DrawnTask):
-    """Problems such as `Text: Order 512. It was placed by Ada Brook. ... Schema: {...} JSON:`."""
+    """Problems such as `Give the facts of the text as one JSON value ... Schema: {...} Text: Order 512. It was ...`."""
 
     name: ClassVar[str] = "json_extraction"
     verifier: ClassVar[str] = "json"
@@ -258,10 +284,7 @@ def draw_extraction(draw: Draw, config: JsonExtractionConfig) -> Candidate:
     number = draw.choice(numbers)
     schema = schema_of({name: fact.schema for name, fact in asked.items()}, optional)
     which = f"{thing.lower()} {number}" if config.num_things > 1 else "the text"
-    question = (
-        f"Answer with the facts of {which} as one JSON value that fits the schema, and nothing else.\n\n{EXAMPLE}\n\n"
-        f"Text: {' '.join(paragraphs)}\nSchema: {json.dumps(schema)}\nJSON:"
-    )
+    question = _REQUEST.format(which, json.dumps(schema), " ".join(paragraphs))
     name = f"json_extraction/{key('json_extraction', question):016x}"
     problem = Problem(name, question, json.dumps(records[number]), f"{level} {what}", data={"schema": schema})
     return " ".join([thing, *sorted(asked)]), problem

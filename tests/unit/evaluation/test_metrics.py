@@ -151,6 +151,18 @@ def test_a_measure_of_the_users_own_is_one_of_the_metrics() -> None:
     assert "polite" not in summary(rows)
 
 
+def test_shares_that_verdicts_measure_are_metrics_and_other_measures_are_not() -> None:
+    rows = [
+        row("p", "x", measures={"valid": 1.0, "score": 2.5, "length": 0.5, "cut/score": 0.0}),
+        row("q", "x", measures={"valid": 0.0, "score": 0.5}), row("r", "x"),
+    ]  # fmt: skip
+    estimates = summary(rows)
+    assert estimates["valid"] == mean_share([1.0, 0.0])
+    assert metric("valid").unit == "%"
+    assert not {"score", "cut/score"} & estimates.keys()
+    assert estimates["length"].value > 0.5  # a metric of that name is not a verdict's
+
+
 def test_metrics_have_one_meaning() -> None:
     assert metric("pass_at_1").name == "pass@1"
     assert metric("pass_at_16").name == "pass@16"

@@ -8,8 +8,8 @@ from pydantic import ValidationError
 
 from groupwise.tasks import make_task
 from groupwise.tasks.instructions import RULES, Draft
-from groupwise.tasks.json_extraction import FACTS
-from groupwise.types import SPLITS
+from groupwise.tasks.json_extraction import EXAMPLE, FACTS
+from groupwise.types import SPLITS, Problem
 from groupwise.verifiers import make_verifier
 
 FORMS = {1: None, 2: None, 3: "enum", 4: "maximum", 5: "optional", 6: "items", 7: "properties"}
@@ -36,7 +36,7 @@ def test_values_are_stated_of_the_asked_thing_and_fit_its_schema() -> None:
     task.validate(verifier.verify, 100)
     for problem in task.problems("train"):
         (wanted,) = re.findall("facts of ([a-z]+ [0-9]+) as", problem.question)
-        text, _, schema = problem.question.split("Text: ")[2].removesuffix("\nJSON:").partition("\nSchema: ")
+        schema, _, text = problem.question.split("Schema: ")[1].partition("\nText: ")
         assert json.loads(schema) == problem.data["schema"]
         (paragraph,) = re.findall(rf"{wanted.capitalize()}\. .*?(?=(?:{'|'.join(FACTS)}) [0-9]+\.|$)", text)
         for value in re.findall(r'(?<=[\[{:,] )"?([^"{}\[\],:]+)"?(?=[,\]}])', problem.reference):
@@ -46,11 +46,23 @@ def test_values_are_stated_of_the_asked_thing_and_fit_its_schema() -> None:
 def test_no_schema_of_dev_or_test_asks_for_the_fields_of_a_training_schema() -> None:
     task = make_task({"kind": "json_extraction", "num_problems": 3000, "num_eval_problems": 200})
     train, dev, test = (
-        {(problem.question.split("Text: ")[2].split()[0], *sorted(problem.data["schema"]["properties"]))
+        {(problem.question.split("Text: ")[1].split()[0], *sorted(problem.data["schema"]["properties"]))
          for problem in task.problems(split)} for split in SPLITS
     )  # fmt: skip
     assert min(map(len, (train, dev, test))) > 100
     assert len(train | dev | test) == len(train) + len(dev) + len(test)
+
+
+def test_the_example_is_a_turn_of_its_own_for_a_chat_model_and_a_text_for_another() -> None:
+    question, answer = EXAMPLE
+    problem = make_task({"kind": "json_extraction"}).problems("test")[0]
+    plain, chat = (
+        {"kind": "json_extraction", "template": {"chat": chat, "system": "s" * chat}} for chat in (False, True)
+    )
+    assert make_task(plain).template.render(problem) == f"{question}\nJSON: {answer}\n\n{problem.question}\nJSON:"
+    turns = [("system", "s"), ("user", question), ("assistant", answer), ("user", problem.question)]
+    assert [tuple(turn.values()) for turn in make_task(chat).template.messages(problem)] == turns
+    assert make_verifier("json").verify(Problem("p", question, answer), answer).outcome == "correct"
 
 
 @pytest.mark.parametrize("levels", [[], [0], [1, 8]])
