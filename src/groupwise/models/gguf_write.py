@@ -15,11 +15,11 @@ from safetensors import safe_open
 from transformers import AutoConfig, PreTrainedConfig
 
 from groupwise.errors import ConfigError, ModelError
-from groupwise.models.gguf import (
-    ARCHITECTURES,
+from groupwise.models.gguf import ARCHITECTURES, GGUF, rotated_heads
+from groupwise.models.gguf_positions import FREQUENCIES, frequency_factors, scaling_keys
+from groupwise.models.gguf_tokenizer import (
     BYTE,
     CONTROL,
-    GGUF,
     NORMAL,
     SPACE,
     SPECIAL,
@@ -27,9 +27,8 @@ from groupwise.models.gguf import (
     UNKNOWN,
     UNUSED,
     USER_DEFINED,
-    rotated_heads,
+    tokenizer_of,
 )
-from groupwise.models.gguf_positions import FREQUENCIES, frequency_factors, scaling_keys
 from groupwise.models.loading import read_tokenizer
 
 Precision = Literal["f32", "f16", "q8_0"]
@@ -213,7 +212,7 @@ def _add(writer: Any, name: str, value: Any) -> None:
 def _check(file: Path, directory: Path, tokenizer: Any, config: PreTrainedConfig) -> None:
     """Read the file back: its keys must mean this configuration, its vocabulary the same tokens."""
     written = GGUF.open(file)
-    again = written.tokenizer()
+    again = tokenizer_of(written)
     for text in PROBES:
         before, after = tokenizer(text).input_ids, again(text).input_ids
         if before != after:
