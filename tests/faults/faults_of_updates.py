@@ -85,8 +85,8 @@ FAULTS = (
         (
             Edit(
                 "models",
-                "nn.functional.embedding(positions, out.last_hidden_state[0])",
-                "out.last_hidden_state[0][positions]",
+                "nn.functional.embedding(positions, _states(body, packed.input_ids, packed.position_ids, layout)[0])",
+                "_states(body, packed.input_ids, packed.position_ids, layout)[0][positions]",
             ),
         ),
     ),
