@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
 
-from groupwise.errors import ConfigError, ModelError
+from groupwise.errors import CheckpointError, ConfigError, ModelError
 from groupwise.models.gguf_positions import FREQUENCIES, check_factors, scaling_of
 from groupwise.models.gguf_tokenizer import SPECIAL, stop_ids, tokenizer_of
 from groupwise.runs.atomic import new_directory, write_file
@@ -59,11 +59,16 @@ def read_gguf(path: str) -> Path:
     for source in (file, *given):
         digest.update(_hash(source, Path(HF_HOME) / "groupwise-gguf" / "hashes"))
     target = Path(HF_HOME) / "groupwise-gguf" / f"{file.stem}-{digest.hexdigest()[:16]}"
-    if not target.is_dir():
-        hold = Hold(target.with_name(f".{target.name}"), "model.path")
+    while not target.is_dir():
         try:
-            with new_directory(target) as directory:
-                GGUF.open(file).write(directory, given)
+            hold = Hold(target.with_name(f".{target.name}"), "model.path")
+        except CheckpointError:  # another process writes it
+            time.sleep(0.2)
+            continue
+        try:
+            if not target.is_dir():
+                with new_directory(target) as directory:
+                    GGUF.open(file).write(directory, given)
         finally:
             hold.release()
     return target

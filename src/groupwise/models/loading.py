@@ -50,12 +50,14 @@ ALIGNMENT = 64  # Bytes; torch's own tensors begin at multiples of them
 # ------------------------------------------------------------------------------------------------------------- reading
 
 
-def read_pretrained(kind: Any, located: Located, **options: Any) -> tuple[PreTrainedModel, Any, list[str]]:
-    """Read a plain model of this kind: the model in fp32 on a processor, its tokenizer, names of missing weights."""
+def read_pretrained(
+    kind: Any, located: Located, dtype: torch.dtype, **options: Any
+) -> tuple[PreTrainedModel, Any, list[str]]:
+    """Read a plain model of this kind: the model on a processor, its tokenizer, names of missing weights."""
     with cannot_be_loaded(located), no_progress_bars():
         model, report = kind.from_pretrained(
             located.weights,
-            dtype=torch.float32,
+            dtype=dtype,  # a weight is converted as it is read: the whole model never stands in two precisions
             attn_implementation=attention.NAME,
             output_loading_info=True,
             **options,

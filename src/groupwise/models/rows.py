@@ -54,8 +54,9 @@ def read(
         UnsupportedModelError: it has a buffer whose numbers are in no file and not computed by transformers.
         ConfigError: its weights are to be in bf16.
     """
+    dtype: torch.dtype = getattr(torch, config.weights_dtype)
     if not in_rows or RANKS.size == 1:
-        return *read_pretrained(kind, located, **options), None
+        return *read_pretrained(kind, located, dtype, **options), None
     refuse_bfloat16(config.weights_dtype == "bfloat16")
     with cannot_be_loaded(located), no_progress_bars():
         model = _built(kind, located.weights, options)
@@ -68,7 +69,7 @@ def read(
                 f"{located.path!r}: every rank reads the whole model before it keeps its rows, because {why}",
                 stacklevel=2,
             )
-        return *read_pretrained(kind, located, **options), None
+        return *read_pretrained(kind, located, dtype, **options), None
     device = torch.empty(0, device=device_of(config)).device
     headers: dict[str, tuple[Path, tuple[int, ...]]] = {}
     for file in files:

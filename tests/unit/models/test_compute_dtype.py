@@ -1,10 +1,15 @@
 """The precision of products where the recipe leaves it to the machine."""
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 
 from groupwise.models.config import ModelConfig
 from groupwise.models.loading import LARGE, compute_dtype
+from groupwise.models.policy import load_policy
 from groupwise.trainers import load_recipe
 from groupwise.trainers.base import with_precision
 
@@ -33,3 +38,21 @@ def test_a_run_keeps_what_was_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     assert with_precision(recipe) == recipe
     elsewhere = with_precision(load_recipe("recipes/arithmetic.toml", {"model.device": "cpu"}))
     assert elsewhere.model_dump()["model"]["compute_dtype"] == "bfloat16"
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3", "gemma2", "gemma3_text", "mistral", "gpt_oss"])
+def test_weights_read_in_bfloat16_are_those_converted_later(
+    architecture: str, make_model: Callable[..., Any], tokenizer: Any, tmp_path: Path
+) -> None:
+    more = {"sliding_window": 8, "num_local_experts": 2, "num_experts_per_tok": 2}  # all: rounding changes no route
+    make_model(architecture, **more).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    config = ModelConfig(path=str(tmp_path), device="cpu", compute_dtype="bfloat16")
+    rounded = load_policy(config.model_copy(update={"weights_dtype": "bfloat16"})).model
+    wide = load_policy(config).model
+    parameters, buffers = dict(wide.named_parameters()), dict(wide.named_buffers())
+    for name, weight in rounded.named_parameters():
+        assert torch.equal(weight, parameters[name].to(torch.bfloat16)), name
+    for name, buffer in rounded.named_buffers():
+        assert torch.equal(buffer, buffers[name].to(buffer.dtype)), name
+        assert buffer.dtype is torch.float32 or name.endswith("embed_scale"), name  # it takes its weight's precision

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
 from groupwise.config.schema import SHIPPED, resolve
-from groupwise.errors import ModelError
+from groupwise.errors import CheckpointError, ModelError
 from groupwise.models.config import ModelConfig
 from groupwise.models.gguf import GGUF, SOURCE, read_gguf
 from groupwise.models.gguf_positions import frequency_factors
@@ -20,6 +20,7 @@ from groupwise.models.gguf_tokenizer import SPLITS
 from groupwise.models.gguf_write import write_gguf
 from groupwise.models.located import locate
 from groupwise.models.policy import load_policy
+from groupwise.runs.lock import Hold
 
 SIZES = {
     "hidden_size": 64, "num_hidden_layers": 6, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,
@@ -168,6 +169,20 @@ def test_the_file_is_read_once_and_says_what_it_is(tmp_path: Path, cache: Path) 
     other = saved(tmp_path / "other", "qwen2", rms_norm_eps=1e-3)
     write_gguf(other, tmp_path / "model.gguf", "q8_0")
     assert read_gguf(str(tmp_path / "model.gguf")) != directory  # another file by its content
+
+
+def test_what_another_process_writes_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_gguf(saved(tmp_path / "before", "qwen2"), tmp_path / "model.gguf", "f32")
+    refusals = iter([CheckpointError("another process works there")] * 2)
+
+    def hold(*where: object) -> Hold:
+        if refusal := next(refusals, None):
+            raise refusal
+        return Hold(*where)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("groupwise.models.gguf.Hold", hold)
+    assert (read_gguf(str(tmp_path / "model.gguf")) / "config.json").is_file()
+    assert next(refusals, None) is None
 
 
 def test_what_stands_beside_the_file_comes_first(tmp_path: Path) -> None:
