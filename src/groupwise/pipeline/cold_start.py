@@ -15,7 +15,7 @@ from groupwise.config.schema import ModelRef, label
 from groupwise.evaluation.behaviour import row_behaviours
 from groupwise.models.policy import load_policy
 from groupwise.pipeline.base import Made, Stage, Workplace
-from groupwise.pipeline.collect import Asked, Filters, Kept, balanced, collect_rows, counts, keep
+from groupwise.pipeline.collect import Asked, Filters, Kept, balanced, collect_rows, counts, data_row, keep
 from groupwise.pipeline.directory import write_rows
 from groupwise.pipeline.recipe import Name
 from groupwise.randomness import Draw, Draws, Purpose
@@ -113,13 +113,8 @@ class ColdStart(Stage[ColdStartConfig]):
                 draw = Draw("summary", settings.seed, problem.id, row.sample)
                 completion = f"{completion} {settings.summaries.summary(draw, problem.reference, problem.language)}"
                 edits.append("summary added")
-            rows.append({
-                "prompt": task.template.render(problem) + task.template.prefill, "completion": completion,
-                "source": source, "model": label(self.config.sources[source].path), "problem": problem.id,
-                "reference": problem.reference, "difficulty": problem.difficulty, "language": problem.language,
-                "sample": row.sample, "num_tokens": row.num_read, "verdict": row.evidence,
-                "behaviours": sorted(row_behaviours(row)), "edits": edits,
-            })  # fmt: skip
+            made = data_row(task.template, problem, row, source, label(self.config.sources[source].path))
+            rows.append({**made, "completion": completion, "behaviours": sorted(row_behaviours(row)), "edits": edits})
         digest = write_rows(work.directory.data, rows)
         tokens = sum(row.length for samples in sampled.values() for row in samples)
         statistics = {

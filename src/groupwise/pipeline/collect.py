@@ -21,6 +21,7 @@ from groupwise.rollout.sampling import SamplingConfig
 from groupwise.runs.rollouts import read_rows, write_rollouts
 from groupwise.runs.row import Row
 from groupwise.tasks import TaskOptions
+from groupwise.tasks.base import Template
 from groupwise.types import FinishReason, Outcome, Problem
 
 PROBLEMS_PER_PART = 32
@@ -146,6 +147,15 @@ def balanced(rows: Sequence[Row], size: int, seed: int) -> list[Row]:
             if queues[label] and len(chosen) < size:
                 chosen.append(queues[label].pop())
     return chosen
+
+
+def data_row(template: Template, problem: Problem, row: Row, source: str, model: str) -> dict[str, Any]:
+    """Write a sampled completion as a row of a data set."""
+    return {
+        "prompt": template.render(problem) + template.prefill, "completion": row.text, "source": source, "model": model,
+        "problem": problem.id, "reference": problem.reference, "difficulty": problem.difficulty,
+        "language": problem.language, "sample": row.sample, "num_tokens": row.num_read, "verdict": row.evidence,
+    }  # fmt: skip
 
 
 def counts(rows: Iterable[Mapping[str, Any]], field: str) -> Mapping[str, int]:

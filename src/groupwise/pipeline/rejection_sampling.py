@@ -22,7 +22,7 @@ from groupwise.models.policy import load_policy
 from groupwise.models.prompts import ended, prompt_ids
 from groupwise.models.reward_model import RewardModel, load_reward_model
 from groupwise.pipeline.base import Made, Stage, Workplace
-from groupwise.pipeline.collect import Asked, Filters, balanced, collect_rows, counts, keep
+from groupwise.pipeline.collect import Asked, Filters, balanced, collect_rows, counts, data_row, keep
 from groupwise.pipeline.directory import read_rows, write_rows
 from groupwise.pipeline.recipe import Name
 from groupwise.randomness import Draw, Draws, Purpose, key, permutation
@@ -122,17 +122,8 @@ class RejectionSampling(Stage[RejectionConfig]):
         sampled, problems = self._sample(settings, work)
         selection = keep(sampled, settings.filters, settings.per_problem)
         chosen = balanced(selection.rows, settings.num_rows, settings.seed)
-        template = settings.task.template
-        model = label(self.config.path)
-        reasoning: list[dict[str, Any]] = [
-            {
-                "prompt": template.render(problems[row.problem]) + template.prefill, "completion": row.text,
-                "source": "rejection sampling", "model": model, "problem": row.problem, "reference": row.reference,
-                "difficulty": row.difficulty, "language": row.language, "sample": row.sample,
-                "num_tokens": row.num_read, "verdict": row.evidence,
-            }
-            for row in chosen
-        ]  # fmt: skip
+        template, model = settings.task.template, label(self.config.path)
+        reasoning = [data_row(template, problems[row.problem], row, "rejection sampling", model) for row in chosen]
         reasoning += [row for path in settings.include for row in read_rows(Path(path))]
         rows, statistics = reasoning, dict[str, Any]()
         if settings.general:

@@ -10,6 +10,7 @@ the rows that agree with it.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
@@ -235,12 +236,9 @@ def imported(settings: StepLabelsConfig, task: Task) -> tuple[list[StepRow], Cou
             dropped["held-out problem"] += 1
             continue
         labels = row.labels if settings.from_rollouts == "no" else relabelled(row, settings.from_rollouts)
-        relabelled_row = StepRow(
-            row.prompt, row.steps, kept_labels(labels, settings.keep), row.problem, row.split, row.difficulty,
-            row.final_answer_correct, {**row.provenance, **source},
-        )  # fmt: skip
-        if _agrees(relabelled_row, settings):
-            kept.append(relabelled_row)
+        own = replace(row, labels=kept_labels(labels, settings.keep), provenance={**row.provenance, **source})
+        if _agrees(own, settings):
+            kept.append(own)
         else:
             dropped["first mistake elsewhere"] += 1
     return kept, dropped

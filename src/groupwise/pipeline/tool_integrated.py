@@ -80,18 +80,12 @@ class ToolIntegrated(Stage[ToolIntegratedConfig]):
         for problem in problems:
             draw = Draw("tool integrated", settings.seed, problem.id)
             form = draw.weighted(forms, weights)
-            rows.append(
-                {
-                    "prompt": task.template.render(problem) + task.template.prefill,
-                    "completion": working(problem, form, draw),
-                    "source": "tool integrated",
-                    "form": form,
-                    "problem": problem.id,
-                    "reference": problem.reference,
-                    "difficulty": problem.difficulty,
-                    "language": problem.language,
-                }
-            )
+            rows.append({
+                "prompt": task.template.render(problem) + task.template.prefill,
+                "completion": working(problem, form, draw), "source": "tool integrated", "form": form,
+                "problem": problem.id, "reference": problem.reference, "difficulty": problem.difficulty,
+                "language": problem.language,
+            })  # fmt: skip
         shuffled = [rows[i] for i in permutation(len(rows), settings.seed, "tool integrated")]
         digest = write_rows(work.directory.data, shuffled)
         number = Counter(row["form"] for row in rows)

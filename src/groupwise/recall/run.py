@@ -80,10 +80,7 @@ class Recall:
         write_lines(self.directory / "removed.jsonl", removed)
         # near copies, and pages that are too short now, come after what became no page; they have a number
         copies = {copy: f"a near copy of {pages[of].place}" for copy, of in self.prepared.copies.items()}
-        why = {
-            **copies,
-            **dict.fromkeys(short, f"shorter than {MIN_CHARACTERS} characters without its removed paragraphs"),
-        }
+        why = copies | dict.fromkeys(short, f"shorter than {MIN_CHARACTERS} characters without its removed paragraphs")
         dropped = [{"place": pages[n].place, "reason": reason, "page": n} for n, reason in sorted(why.items())]
         write_lines(self.directory / "dropped.jsonl", [*self._no_pages(), *dropped])
         write_lines(path, rows)

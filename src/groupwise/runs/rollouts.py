@@ -160,9 +160,8 @@ def unpacked_list(footer: Mapping[bytes, bytes] | None, num_rows: int) -> dict[s
         return None
     for name, kind in LISTED.items():
         values = columns[name]
-        if not isinstance(values, list) or len(values) != num_rows:
-            return None
-        if not all(value is None or isinstance(value, kind) for value in values):
+        is_whole = isinstance(values, list) and len(values) == num_rows
+        if not is_whole or not all(value is None or isinstance(value, kind) for value in values):
             return None
     return columns
 

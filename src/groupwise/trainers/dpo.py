@@ -124,9 +124,8 @@ def _with_reference(
     reference = load_reference(recipe.model, recipe.lora, policy)
     steps = range(recipe.run.num_steps)
     indices = {i for step in steps for i in pairs_of_step(len(train), recipe.dpo.pairs_per_step, recipe.run.seed, step)}
-    by_index = dict(
-        zip(sorted(indices), referred(reference, [train[i] for i in sorted(indices)], recipe.dpo), strict=True)
-    )
+    drawn = sorted(indices)
+    by_index = dict(zip(drawn, referred(reference, [train[i] for i in drawn], recipe.dpo), strict=True))
     measured = held_out[:NUM_HELD_OUT]
     return [by_index.get(i, pair) for i, pair in enumerate(train)], referred(reference, measured, recipe.dpo)
 
@@ -154,19 +153,11 @@ def dpo_step(
     lr, grad_norm = optimizer.lr(step), optimizer.update(step)
     rewards = PREFERENCE_LOSSES[config.loss](logprobs, config.strength)
     fell = None if config.loss in REFERENCE_FREE else (logprobs.chosen < logprobs.ref_chosen).float().mean().item()
-    return DpoStep(
-        step=step,
-        loss=loss,
-        accuracy=sum(preferred(rewards.chosen, rewards.rejected)) / len(pairs),
-        margin=(rewards.chosen - rewards.rejected).mean().item(),
-        chosen_logprob=logprobs.chosen.mean().item(),
-        rejected_logprob=logprobs.rejected.mean().item(),
-        chosen_fell=fell,
-        grad_norm=grad_norm,
-        lr=lr,
-        num_tokens=sum(pair.num_tokens for pair in pairs),
-        seconds=time.perf_counter() - began,
-    )
+    accuracy = sum(preferred(rewards.chosen, rewards.rejected)) / len(pairs)
+    margin = (rewards.chosen - rewards.rejected).mean().item()
+    own, other = logprobs.chosen.mean().item(), logprobs.rejected.mean().item()
+    tokens, seconds = sum(pair.num_tokens for pair in pairs), time.perf_counter() - began
+    return DpoStep(step, loss, accuracy, margin, own, other, fell, grad_norm, lr, tokens, seconds)
 
 
 def dpo_gradient(policy: Policy, pairs: Sequence[EncodedPair], config: DpoConfig) -> tuple[float, PairLogprobs]:

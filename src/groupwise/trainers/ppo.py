@@ -196,14 +196,8 @@ def _whitened(groups: Sequence[AdvantagedGroup]) -> list[AdvantagedGroup]:
     def whitened(values: TokenValues | None, completion: Completion) -> TokenValues | None:
         return None if values is None else np.where(completion.sampled, (values - mean) / std, 0).astype(np.float32)
 
-    pooled = np.concatenate(
-        [
-            values[completion.sampled]
-            for group in groups
-            for values, completion in zip(group.advantages, group.scored.group.completions, strict=True)
-            if values is not None
-        ]
-    )
+    pairs = [pair for group in groups for pair in zip(group.advantages, group.scored.group.completions, strict=True)]
+    pooled = np.concatenate([values[completion.sampled] for values, completion in pairs if values is not None])
     mean, std = pooled.mean(), pooled.std() + STD_EPS
     return [
         replace(group, advantages=tuple(map(whitened, group.advantages, group.scored.group.completions)))

@@ -164,12 +164,10 @@ def ledger_group(group: AdvantagedGroup) -> dict[str, Any]:
         is_constant = (drawn == drawn[0]).all()
         advantages.append(float(drawn[0]) if is_constant else _hash(drawn.astype("<f4").tobytes()))
     facts = {
-        "problem": group.scored.group.prompt.problem.id,
-        "tokens": hash_tokens([group.scored]),
+        "problem": group.scored.group.prompt.problem.id, "tokens": hash_tokens([group.scored]),
         "outcomes": "".join("!" if verdict.outcome.failed else verdict.outcome.value[0] for verdict in verdicts),
-        "rewards": list(group.scored.rewards),
-        "advantages": advantages,
-    }
+        "rewards": list(group.scored.rewards), "advantages": advantages,
+    }  # fmt: skip
     if any(verdict.steps for verdict in verdicts):
         facts["steps"] = [_hash(json.dumps(verdict.steps).encode()) if verdict.steps else None for verdict in verdicts]
     return facts

@@ -10,7 +10,7 @@ from groupwise.checks import Severity
 from groupwise.checks.doctor import Watch
 from groupwise.errors import InvariantError
 from groupwise.evaluation.evaluate import Evaluation, evaluate, unparsable
-from groupwise.evaluation.held_out import HeldOutCheck, look_again
+from groupwise.evaluation.held_out import look_again
 from groupwise.evaluation.metrics import by_family, estimate
 from groupwise.models.policy import load_policy
 from groupwise.randomness import Draws, Purpose, key, permutation, uniforms
@@ -184,10 +184,14 @@ class RlRun:
         is_best = best is None or solved.value > best.pass_at_1
         if is_best:
             self.session.progress.best = Best(done, solved.value)
-        second = self._look_again(evaluation)
-        self._record_evaluation(
-            "dev", done, evaluation, {"best": is_best} | ({"second": second.record()} if second else {})
-        )
+        second = None
+        if self.second is not None and config.second_verifier is not None:
+            second = look_again(
+                evaluation.scored, config.second_verifier.kind, self.second, size=config.second_sample,
+                alarm=config.alarm, max_tokens=self.recipe.sampling.max_tokens, seed=self.recipe.run.seed,
+            )  # fmt: skip
+        more: dict[str, Any] = {"best": is_best} | ({"second": second.record()} if second else {})
+        self._record_evaluation("dev", done, evaluation, more)
         if is_best:
             self.session.checkpoint(done)
             self._mark_best(done)
@@ -195,15 +199,6 @@ class RlRun:
 
     def _mark_best(self, step: int) -> None:
         RANKS.by_first(lambda: self.session.directory.mark_best(step))
-
-    def _look_again(self, evaluation: Evaluation) -> HeldOutCheck | None:
-        config = self.recipe.evaluation
-        if self.second is None or config.second_verifier is None:
-            return None
-        return look_again(
-            evaluation.scored, config.second_verifier.kind, self.second, size=config.second_sample, alarm=config.alarm,
-            max_tokens=self.recipe.sampling.max_tokens, seed=self.recipe.run.seed,
-        )  # fmt: skip
 
     def evaluate_test(self) -> None:
         """Open the test split once: the start and the best checkpoint, on the same random numbers."""

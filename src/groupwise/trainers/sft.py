@@ -83,17 +83,13 @@ class SftRecipe(FineTuningRecipe):
     """The loss."""
 
     @model_validator(mode="after")
-    def _documents_are_whole(self) -> Self:
+    def _consistent(self) -> Self:
         if isinstance(self.data, DocumentsData) and self.sft.loss_on != "all":
             raise ValueError('sft.loss_on = "completion": documents have no prompt; allowed with them is "all"')
         if isinstance(self.data, DocumentsData) and self.new_model:
             raise ValueError(
                 "new_model: documents do not say which characters there are; allowed with them is model.path"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _has_weights_to_stand_on(self) -> Self:
         if self.new_model and self.lora:
             raise ValueError("new_model has random weights, on which adapters learn nothing; allowed is one of the two")
         return self
