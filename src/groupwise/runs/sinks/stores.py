@@ -1,4 +1,8 @@
-"""The stores that Groupwise knows; each imports its library when it is opened."""
+"""The stores that Groupwise knows; each imports its library when it is opened.
+
+W&B, trackio and MLflow take no value back. Lines that a resumed run writes again are in the store already and are not
+sent twice: the first ones stay, whose facts are the same and whose times are those of the first attempt.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,11 +31,7 @@ class WandbConfig(SinkConfig):
 
 
 class Wandb(Sink[WandbConfig]):
-    """One W&B run for a run and all its resumes.
-
-    W&B takes no value back. Lines that a resumed run writes again have been taken before and are not sent twice: the
-    first ones stay, whose facts are the same and whose times are those of the first attempt.
-    """
+    """One W&B run for a run and all its resumes."""
 
     Config: ClassVar[type[SinkConfig]] = WandbConfig
 
@@ -104,10 +104,7 @@ class TrackioConfig(SinkConfig):
 
 
 class Trackio(Sink[TrackioConfig]):
-    """One trackio run for a run and all its resumes; `line` is each line's place in the metrics.
-
-    trackio takes no value back. Lines that a resumed run writes again are in the store already and are not sent twice.
-    """
+    """One trackio run for a run and all its resumes; `line` is each line's place in the metrics."""
 
     Config: ClassVar[type[SinkConfig]] = TrackioConfig
 
@@ -155,10 +152,7 @@ class MlflowConfig(SinkConfig):
 
 
 class Mlflow(Sink[MlflowConfig]):
-    """One MLflow run for a run and all its resumes.
-
-    MLflow takes no value back. Lines that a resumed run writes again are in the store already and are not sent twice.
-    """
+    """One MLflow run for a run and all its resumes."""
 
     Config: ClassVar[type[SinkConfig]] = MlflowConfig
 
