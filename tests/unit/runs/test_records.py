@@ -1,4 +1,4 @@
-"""The reader of what a run recorded: whole runs, growing ones and damaged ones."""
+"""The reader of what a run recorded: whole runs, growing ones and damaged ones, and their evaluations."""
 
 import json
 from collections.abc import Callable
@@ -14,7 +14,8 @@ from groupwise.errors import ConfigError, DataError
 from groupwise.runs.directory import RunDirectory
 from groupwise.runs.index import Index, flat_because
 from groupwise.runs.records import Records
-from groupwise.runs.rollouts import Detailed, write_rollouts
+from groupwise.runs.rollouts import Detailed, read_rows, write_rollouts
+from groupwise.runs.row import rows_of
 from groupwise.types import (
     AdvantagedGroup,
     Completion,
@@ -222,3 +223,61 @@ def test_a_resumed_run_forgets_what_comes_after_its_checkpoint(run: RunDirectory
         again.add("step-000005", write_rollouts(run.rollouts(5), [detailed("p/0")]))
     names = [json.loads(line)["name"] for line in run.index.path.read_text().splitlines()]
     assert names == ["step-000003", "step-000004", "step-000005"]
+
+
+def test_a_finished_run(finished_run: Any) -> None:
+    run = Records.open(finished_run.path).intact()
+    assert [line["step"] for line in run.metrics()] == [0, 1, 2, 3]
+    assert [evaluation.step for evaluation in run.dev] == [0, 4]
+    assert (run.finished, run.planned_steps, run.best_step) == (True, 4, 4)
+    assert run.best == finished_run.path / "checkpoints" / "best"
+    assert run.test_before is not None
+    assert run.test_after is not None
+    first = run.test_after.rows[0]
+    assert (first.problem, first.outcome, first.num_tokens) == ("6×7", Outcome.CORRECT, len(first.text))
+    assert "versions" in run.environment
+
+
+def test_a_run_that_has_just_begun(fake_run: Any) -> None:
+    run = Records.open(fake_run.path).intact()
+    assert (run.metrics(), run.dev, run.test_before, run.test_after) == ([], [], None, None)
+    assert (run.finished, run.best_step, run.best) == (False, None, None)
+
+
+def test_a_step_done_twice_counts_once_and_a_torn_line_not_at_all(fake_run: Any) -> None:
+    fake_run.steps(0, 1, 1)
+    fake_run.directory.metrics.append({"step": 2, "loss": 5.5})  # lines without a kind are steps
+    with fake_run.directory.metrics.path.open("a") as file:
+        file.write('{"kind": "step", "st')
+    run = Records.open(fake_run.path).intact()
+    assert [line["step"] for line in run.metrics()] == [0, 1, 2]
+    assert len(run.lines()) == 4
+
+
+def test_an_evaluation_outlives_its_completions(fake_run: Any, group: Any) -> None:
+    fake_run.evaluation("dev", 0, [group("a", [("x", Outcome.WRONG)])], best=True)
+    fake_run.directory.evaluations("dev-step-000000").unlink()
+    (evaluation,) = Records.open(fake_run.path).dev
+    assert (evaluation.rows, evaluation.line["pass_at_1"]) == ((), [0.5, 0.4, 0.6])
+
+
+def test_what_cannot_be_read_is_refused_by_name(finished_run: Any, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="not a run directory"):
+        Records.open(tmp_path)
+    run = Records.open(finished_run.path)
+    finished_run.directory.evaluations("test-after").write_bytes(b"no parquet")
+    with pytest.raises(DataError, match="test-after"):
+        _ = run.test_after
+    (finished_run.path / "environment.json").write_text("no json\n")
+    with pytest.raises(DataError, match=r"environment\.json"):
+        _ = run.environment
+    with finished_run.directory.metrics.path.open("a") as file:
+        file.write("no json\n")
+    with pytest.raises(DataError, match=r"metrics\.jsonl cannot be read: line 9"):
+        run.intact()
+
+
+def test_a_row_is_the_same_from_memory_and_from_disk(tmp_path: Path, group: Any) -> None:
+    groups = [group("a", [("x</think>1", Outcome.CORRECT), ("y", Outcome.UNPARSABLE)])]
+    write_rollouts(tmp_path / "some.parquet", groups)
+    assert read_rows(tmp_path / "some.parquet") == rows_of(groups)
