@@ -64,15 +64,20 @@ def test_verify_lists_the_reference_answers_of_a_file_that_cannot_be_read(tmp_pa
     assert run("verify", "math", "--data", str(path), "--set", "task.answer_field=solution").exit_code == 0
 
 
-def test_verify_says_when_the_verifier_failed() -> None:
-    result = run("verify", "countdown", r"\boxed{3}")
-    assert result.exit_code == 1
-    assert "no reward: the verifier failed" in result.stdout
-
-
-def test_verify_reads_as_it_is_told() -> None:
-    result = run("verify", "countdown", *COUNTDOWN, "--set", "verifier.extraction=tag", "<answer>(3+5)*2</answer>")
-    assert "correct" in result.stdout
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (["verify", "countdown", r"\boxed{3}"], 1, "no reward: the verifier failed"),
+        (["verify", "countdown", *COUNTDOWN, "--set", "verifier.extraction=tag", "<answer>(3+5)*2</answer>"], 0, "16"),
+        (["audit", "countdown", "--problems", "1", "--set", "task.num_problems=8"], 0, "countdown tricks"),
+        # without problems of its own it is attacked on a task that serves
+        (["audit", "math", "--problems", "1", "--set", "task.num_problems=8"], 0, "Passed"),
+    ],
+)  # fmt: skip
+def test_what_a_command_finds(arguments: list[str], status: int, words: str) -> None:
+    result = run(*arguments)
+    assert result.exit_code == status, result.stdout
+    assert words in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -125,18 +130,6 @@ def test_audit_prints_json(tmp_path: Path) -> None:
     assert (result.exit_code, found["passed"], found["verifier"]) == (1, False, "countdown")
     assert found["total"]["false_negatives"]["count"] == 1
     assert found["misses"][0]["text"] == r"\boxed{<b>}"
-
-
-def test_audit_of_attacks_on_a_task() -> None:
-    result = run("audit", "countdown", "--problems", "1", "--set", "task.num_problems=8")
-    assert result.exit_code == 0, result.stdout
-    assert "countdown tricks" in result.stdout
-
-
-def test_a_verifier_without_problems_of_its_own_is_attacked_on_a_task_that_serves() -> None:
-    result = run("audit", "math", "--problems", "1", "--set", "task.num_problems=8")
-    assert result.exit_code == 0, result.stdout
-    assert "Passed" in result.stdout
 
 
 def test_audit_of_a_function_of_ones_own(tmp_path: Path) -> None:

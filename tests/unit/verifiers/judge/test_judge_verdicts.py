@@ -62,20 +62,22 @@ def test_only_a_last_line_alone_is_a_verdict(content: str, share: float | None) 
     assert rule(Opinion(content, "stop"), "correctness").share == share
 
 
-@pytest.mark.parametrize("reason", ["length", "content_filter", "tool_calls", ""])
-def test_a_reply_that_was_cut_off_is_no_verdict(reason: str) -> None:
-    assert rule(Opinion("SCORE: 1", reason), "rubric").share is None  # perhaps it was to be 10
+@pytest.mark.parametrize(
+    ("word", "reason"),
+    [
+        # a reply that was cut off was perhaps to be 10
+        *(("1", reason) for reason in ("length", "content_filter", "tool_calls", "")),
+        *((word, "stop") for word in ("1.5", "07", "10/10", "+3", "٣", "1e1", "CORRECT", " 3", "3 4")),
+    ],
+)
+def test_a_score_is_a_whole_number_of_a_whole_reply(word: str, reason: str) -> None:
+    assert rule(Opinion(f"SCORE: {word}", reason), "rubric").share is None
 
 
 @given(st.integers(-20, 200))
 def test_scores_are_whole_numbers_from_0_to_10(number: int) -> None:
     share = rule(Opinion(f"Fine.\nSCORE: {number}", "stop"), "rubric").share
     assert share == (number / 10 if 0 <= number <= 10 else None)
-
-
-@pytest.mark.parametrize("word", ["1.5", "07", "10/10", "+3", "٣", "1e1", "CORRECT", " 3", "3 4"])
-def test_other_spellings_are_no_score(word: str) -> None:
-    assert rule(Opinion(f"SCORE: {word}", "stop"), "rubric").share is None
 
 
 @given(
@@ -160,9 +162,6 @@ def test_order_is_kept_and_equal_prompts_are_sent_once(endpoint: Any, make_judge
     verdicts = make_judge(max_concurrency=1).verify_many([Request(problem, answer) for answer in answers])
     assert [v.outcome.value for v in verdicts] == ["correct", "wrong", "correct", "unparsable", "wrong", "wrong"]
     assert len(endpoint.bodies) == 3
-
-
-def test_nothing_to_judge_is_no_verdict(make_judge: Any) -> None:
     assert make_judge().verify_many([]) == []
 
 

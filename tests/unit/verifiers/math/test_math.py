@@ -29,43 +29,6 @@ def judge(verifier: MathVerifier, reference: str, answer: str) -> Verdict:
     return verifier.verify(Problem("p", "q", reference), f"<think>...</think>\\boxed{{{answer}}}")
 
 
-@pytest.mark.parametrize(
-    ("reference", "answer"),
-    [
-        ("391", "391"), ("391", "391.0"), ("1/2", r"\frac12"), ("x^2+2x+1", "(x+1)^2"), (r"\sqrt{3}", r"\sqrt3"),
-        (r"\frac{\sqrt{2}}{2}", r"\frac{1}{\sqrt{2}}"), ("11", "x = 11"), ("11", "x=5+6=11"), ("3", r"3 \text{ cm}"),
-        ("3 apples", "3"), ("C", r"\text{(C)}"), (r"\text{The sum is odd.}", "the sum is odd"),
-        ("Even", r"\text{even}"), ("1,3", r"\{3, 1\}"), ("(0,1]", r"\left(0, 1\right]"),
-        (r"\frac{3}{2}n + \frac{1}{2}m", r"\frac{3n+m}{2}"), ("2^{-99}", r"\frac{1}{2^{99}}"), ("90^\\circ", "90"),
-        (r"\pi/3", r"\frac{\pi}{3}"), ("so the answer is \\boxed{7}", "7"), ("(1,2),(3,4)", "(3,4), (1,2)"),
-        ("\frac{1}{3}x", r"\frac{x}{3}"), ("so it is \boxed{\frac{1}{\beta}}", r"\beta^{-1}"),  # eaten backslashes
-    ],
-)  # fmt: skip
-def test_right_answers(verifier: MathVerifier, reference: str, answer: str) -> None:
-    verdict = judge(verifier, reference, answer)
-    assert verdict.outcome is Outcome.CORRECT, verdict.evidence
-
-
-@pytest.mark.parametrize(
-    ("reference", "answer"),
-    [
-        ("391", "392"), ("3", "4=3"), ("3", "3=4"), ("3", r"5 \approx 3"), ("3", "x+1=3"), ("3", r"\pm 3"),
-        ("3", "3,4"), ("3", r"\{3\}"), ("3", "[1,5]"), ("3", r"x \geq 3"), ("3", r"3 \text{ or } 4"), ("3", "1 2"),
-        ("3", "3 % 4"), ("3", r"4\text{ not }3"), ("3", r"4 \text{ 3}"), ("3", "3 \\pi"), ("3", "3m"),
-        ("3", "3 sqrt 2"), (r"\frac{1}{3}", r"\int_0^1 x^2 dx"), ("55", r"\sum_{k=1}^{10} k"), ("2^{-99}", "2^{-98}"),
-        (r"\frac{1}{2004!}", r"\frac{1}{2006!}"), (r"1, 2, \ldots, n", r"1, 3, \ldots, n"), ("4", r"4\sqrt(2)"),
-        ("0", r"\infty-\infty"), ("3", r"\frac{0}{0}"), (r"5 \text{ cm}", r"5 \text{ m}"), ("(3,1)", "1,3"),
-        ("(1,3)", "[1,3]"), ("abc", "cba"), (r"\boxed{1}, \boxed{2}", "2"), ("3", "3\u200b"), ("3", "\u202e3"),
-        ("32349", "32, 349"), ("7", r"5+open('p','w').write('x')"), ("3", r"\text{answer}"), ("3", r"\boxed{4}=3"),
-        ("3", "{" * 60 + "3" + "}" * 60), ("3", "=".join(["3"] * 30)), ("3", "3" + " " * 11_000 + "+0"),
-    ],
-)  # fmt: skip
-def test_wrong_answers(verifier: MathVerifier, reference: str, answer: str) -> None:
-    verdict = judge(verifier, reference, answer)
-    assert verdict.outcome in (Outcome.WRONG, Outcome.UNPARSABLE), verdict.evidence
-    assert verdict.reward == 0.0, verdict.evidence
-
-
 def test_canonical_answers_join_spellings_for_majority_votes(verifier: MathVerifier) -> None:
     answers = {judge(verifier, "9", text).answer for text in ("0.5", r"\frac12", "1/2", r"\dfrac{2}{4}", "$.5$")}
     assert answers == {"1/2"}
