@@ -84,10 +84,10 @@ def show_sandbox(audit: "SandboxAudit") -> None:
     table = Table(box=SIMPLE_HEAD)
     for column in ("probe", "", "what became of it"):
         table.add_column(column, overflow="fold")
-    for name, result in audit.probes:
+    for result in audit.probes:
         style = "green" if result.contained else "bold red"
         table.add_row(
-            Text(f"{result.id} {name}"),
+            Text(f"{result.id} {result.name}"),
             Text("held" if result.contained else "GOT THROUGH", style=style),
             Text(clipped(result.evidence)),
         )

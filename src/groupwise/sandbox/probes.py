@@ -29,6 +29,7 @@ class ProbeResult(NamedTuple):
     """Result of a probe."""
 
     id: str
+    name: str  # the one that its file gives it; empty without
     contained: bool
     evidence: str
 
@@ -38,7 +39,8 @@ def read_probes(path: Path) -> list[dict[str, str]]:
     probes = []
     for record in read_jsonl(path):
         try:
-            probes.append({name: str(record.fields[name]) for name in ("id", "code", "stdin", "expected")})
+            probe = {name: str(record.fields[name]) for name in ("id", "code", "stdin", "expected")}
+            probes.append({**probe, "name": str(record.fields.get("name", ""))})
         except KeyError as error:
             raise DataError(f"{record.place} is no probe: {error!r}") from None
     return probes
@@ -68,7 +70,7 @@ def run_probes(sandbox: Sandbox, probes: Iterable[Mapping[str, str]]) -> list[Pr
         words = (result.stdout or b"".join(result.stderr.splitlines()[-1:])).decode("utf-8", errors="replace").strip()
         end = f"{result.status}, {result.evidence}" if result.evidence else str(result.status)
         end += f": {words[:100]}" if words else ""
-        results.append(ProbeResult(probe["id"], not fault, fault or end))
+        results.append(ProbeResult(probe["id"], probe.get("name", ""), not fault, fault or end))
     return results
 
 

@@ -3,22 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from groupwise.algorithms.statistics import mean_share
 from groupwise.checks.audit.summary import share
 from groupwise.config import Changes, Section, parse
-from groupwise.runs.jsonl import read_jsonl
 from groupwise.sandbox.base import SandboxConfig
 from groupwise.sandbox.opening import open_sandbox
 from groupwise.sandbox.probes import ProbeResult, read_probes, run_probes
-
-
-class NamedProbe(NamedTuple):
-    """A program by the name that its file gives it, and what became of it."""
-
-    name: str
-    result: ProbeResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,27 +18,24 @@ class SandboxAudit:
     """Result of an audit of the sandbox; its self-test held, for without that nothing runs."""
 
     sandbox: SandboxConfig
-    probes: tuple[NamedProbe, ...]
+    probes: tuple[ProbeResult, ...]
 
     @property
     def passed(self) -> bool:
-        return all(probe.result.contained for probe in self.probes)
+        return all(probe.contained for probe in self.probes)
 
     @property
     def verdict(self) -> str:
         start = f"The self-test of the sandbox ({self.sandbox.tier}) holds"
         if not self.probes:
             return f"{start}; name files of probes to try more programs."
-        contained = [probe.result.contained for probe in self.probes]
+        contained = [probe.contained for probe in self.probes]
         counts = f"{sum(contained)} of {len(contained)} programs refused or contained, {share(mean_share(contained))}"
         return f"{start}. {'Passed' if self.passed else 'Not passed'}: {counts}."
 
     def as_dict(self) -> dict[str, Any]:
-        rows = [
-            {"id": result.id, "name": name, "contained": result.contained, "evidence": result.evidence}
-            for name, result in self.probes
-        ]
-        return {"passed": self.passed, "sandbox": self.sandbox.model_dump(mode="json"), "probes": rows}
+        probes = [probe._asdict() for probe in self.probes]
+        return {"passed": self.passed, "sandbox": self.sandbox.model_dump(mode="json"), "probes": probes}
 
 
 class _Settings(Section):
@@ -70,9 +59,6 @@ def audit_sandbox(probes: Sequence[str | Path] = (), changes: Changes = ()) -> S
         SandboxError: there is no sandbox here that passes its self-test.
     """
     config = parse(_Settings, {}, changes, source="the audit").sandbox
-    paths = [Path(path) for path in probes]
-    names = [str(record.fields.get("name", "")) for path in paths for record in read_jsonl(path)]
-    programs = [program for path in paths for program in read_probes(path)]
+    programs = [program for path in probes for program in read_probes(Path(path))]
     with open_sandbox(config) as sandbox:
-        results = run_probes(sandbox, programs)
-    return SandboxAudit(config, tuple(NamedProbe(*pair) for pair in zip(names, results, strict=True)))
+        return SandboxAudit(config, tuple(run_probes(sandbox, programs)))
