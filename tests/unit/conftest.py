@@ -164,9 +164,6 @@ class FakeSandbox(Sandbox):
         self.programs += [pair.solver for pair in pairs]
         return [(self._end(pair.tester), self._end(pair.solver)) for pair in pairs]
 
-    def close(self) -> None:
-        pass
-
 
 @pytest.fixture
 def fake_sandbox() -> type[FakeSandbox]:

@@ -139,6 +139,3 @@ class Sandbox(Closing, ABC):
 
     def run(self, program: Program) -> RunResult:
         return self.run_many([program])[0]
-
-    @abstractmethod
-    def close(self) -> None: ...

@@ -33,9 +33,6 @@ class RemoteSandbox(Sandbox):
     def run_pairs(self, pairs: Sequence[Pair]) -> list[tuple[RunResult, RunResult]]:
         return [(results[0], results[1]) for results in self._post(pairs)]
 
-    def close(self) -> None:
-        return  # nothing is open between requests
-
     def _post(self, runs: Sequence[Sequence[Program]]) -> list[list[RunResult]]:
         body = {"runs": [[self._encode(program) for program in run] for run in runs]}
         headers = {"Content-Type": "application/json"}

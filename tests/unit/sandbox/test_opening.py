@@ -34,9 +34,6 @@ class Leaky(Sandbox):
     def run_pairs(self, pairs: Sequence[Pair]) -> list[tuple[RunResult, RunResult]]:
         return self._sandbox.run_pairs(pairs)
 
-    def close(self) -> None:
-        return
-
 
 @pytest.mark.parametrize(
     ("program", "name"),

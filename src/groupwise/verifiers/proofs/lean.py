@@ -26,7 +26,7 @@ from pydantic import Field
 from groupwise.config import ReadIf
 from groupwise.errors import ConfigError, VerifierError
 from groupwise.runs.progress import counted
-from groupwise.sandbox.base import Sandbox, SandboxConfig, Status
+from groupwise.sandbox.base import Closing, Sandbox, SandboxConfig, Status
 from groupwise.sandbox.opening import LazySandbox
 from groupwise.types import Outcome, Problem
 from groupwise.verifiers.base import ExtractingConfig, Finding
@@ -97,7 +97,7 @@ class LeanProgram:
         self._sandbox.close()
 
 
-class LeanServer:
+class LeanServer(Closing):
     """Sends every file in a separate request, at most `num_workers` at a time."""
 
     def __init__(self, config: LeanConfig, num_workers: int) -> None:
@@ -106,9 +106,6 @@ class LeanServer:
     def compile_many(self, sources: Sequence[str]) -> list[Reply]:
         with ThreadPoolExecutor(self._num_workers) as threads:
             return list(counted("proofs compiled", threads.map(self._compile, sources), len(sources)))
-
-    def close(self) -> None:
-        return  # nothing stays open between requests
 
     def _compile(self, source: str) -> Reply:
         seconds, name = self._config.timeout_s, hashlib.sha256(source.encode()).hexdigest()[:32]

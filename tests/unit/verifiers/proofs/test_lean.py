@@ -10,7 +10,7 @@ import pytest
 
 from groupwise.config import parse
 from groupwise.errors import ConfigError, VerifierError
-from groupwise.sandbox.base import RunResult, Status
+from groupwise.sandbox.base import Closing, RunResult, Status
 from groupwise.types import Outcome, Problem
 from groupwise.verifiers import Request, VerifierConfig, make_verifier
 from groupwise.verifiers.base import Finding
@@ -88,7 +88,7 @@ def test_commands_do_not_pass_the_fence(command: str) -> None:
             complete(HEADER, STATEMENT, proof)
 
 
-class Scripted:
+class Scripted(Closing):
     """A Lean that knows the two controls and says what it is told about everything else."""
 
     def __init__(self, reply: Reply) -> None:
@@ -97,9 +97,6 @@ class Scripted:
     def compile_many(self, sources: Sequence[str]) -> list[Reply]:
         self.sources += sources
         return [controls(source) or self.reply for source in sources]
-
-    def close(self) -> None:
-        return
 
 
 def controls(source: str) -> Reply | None:
