@@ -289,7 +289,7 @@ def compute_dtype(config: ModelConfig, num_weights: int) -> Literal["float32", "
     if device_of(config) == "cuda":
         is_fast = torch.cuda.is_bf16_supported(including_emulation=False)
     else:  # older versions of torch have no public list of a processor's instructions
-        has = getattr(torch.cpu, "get_capabilities", dict)()
+        has: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
         is_fast = bool(has.get("amx_bf16") or has.get("avx512_bf16"))
     is_rounded = config.weights_dtype == "bfloat16"
     return "bfloat16" if is_rounded or (is_fast and num_weights >= LARGE) else "float32"

@@ -158,8 +158,9 @@ class _Growing:
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scoring: Scoring) -> Tensor:
         pieces = self.seen.setdefault(layer, [])
         pieces.append((query, key, value))
-        whole = [torch.cat(parts) for parts in zip(*pieces, strict=True)]
-        return separate(1, len(whole[0]), query.device).attend(layer, *whole, scoring)[-len(query) :]
+        queries, keys, values = (torch.cat(parts) for parts in zip(*pieces, strict=True))
+        layout = separate(1, len(queries), query.device)
+        return layout.attend(layer, queries, keys, values, scoring)[-len(query) :]
 
 
 def one_by_one(model: Any, prompt: Sequence[int], completion: Sequence[int], device: torch.device) -> Tensor:
