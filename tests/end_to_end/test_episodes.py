@@ -2,9 +2,11 @@
 
 import json
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import processes
 import pyarrow.parquet as pq
 import pytest
@@ -13,8 +15,11 @@ import test_resume as of_runs
 from test_resume import model, run_to_the_end
 
 from groupwise.config import parse
+from groupwise.errors import InvariantError
+from groupwise.rollout import episodes
 from groupwise.runs.directory import RunDirectory
 from groupwise.runs.records import Records
+from groupwise.trainers import train
 from groupwise.trainers.grpo import GrpoRecipe
 from groupwise.trainers.replay import replay
 
@@ -136,3 +141,60 @@ def test_one_turn_is_what_a_task_has_been(model: Path, tmp_path: Path) -> None:
     assert any(line.get("grad_norm") for line in plain.ledger.lines())
     assert plain.ledger.path.read_bytes() == played.ledger.path.read_bytes()
     assert {row["finish_reason"] for row in rows(played, 0)} <= {"done", "length"}
+
+
+def _trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = episodes.phrase
+    everything = lambda ids: replace(plain(ids), sampled=np.ones(len(ids), np.bool_))  # noqa: E731
+    monkeypatch.setattr(episodes, "phrase", everything)
+
+
+def _shifted(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = episodes._Episode.whole
+
+    def rolled(self: Any) -> Any:
+        sampled = whole(self)
+        return replace(sampled, sampled=np.roll(sampled.drawn, 1)) if sampled.num_put_in else sampled
+
+    monkeypatch.setattr(episodes._Episode, "whole", rolled)
+
+
+def _rendered_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    following = episodes.Episodes._next
+
+    def other(self: Any, episode: Any, request: Any, engine: Any) -> Any:
+        made = following(self, episode, request, engine)
+        begin = len(request.token_ids)
+        past = tuple(token + 1 if token == 1 else token for token in made.token_ids[begin:])
+        return replace(made, token_ids=(*made.token_ids[:begin], *past))
+
+    monkeypatch.setattr(episodes.Episodes, "_next", other)
+
+
+def _of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    play = episodes._Scene.play
+
+    def other(self: Any, sample: int, said: Any, ended: str = "", whole: bool = False) -> Any:
+        heard = said if whole or not said else [*said[:-1], "7" + said[-1] + "0"]
+        return play(self, sample, heard, ended, whole)
+
+    monkeypatch.setattr(episodes._Scene, "play", other)
+
+
+@pytest.mark.parametrize(
+    ("plant", "caught"),
+    [
+        (_trained, "log-prob"),
+        (_shifted, "log-prob|stop"),
+        (_rendered_anew, "log-prob"),
+        (_of_another, "is no function of problem, seed and turns"),
+    ],
+)
+def test_planted_faults_are_caught(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plant: Any, caught: str
+) -> None:
+    plant(monkeypatch)
+    changes = {"run": {"directory": str(tmp_path / "run"), "num_steps": 2, "seed": 1}, "sampling": {"max_tokens": 50}}
+    one = recipe(model, tmp_path / "run", "Digits", **changes)
+    with pytest.raises(InvariantError, match=caught):
+        train(one)

@@ -109,8 +109,8 @@ def own_text(policy: Policy, pieces: Pieces, tools: ToolSections) -> str | None:
     """The text without what environments, and tools that may not answer, said; None where nothing is left out."""
     if any(piece.turns for piece in pieces):
         [one] = pieces  # an episode is sampled in one go
-        runs = np.split(one.token_ids, np.flatnonzero(np.diff(one.drawn)) + 1)[::2]
-        return "\n".join(policy.tokenizer.batch_decode([visible(policy, run.tolist()) for run in runs]))
+        said = np.split(one.token_ids, np.flatnonzero(np.diff(one.drawn)) + 1)[::2]
+        return "\n".join(policy.tokenizer.batch_decode([visible(policy, run.tolist()) for run in said]))
     if not tools or not any(piece.num_put_in for piece in pieces):
         return None
     written, is_whole, before = [list[int]()], True, 0

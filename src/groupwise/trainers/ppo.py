@@ -176,8 +176,7 @@ def _advantages(scored: ScoredGroup, values: Arrays, penalties: Arrays | None, c
         ends = [len(states) - 1]
         if completion.turns:
             ends = [int(np.count_nonzero(sampled[: turn.end])) - 1 for turn in completion.turns]
-            reward = turn_rewards(completion, reward).numpy()
-        rewards[ends] += reward
+        rewards[ends] += turn_rewards(completion, reward).numpy() if completion.turns else reward
         if config.unit == "turn":  # the value before a turn's first token is that of the state it was taken in
             starts = [0, *(end + 1 for end in ends[:-1])]
             rewards, before = np.add.reduceat(rewards, starts), states[starts]

@@ -5,7 +5,7 @@ from functools import cache
 from itertools import count
 
 from groupwise.randomness import Draw
-from groupwise.tasks.environments.base import Environment, EnvironmentConfig, Opening, Reply, Turn
+from groupwise.tasks.environments.base import Decided, Environment, EnvironmentConfig, Opening, Reply, Turn
 from groupwise.types import Problem
 
 CARDS = {1: 1 / 13, **dict.fromkeys(range(2, 10), 1 / 13), 10: 4 / 13}
@@ -51,7 +51,7 @@ class Blackjack(Environment):
         return self._over(result, f"{own} against {dealer[0]}")
 
     def _over(self, result: int, evidence: str) -> Reply:
-        outcome = "correct" if result > 0 else "wrong"
+        outcome: Decided = "correct" if result > 0 else "wrong"
         return Reply(reward=float(result), done=True, outcome=outcome, evidence=evidence)
 
     def _card(self) -> int:

@@ -12,7 +12,7 @@ from itertools import count
 from operator import xor
 
 from groupwise.randomness import Draw
-from groupwise.tasks.environments.base import Environment, EnvironmentConfig, Opening, Reply, Turn
+from groupwise.tasks.environments.base import Decided, Environment, EnvironmentConfig, Opening, Reply, Turn
 from groupwise.types import Problem
 
 
@@ -50,7 +50,7 @@ class BoardGame(Environment):
         if result is None:
             return Reply.of(self._position, reward=0.0, state=self._position)
         words = {1: "won", 0: "drawn", -1: "lost"}[result]
-        outcome = "wrong" if result < 0 else "correct"
+        outcome: Decided = "wrong" if result < 0 else "correct"
         return Reply(reward=float(result >= 0), done=True, outcome=outcome, evidence=f"{self._position}: {words}")
 
     def best(self) -> str:

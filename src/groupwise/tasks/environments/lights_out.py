@@ -7,7 +7,7 @@ from itertools import count
 from pydantic import Field
 
 from groupwise.randomness import Draw
-from groupwise.tasks.environments.base import Environment, EnvironmentConfig, Opening, Reply, Turn
+from groupwise.tasks.environments.base import Decided, Environment, EnvironmentConfig, Opening, Reply, Turn
 from groupwise.types import Problem
 
 
@@ -50,7 +50,7 @@ class LightsOut(Environment):
         if self._board:
             text = f"{self._board:09b}"
             return Reply.of(text, reward=cost, state=text, evidence=f"{least()[self._board]} presses are needed")
-        outcome = "correct" if self._turns == self._least else "wrong"
+        outcome: Decided = "correct" if self._turns == self._least else "wrong"
         evidence = f"dark after {self._turns} presses, {self._least} are the least"
         return Reply(reward=1 + cost, done=True, outcome=outcome, evidence=evidence)
 

@@ -68,7 +68,9 @@ class Server:
             self._live[episode["id"]] = live
         return {"opening": live.opening, "replies": replies if episode["whole"] else replies[-1:]}
 
-    async def _call(self, environment: Environment, name: str, kind: type, *arguments: Any) -> Any:
+    async def _call(
+        self, environment: Environment, name: str, kind: type[Opening] | type[Reply], *arguments: Any
+    ) -> Any:
         method = getattr(environment, name)
         if inspect.iscoroutinefunction(method):
             result = await method(*arguments)
