@@ -8,6 +8,7 @@ import re
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime
 from itertools import count, islice
 from typing import Annotated, Any, ClassVar, Self
@@ -16,7 +17,7 @@ from pydantic import Field, field_validator, model_validator
 
 from groupwise.config import Section
 from groupwise.config.kinds import Kinds, KindSection
-from groupwise.errors import ConfigError, VerifierError
+from groupwise.errors import ConfigError, DataError, VerifierError
 from groupwise.randomness import key
 from groupwise.types import SPLITS, Outcome, Problem, Split, Verdict
 from groupwise.verifiers import VERIFIERS, VerifierConfig, verifier_config
@@ -213,9 +214,10 @@ class Task(ABC):
 
     def find(self, problem_id: str) -> Problem:
         for split in SPLITS:
-            for problem in self.problems(split):
-                if problem.id == problem_id:
-                    return problem
+            with suppress(DataError):  # data without this split
+                for problem in self.problems(split):
+                    if problem.id == problem_id:
+                        return problem
         raise KeyError(f"task {self.name} has no problem {problem_id!r}")
 
     def validate(

@@ -278,7 +278,8 @@ def rejected_references(sandbox: Sandbox, file: str, form: str, every: int) -> l
     return [problem.id for problem, verdict in pairs if verdict.outcome is not Outcome.CORRECT]
 
 
-COLLECTIONS = [("humaneval/HumanEval.jsonl.gz", "humaneval", 5), ("mbpp/mbpp.jsonl", "mbpp", 33),
+COLLECTIONS = [("mbpp_plus/MbppPlus.jsonl", "evalplus", 57),
+               ("humaneval/HumanEval.jsonl.gz", "humaneval", 5), ("mbpp/mbpp.jsonl", "mbpp", 33),
                ("code_contests_small/code_contests_test.json", "stdio", 10)]  # fmt: skip
 collections = pytest.mark.skipif(not DATA.is_dir(), reason="benchmark files are not beside the repository")
 
