@@ -81,6 +81,8 @@ class FinishReason(StrEnum):
     """The environment ended the episode behind a turn."""
     TURN_LIMIT = "turn_limit"
     """The episode had as many turns as are allowed."""
+    FAULT_LIMIT = "fault_limit"
+    """More turns in a row had a call that could not be run than are allowed."""
     ENVIRONMENT_FAILED = "environment_failed"
     """The environment failed; the episode is not judged."""
     TOOL_CALL = "tool_call"

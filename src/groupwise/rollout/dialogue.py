@@ -4,8 +4,8 @@
 
 Sampled ids are never decoded and encoded again, and no past is rendered anew. The glue of new messages is what the chat
 template writes for them behind the stop token of an answer. It must be the same behind any history, which is checked
-once against the model's own template. Without a template messages are written as `task.template.prompt` writes a
-question.
+once against the model's own template, for messages of users and for those of tools. Without a template messages are
+written as `task.template.prompt` writes a question.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,9 +15,10 @@ from typing import Any
 from groupwise.errors import ConfigError, ModelError
 from groupwise.models.policy import Policy
 from groupwise.models.prompts import encode_prompt, rendered
+from groupwise.rollout.calls import FORMATS, PROBE, PROBE_TOOL, format_shown, turn_of
 from groupwise.rollout.tools.base import without_controls
 from groupwise.tasks.base import Template
-from groupwise.tasks.environments.base import EnvironmentConfig, Message
+from groupwise.tasks.environments.base import ENVIRONMENTS, CallFormat, EnvironmentConfig, Message, Turn
 from groupwise.types import Problem, Prompt
 
 _ASKED, _ANSWER, _NEXT, _CUT = "a question", "forty-two", "and then?", " [...]"
@@ -31,8 +32,22 @@ _HISTORIES: tuple[tuple[Message, ...], ...] = (
 """Histories behind each of which the template must write the same for a next message."""
 
 
+def _called(name: str, content: str = "") -> Message:
+    """Return a turn that calls a tool."""
+    call = {"type": "function", "function": {**PROBE["function"], "name": name}}
+    return {"role": "assistant", "content": content, "tool_calls": [call]}
+
+
+def _histories(role: str, name: str) -> tuple[tuple[Message, ...], ...]:
+    if role != "tool":
+        return _HISTORIES
+    thought = "<think>\nsix by seven\n</think>\n\nI look."
+    calls = [_called(name, content) for content in ("", "I look.", thought)]
+    return ((*_BEGIN, calls[0]), (*_HISTORIES[1][:2], *_BEGIN, calls[1]), (*_BEGIN, calls[2]))
+
+
 class Dialogue:
-    """Writes the messages of one environment for one model."""
+    """Writes the messages of one environment for one model, and reads its turns."""
 
     def __init__(self, policy: Policy, template: Template, config: EnvironmentConfig) -> None:
         """Check the chat template, where there is one.
@@ -41,34 +56,68 @@ class Dialogue:
             ModelError: it writes a message otherwise behind another history, or no stop token behind an answer, or it
                 changes past turns and `past = "refuse"`.
         """
-        self._policy, self._template, self._most = policy, template, config.max_reply_tokens
+        self._policy, self._template, self._config = policy, template, config
+        self._most, self._checked = config.max_reply_tokens, set[str]()
         self._controls = tuple(policy.tokenizer.all_special_tokens)
-        if not template.chat:
+        self._stops = tuple(policy.tokenizer.convert_ids_to_tokens(sorted(policy.stop_ids)))
+        self._format: CallFormat | None = None if config.calls == "auto" else config.calls
+        self._check(ENVIRONMENTS.find(config.kind).answers_as)
+
+    def _check(self, role: str) -> None:
+        if not self._template.chat or role in self._checked:
             return
-        following = {self._following([{"role": "user", "content": _NEXT}], (), history) for history in _HISTORIES}
+        name, tools = "probe_tool", (PROBE_TOOL,) if role == "tool" else ()
+        message = {"role": role, "content": _NEXT} | ({"name": name} if role == "tool" else {})
+        following = {self._following([message], tools, history) for history in _histories(role, name)}
         if len(following) > 1:
             first, second = sorted(following)[:2]
             raise ModelError(
                 f"the chat template writes {first!r:.80} for a message behind one history and {second!r:.80} behind "
                 "another, so replies cannot be appended to what was sampled; allowed is a template that does not"
             )
-        self._glued(following.pop())
-        if config.past == "refuse" and (changed := self._changes_past()):
+        if _NEXT not in (glue := following.pop()):
+            raise ModelError("the chat template ends a call by no stop token of the model, so a turn would never end")
+        self._glued(glue)
+        if self._config.past == "refuse" and (changed := self._changes_past(message, tools)):
             raise ModelError(
                 f"the chat template {changed} once a message follows, so a later turn would be sampled behind a text "
                 'that it never writes; allowed are task.environment.past = "keep", which accepts that, and a template '
                 "that does not change its past"
             )
+        self._checked.add(role)
 
-    def _changes_past(self) -> str:
-        asked = rendered(self._policy.tokenizer, _BEGIN, self._template, generation=True).text
-        whole = [self._rendered([*h, {"role": "user", "content": _NEXT}], ()) for h in _HISTORIES]
+    def _changes_past(self, message: Message, tools: Sequence[Mapping[str, Any]]) -> str:
+        shown = list(tools) or None
+        asked = rendered(self._policy.tokenizer, _BEGIN, self._template, generation=True, tools=shown).text
+        whole = [self._rendered([*h, message], tools) for h in _histories(message["role"], "probe_tool")]
         if not whole[0].startswith(asked):
             return f"writes {whole[0][: len(asked)]!r:.120} where a turn was sampled behind {asked!r:.120}"
         return "" if "six by seven" in whole[2] else "leaves the thinking of a turn out"
 
+    def turn(self, text: str, tools: Sequence[Mapping[str, Any]] = ()) -> Turn:
+        """Read a turn; its calls where there are tools."""
+        return turn_of(self._format if tools and self._format else "none", text, tools)
+
+    def _shown(self, tools: Sequence[Mapping[str, Any]]) -> CallFormat:
+        allowed = f"allowed is task.environment.calls = {', '.join(map(repr, FORMATS))}"
+        if not self._template.chat:
+            raise ModelError(f"no chat template shows how this model calls tools: {allowed}")
+        written = self._rendered([*_BEGIN, _called("probe_tool"), {"role": "tool", "content": _NEXT}], tools)
+        if (shown := format_shown(written)) is None:
+            at = max(written.find("probe_tool") - 40, 0)
+            raise ModelError(
+                f"the chat template writes calls as {written[at : at + 120]!r}, which is not read: {allowed}"
+            )
+        return shown
+
     def prompt(self, problem: Problem, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> Prompt:
-        """Return the prompt of an episode, written as that of a problem with this question."""
+        """Return the prompt of an episode, written as that of a problem with this question.
+
+        Raises:
+            ModelError: there are tools, and the chat template writes calls in no format that is known.
+        """
+        if tools and self._format is None:
+            self._format = self._shown(tools)
         messages = self._apart(messages)
         roles, question = [message["role"] for message in messages], "\n".join(m["content"] for m in messages)
         asked = replace(problem, question=question)
@@ -84,19 +133,22 @@ class Dialogue:
             ConfigError: the template alone has more than `max_reply_tokens`.
             ModelError: the tokenizer cannot write the messages.
         """
-        *others, last = self._apart(messages)
-        text = str(last["content"])
+        messages = self._apart(messages)
+        longest = max(len(message["content"]) for message in messages)
 
-        def written(content: str) -> list[int]:
-            return self._written(problem, [*others, {**last, "content": content}], tools)
+        def written(most: int) -> list[int]:
+            texts = [text if len(text := m["content"]) <= most else text[:most] + _CUT for m in messages]
+            return self._written(
+                problem, [{**m, "content": text} for m, text in zip(messages, texts, strict=True)], tools
+            )
 
-        if len(ids := written(text)) <= self._most:
+        if len(ids := written(longest)) <= self._most:
             return ids
-        low, high = 0, len(text)
+        low, high = 0, longest - 1
         while low < high:
             middle = (low + high + 1) // 2
-            low, high = (middle, high) if len(written(text[:middle] + _CUT)) <= self._most else (low, middle - 1)
-        if len(ids := written(text[:low] + _CUT)) > self._most:
+            low, high = (middle, high) if len(written(middle)) <= self._most else (low, middle - 1)
+        if len(ids := written(low)) > self._most:
             raise ConfigError(
                 f"task.environment.max_reply_tokens = {self._most}: the shortest reply has {len(ids)} tokens; allowed "
                 "are at least as many"
@@ -105,7 +157,8 @@ class Dialogue:
 
     def _written(self, problem: Problem, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> list[int]:
         if self._template.chat:
-            text = self._following(messages, tools, _HISTORIES[0])
+            self._check(role := messages[0]["role"])
+            text = self._following(messages, tools, _histories(role, str(messages[0].get("name", "")))[0])
         else:
             question = "\n".join(message["content"] for message in messages)
             text = self._policy.tokenizer.eos_token + self._template.render(replace(problem, question=question))
@@ -126,7 +179,15 @@ class Dialogue:
         self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], history: Sequence[Message]
     ) -> str:
         text = self._rendered([*history, *messages], tools)
-        return text[text.index(_ANSWER) + len(_ANSWER) :]
+        _, answer, behind = text.partition(_ANSWER)
+        if not answer:
+            raise ModelError(
+                "the chat template leaves calls of tools out of the conversation, so their results cannot be appended; "
+                "allowed is a template that writes them"
+            )
+        if messages[0]["role"] == "tool":  # the rest of the call was sampled
+            behind = behind[min((at for stop in self._stops if (at := behind.find(stop)) >= 0), default=0) :]
+        return behind
 
     def _rendered(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> str:
         shown = list(tools) or None

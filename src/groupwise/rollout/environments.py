@@ -7,12 +7,12 @@ alone, in a new process that makes its instance again, so only the one at fault 
 import queue
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import Any, NamedTuple
 
-from groupwise.tasks.environments.base import EnvironmentConfig
+from groupwise.tasks.environments.base import EnvironmentConfig, Turn
 from groupwise.types import Problem
 from groupwise.verifiers.workers import WorkerPool
 
@@ -57,7 +57,7 @@ class Workers:
         name: str,
         problem: Problem,
         seed: int,
-        turns: list[str],
+        turns: Sequence[Turn],
         ended: str = "",
         whole: bool = False,
     ) -> "Future[Played]":
@@ -67,7 +67,7 @@ class Workers:
         """
         request = {
             "id": name, "problem": {field: getattr(problem, field) for field in _FIELDS}, "seed": seed,
-            "turns": turns, "ended": ended, "whole": whole,
+            "turns": [asdict(turn) for turn in turns], "ended": ended, "whole": whole,
         }  # fmt: skip
         call = _Call(request, Future())
         self._waiting[(episode + whole) % len(self._waiting)].put(call)

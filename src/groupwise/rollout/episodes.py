@@ -27,7 +27,7 @@ from groupwise.rollout.environments import Crews, Played, Workers
 from groupwise.rollout.pieces import joined, phrase, visible
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.tasks.base import Template
-from groupwise.tasks.environments.base import EnvironmentConfig
+from groupwise.tasks.environments.base import EnvironmentConfig, Turn
 from groupwise.types import FinishReason, Problem, TurnRecord
 from groupwise.verifiers.extraction import after_thinking
 
@@ -48,10 +48,10 @@ class _Scene:
     dialogue: Dialogue
     draws: Draws
 
-    def play(self, sample: int, said: Sequence[str], ended: str = "", whole: bool = False) -> "Future[Played]":
+    def play(self, sample: int, said: Sequence[Turn], ended: str = "", whole: bool = False) -> "Future[Played]":
         seed = key("environment", self.draws.seed, self.draws.name, self.draws.step, self.problem.id)
         name = f"{self.draws.name}/{self.draws.step}/{self.problem.id}/{sample}"
-        return self.workers.play(self.index + sample, name, self.problem, seed, list(said), ended, whole)
+        return self.workers.play(self.index + sample, name, self.problem, seed, said, ended, whole)
 
 
 @dataclass(slots=True)
@@ -61,7 +61,7 @@ class _Episode:
     scene: _Scene | None
     recorded: Recorded | None
     pieces: list[Sampled] = field(default_factory=list)
-    said: list[str] = field(default_factory=list)
+    said: list[Turn] = field(default_factory=list)
     turns: list[TurnRecord] = field(default_factory=list)
     replies: list[Mapping[str, Any]] = field(default_factory=list)
     limit: FinishReason | None = None
@@ -101,7 +101,7 @@ class Episodes:
         Raises:
             VerifierError: an environment cannot begin.
         """
-        self._policy, self._template, self._draws = policy, template, draws
+        self._policy, self._draws = policy, draws
         dialogues: dict[str, Dialogue] = {}
         self._scenes: list[_Scene | None] = []
         for index, problem in enumerate(problems):
@@ -183,7 +183,9 @@ class Episodes:
         is_whole = one.finish_reason is FinishReason.STOP
         if is_whole:
             text = self._policy.tokenizer.decode(visible(self._policy, one.token_ids.tolist()))
-            episode.said.append(after_thinking(self._template.prefill + text) or "")
+            said = after_thinking(self.prompts[episode.request].prefill + text) or ""
+            tools = self._openings[episode.scene.index]["tools"]
+            episode.said.append(episode.scene.dialogue.turn(said, tools))
         if not self._recall(episode):
             episode.ask(None if is_whole else FinishReason.LENGTH)  # nothing is made of a turn that was cut
 
@@ -226,7 +228,7 @@ class Episodes:
             episode.note(reward=reward, outcome=reply["outcome"] or last.outcome, evidence=reply["evidence"])
         episode.note(seconds=last.seconds + found.seconds)
         if episode.limit or (reply is not None and reply["done"]):
-            episode.reason = episode.limit or FinishReason.DONE
+            episode.reason = episode.limit or FinishReason((reply and reply["ending"]) or "done")
             return False
         assert reply is not None
         tools = self._openings[scene.index]["tools"]

@@ -21,6 +21,7 @@ from groupwise.tasks.base import Candidate, GeneratedConfig, GeneratedTask, Task
 from groupwise.tasks.environments.base import ENVIRONMENTS, Environment, EnvironmentConfig, Turn
 from groupwise.tasks.table import TaskOptions, make_task
 from groupwise.types import Problem, Split
+from groupwise.verifiers.table import VERIFIERS
 
 
 class EpisodesConfig(GeneratedConfig):
@@ -65,13 +66,16 @@ class Episodes(GeneratedTask):
 
     def problems(self, split: Split) -> Sequence[Problem]:
         if split not in self._problems:
-            config = self.config
+            config, environment = self.config, self.config.environment
             if config.problems:
-                found: Sequence[Problem] = make_task(config.problems).problems(split)
+                task = make_task(config.problems)
+                found: Sequence[Problem] = task.problems(split)
+                if getattr(environment, "verifier", "") is None:
+                    environment = environment.model_copy(update={"verifier": VERIFIERS.read(task.verifier)})
             else:
                 number = config.num_problems if split == "train" else config.num_eval_problems
                 found = first_of_split(islice(self.candidates(), 100 * number + 10_000), split, number)
-            self._problems[split] = tuple(replace(problem, environment=self.config.environment) for problem in found)
+            self._problems[split] = tuple(replace(problem, environment=environment) for problem in found)
         return self._problems[split]
 
     def validate(

@@ -49,7 +49,8 @@ def by_calls(finish_reason: FinishReason, calls: Sequence[ToolCall], verdict: Ve
         return Verdict(Outcome.CRASHED, {}, f"a tool failed: {evidence}")
     if finish_reason is FinishReason.MALFORMED_CALL and verdict.outcome.judged:
         parts = {name: min(value, 0.0) for name, value in verdict.parts.items()}
-        return Verdict(Outcome.WRONG, parts, f"a malformed call: {evidence}", measures=verdict.measures)
+        said = f"a malformed call: {evidence or verdict.evidence}"
+        return Verdict(Outcome.WRONG, parts, said, measures=verdict.measures)
     return verdict
 
 

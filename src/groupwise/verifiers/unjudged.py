@@ -37,7 +37,10 @@ class AnsweredVerifier(Verifier):
         return verdicts
 
 
-ENDINGS = (FinishReason.DONE, FinishReason.TURN_LIMIT, FinishReason.LENGTH)
+ENDINGS = (
+    FinishReason.DONE, FinishReason.TURN_LIMIT, FinishReason.LENGTH, FinishReason.FAULT_LIMIT,
+    FinishReason.MALFORMED_CALL,
+)  # fmt: skip
 """Endings of episodes whose environment did not fail; each is counted."""
 
 

@@ -208,3 +208,12 @@ class Calculator(Tool):
             return ToolResult(written(value_of(call)), CallOutcome.DONE)
         except ExpressionError as error:
             return ToolResult(ERROR, CallOutcome.ERROR, evidence=str(error))
+
+
+def calculator(expression: str) -> str:
+    """Compute an expression exactly.
+
+    Args:
+        expression: numbers, brackets and + - * / ** %, for example (3 + 4) * 2.5
+    """
+    return written(value_of(expression))

@@ -15,10 +15,12 @@ import secrets
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Self
 
 from pydantic import Field, model_validator
 
+from groupwise.errors import SandboxError
 from groupwise.rollout.tools.base import Call, Fault, Tool, ToolConfig, ToolResult
 from groupwise.sandbox.base import OUTPUT_KB, Program, RunResult, Sandbox, SandboxConfig, Status
 from groupwise.sandbox.opening import open_sandbox
@@ -143,6 +145,21 @@ def _said(result: RunResult, config: PythonToolConfig) -> str:
     if result.status is Status.FLOODED:
         return f"OverflowError: the program printed more than {OUTPUT_KB} KiB"
     return "Killed: the program used more than it may"
+
+
+_INTERPRETER = cache(PythonTool)
+
+
+def python(code: str) -> str:
+    """Run a Python program on its own and return what it prints.
+
+    Args:
+        code: the program; it prints its results
+    """
+    result = _INTERPRETER().run(code)
+    if result.outcome is CallOutcome.FAILED:
+        raise SandboxError(f"the interpreter failed: {result.evidence}")
+    return result.text
 
 
 _UNHEARD = """\

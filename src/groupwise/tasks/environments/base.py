@@ -16,7 +16,7 @@ and replays. Instances live in worker processes and are only a cache. An environ
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field
@@ -25,8 +25,11 @@ from groupwise.config.kinds import Kinds, KindSection
 from groupwise.types import Problem
 
 Message = Mapping[str, Any]
-"""A message of a conversation: `role` and `content`."""
+"""A message of a conversation: `role` and `content`, and the `name` of the tool that says it."""
 Decided = Literal["", "correct", "wrong"]
+Status = Literal["ok", "bad_json", "unclosed", "no_name", "unknown_tool", "bad_argument", "forged"]
+"""Status of a call: only one that is `ok` may be run; `forged` is a tool's result that the model wrote itself."""
+CallFormat = Literal["auto", "hermes", "function_xml", "llama_json", "harmony", "none"]
 
 
 class EnvironmentConfig(KindSection):
@@ -45,6 +48,9 @@ class EnvironmentConfig(KindSection):
     repeatable: bool = True
     """True for a function of problem, seed and turns. `false` (a clock, a network) switches off the check of a few
     episodes at each step; a replay then needs the run's records."""
+    calls: CallFormat = "auto"
+    """Format in which the model calls tools: `hermes`, `function_xml`, `llama_json` or `harmony`; `auto`: what its chat
+    template writes. Read only where the environment has tools; `none`: a turn is text."""
     past: Literal["refuse", "keep"] = "refuse"
     """Chat templates that write past turns otherwise than they were sampled (without their thinking, for example):
     `refuse` them, or `keep` every token as it was, which is a text that such a template never writes."""
@@ -64,11 +70,32 @@ class Opening:
 
 
 @dataclass(frozen=True, slots=True)
+class Attempt:
+    """A call of a tool in a turn, good or not."""
+
+    status: Status
+    begin: int
+    end: int
+    """Its span in the turn's text."""
+    name: str = ""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    evidence: str = ""
+    """The fault, in words for the model."""
+
+
+@dataclass(frozen=True, slots=True)
 class Turn:
     """One turn of the model."""
 
     text: str
-    """Without its stop token."""
+    """Without its thinking and its stop token."""
+    attempts: tuple[Attempt, ...] = ()
+    """Calls in their order, where the environment has tools."""
+
+    @property
+    def calls(self) -> tuple[Attempt, ...]:
+        """Return the calls that may be run."""
+        return tuple(attempt for attempt in self.attempts if attempt.status == "ok")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +113,8 @@ class Reply:
     """Outcome of the episode, where it is decided here; else a positive sum of rewards is correct."""
     evidence: str = ""
     """The reason, in words a person can check."""
+    ending: Literal["", "fault_limit", "malformed_call"] = ""
+    """Name of the end, where it is none that the environment wanted."""
 
     @classmethod
     def of(cls, text: str, **more: Any) -> Self:
@@ -98,6 +127,8 @@ class Environment:
     Config: ClassVar[type[EnvironmentConfig]] = EnvironmentConfig
     alone: ClassVar[bool] = False
     """True where instances share something within their process: their steps are then run one after another."""
+    answers_as: ClassVar[str] = "user"
+    """Role of its replies, `user` or `tool`; whether they can be appended is checked before the first episode."""
 
     def __init__(self, config: EnvironmentConfig) -> None:
         self.config = config
@@ -141,5 +172,7 @@ ENVIRONMENTS = Kinds(
         "lights_out": f"{_HERE}.lights_out:LightsOut",
         "nim": f"{_HERE}.board_games:Nim",
         "tic_tac_toe": f"{_HERE}.board_games:TicTacToe",
+        "tools": f"{_HERE}.tools:Tools",
+        "trl": f"{_HERE}.trl:Trl",
     },
 )

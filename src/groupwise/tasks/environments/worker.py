@@ -14,7 +14,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from groupwise.tasks.environments.base import ENVIRONMENTS, Environment, EnvironmentConfig, Opening, Reply, Turn
+from groupwise.tasks.environments.base import (
+    ENVIRONMENTS,
+    Attempt,
+    Environment,
+    EnvironmentConfig,
+    Opening,
+    Reply,
+    Turn,
+)
 from groupwise.types import Problem
 
 
@@ -57,8 +65,9 @@ class Server:
             opening = await self._call(environment, "start", Opening, Problem(**episode["problem"]), episode["seed"])
             live = _Live(environment, opening)
         replies = []
-        for text in turns[live.num_turns :]:
-            replies.append(await self._call(live.environment, "step", Reply, Turn(text)))
+        for said in turns[live.num_turns :]:
+            turn = Turn(said["text"], tuple(Attempt(**attempt) for attempt in said["attempts"]))
+            replies.append(await self._call(live.environment, "step", Reply, turn))
             live.num_turns += 1
         if episode["ended"]:
             replies.append(await self._call(live.environment, "ended", Reply, episode["ended"]))

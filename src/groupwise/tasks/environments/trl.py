@@ -1,0 +1,105 @@
+"""Classes written for TRL's `environment_factory`, unchanged.
+
+    [task.environment]
+    kind = "trl"
+    factory = "wordle.py:Wordle"
+
+`reset(**row)` gets the row and `prompt`, and what it returns is put behind the last message; the other public methods
+are tools; an answer without a call ends the episode, and then `get_reward()`, or the attribute `reward`, says what it
+is worth. A new instance plays each episode. Random numbers of `random` are seeded before each of its methods.
+"""
+
+import inspect
+import random
+from collections.abc import Iterator
+from itertools import count
+from typing import Any
+
+from pydantic import ValidationInfo, field_validator
+
+from groupwise.config import FOLDER
+from groupwise.config.kinds import Allowed, Choices
+from groupwise.config.places import beside
+from groupwise.errors import ConfigError
+from groupwise.randomness import key
+from groupwise.tasks.environments.base import EnvironmentConfig, Opening, Reply, Turn
+from groupwise.tasks.environments.schema import schema_of
+from groupwise.tasks.environments.tools import Calling, CallingConfig, Function
+from groupwise.types import Problem
+
+CLASSES = Choices(
+    "class for environment_factory",
+    {},
+    allowed=Allowed(lambda found: isinstance(found, type) and callable(getattr(found, "reset", None)),
+                    "a class with a method `reset`"),
+)  # fmt: skip
+_OTHERS = ("reset", "get_reward")
+
+
+class TrlConfig(CallingConfig):
+    """Settings of a class for TRL."""
+
+    factory: str
+    """The class: `file.py:Class` or `package.module:Class`; it is made without arguments."""
+
+    @field_validator("factory")
+    @classmethod
+    def _is_class(cls, factory: str, info: ValidationInfo) -> str:
+        place = beside(factory, (info.context or {}).get(FOLDER))
+        try:
+            for function in _tools(CLASSES.find(place)):
+                schema_of(function)
+        except ConfigError as error:
+            raise ValueError(str(error)) from error
+        return place
+
+
+class Trl(Calling):
+    """One instance of a user's class."""
+
+    Config = TrlConfig
+    config: TrlConfig
+    alone = True
+    in_order = True
+
+    @classmethod
+    def problems(cls, config: EnvironmentConfig) -> Iterator[Problem]:
+        return (Problem(f"trl/{index}", "", "") for index in count())
+
+    def start(self, problem: Problem, seed: int) -> Opening:
+        self._seed, self._turn = key("trl", seed, problem.id), 0
+        messages = [dict(message) for message in problem.messages or [{"role": "user", "content": problem.question}]]
+        fields = {name: value for name, value in problem.data.items() if name != "tools" or value}
+        random.seed(self._seed)
+        factory = CLASSES.find(self.config.factory)
+        self._instance = factory()
+        said = self._instance.reset(**{"prompt": messages, **fields})
+        if said is not None and not isinstance(said, str):
+            raise TypeError(f"reset returned {type(said).__name__}; None and a text are allowed")
+        messages[-1] = {**messages[-1], "content": messages[-1]["content"] + (said or "")}
+        return self.begun([getattr(self._instance, function.__name__) for function in _tools(factory)], messages)
+
+    async def step(self, turn: Turn) -> Reply:
+        self._turn += 1
+        random.seed(key("trl", self._seed, self._turn))
+        reply = await super().step(turn)
+        return reply if not reply.done else await self._worth(reply.evidence, reply.ending)
+
+    async def judged(self, text: str) -> Reply:
+        return Reply(done=True)
+
+    async def ended(self, reason: str) -> Reply:  # type: ignore[override]  # may be either
+        return await self._worth("")
+
+    async def _worth(self, evidence: str, ending: Any = "") -> Reply:
+        if hasattr(self._instance, "get_reward"):
+            reward = self._instance.get_reward()
+            reward = await reward if inspect.isawaitable(reward) else reward
+        else:
+            reward = getattr(self._instance, "reward", None)
+        return Reply(reward=None if reward is None else float(reward), done=True, ending=ending, evidence=evidence)
+
+
+def _tools(factory: type) -> list[Function]:
+    members = inspect.getmembers(factory, inspect.isfunction)
+    return [function for name, function in members if name not in _OTHERS and not name.startswith("_")]
