@@ -1,0 +1,188 @@
+"""Functions as tools: their schemas, their settings, classes for TRL."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from pydantic import ValidationError
+
+from groupwise.errors import ConfigError
+from groupwise.rollout.tools.calculator import calculator
+from groupwise.rollout.tools.python import python
+from groupwise.tasks.environments.base import Attempt, Turn
+from groupwise.tasks.environments.schema import schema_of
+from groupwise.tasks.environments.tools import MOST_CALLS, Tools, ToolsConfig
+from groupwise.tasks.environments.trl import Trl, TrlConfig
+from groupwise.types import Problem
+
+
+def every_type(
+    a: int, b: list[str], c: dict[str, float] | None = None, d: Literal["x", "y"] = "x", e: str | int = 3,
+    f: Any = None, g: int | list[int] = 1,
+) -> dict[str, int]:  # fmt: skip
+    """Do it.
+
+    And more of it.
+
+    Args:
+        a: first
+            goes on
+        b: second: with a colon
+        c: third
+        d: fourth
+        e: fifth
+        f: sixth
+        g: seventh
+
+    Returns:
+        nothing
+    """
+    return {}
+
+
+@pytest.mark.parametrize("function", [calculator, python, every_type])
+def test_schemas_are_those_of_transformers(function: Callable[..., Any]) -> None:
+    from transformers.utils import get_json_schema
+
+    assert schema_of(function) == get_json_schema(function)
+
+
+def undocumented(a: int) -> None: ...
+def untyped(a) -> None:  # type: ignore[no-untyped-def]
+    """Do it.
+
+    Args:
+        a: it
+    """
+
+
+def untold(a: int) -> None:
+    """Do it."""
+
+
+def positions(*a: int) -> None:
+    """Do it.
+
+    Args:
+        a: it
+    """
+
+
+def a_class(a: Path) -> None:
+    """Do it.
+
+    Args:
+        a: it
+    """
+
+
+@pytest.mark.parametrize(
+    ("function", "fault"),
+    [
+        (undocumented, "has no docstring"),
+        (untyped, "has no type hint"),
+        (untold, "has no line below `Args:`"),
+        (positions, "cannot be given by its name"),
+        (a_class, "has the type <class 'pathlib.*allowed are int"),
+    ],
+)
+def test_a_function_that_cannot_be_shown_is_named(function: Callable[..., Any], fault: str) -> None:
+    with pytest.raises(ConfigError, match=fault):
+        schema_of(function)
+
+
+def test_settings_name_what_is_no_tool(tmp_path: Path) -> None:
+    with pytest.raises(ValidationError, match=r"there is no tool 'calculater'; did you mean 'calculator'"):
+        ToolsConfig(kind="tools", tools=("calculater",))
+    with pytest.raises(ValidationError, match="tools has 'calculator' twice"):
+        ToolsConfig(kind="tools", tools=("calculator", "calculator"))
+
+
+def good(name: str, **arguments: Any) -> Attempt:
+    return Attempt("ok", 0, 1, name, arguments)
+
+
+def test_every_call_of_a_turn_is_answered_up_to_a_number() -> None:
+    environment = Tools(ToolsConfig(kind="tools", tools=("calculator", "python")))
+    opening = environment.start(Problem("p", "1 + 2?", "3"), 0)
+    assert [tool["function"]["name"] for tool in opening.tools] == ["calculator", "python"]
+    attempts = [good("python", code="print(6 * 7)"), good("python", code="1 / 0"), good("calculator", expression="7/2")]
+    attempts += [good("calculator", expression="1 +")] * 7
+    reply = asyncio.run(environment.step(Turn("", tuple(attempts))))
+    texts = [message["content"] for message in reply.messages]
+    assert texts[:3] == ["42", "ZeroDivisionError: division by zero", "3.5"]
+    assert texts[3] == "error: ExpressionError: a number is missing at the end"
+    assert texts[MOST_CALLS:] == ["error: 2 more calls were not run; at most 8 are allowed"]
+    assert (reply.reward, reply.done) == (None, False)
+
+
+TRL = '''
+import random
+
+class Guess:
+    """As in TRL's documentation: one instance may be reset many times."""
+
+    def reset(self, prompt, highest, **row):
+        self.secret, self.won, self.seen = random.randint(1, highest), False, list(row)
+        return f" A number from 1 to {highest}."
+
+    def guess(self, number: int) -> str:
+        """Guess the number.
+
+        Args:
+            number: what you guess
+        """
+        self.won = self.won or number == self.secret
+        return "equal" if self.won else "higher" if number < self.secret else "lower"
+
+    async def give_up(self) -> str:
+        """Give up."""
+        return f"it was {self.secret}, not {random.random()}"
+
+    def _hidden(self): ...
+'''
+REWARDED = TRL + "\n    def get_reward(self):\n        return float(self.won)\n"
+
+
+def trl(tmp_path: Path, source: str, problem: Problem, seed: int = 0) -> tuple[Trl, Any]:
+    (file := tmp_path / f"own{abs(hash(source))}.py").write_text(source)
+    environment = Trl(TrlConfig(kind="trl", factory=f"{file}:Guess"))
+    return environment, environment.start(problem, seed)
+
+
+ROW = Problem("row", "Guess!", "", data={"highest": 7, "extra": 1})
+
+
+def test_a_class_for_trl_plays_unchanged(tmp_path: Path) -> None:
+    environment, opening = trl(tmp_path, REWARDED, ROW)
+    assert opening.messages == ({"role": "user", "content": "Guess! A number from 1 to 7."},)
+    assert [tool["function"]["name"] for tool in opening.tools] == ["give_up", "guess"]
+    guesses = tuple(good("guess", number=number) for number in range(1, 8))
+    reply = asyncio.run(environment.step(Turn("", guesses)))
+    answers = [message["content"] for message in reply.messages]
+    secret = answers.index("equal") + 1
+    assert answers == ["higher"] * (secret - 1) + ["equal"] * (8 - secret)
+    reply = asyncio.run(environment.step(Turn("I have it.")))
+    assert (reply.reward, reply.done, reply.messages) == (1.0, True, ())
+    assert asyncio.run(environment.ended("length")).reward == 1.0
+
+
+def test_its_random_numbers_are_those_of_the_seed_and_its_reward_may_be_an_attribute(tmp_path: Path) -> None:
+    turns = [Turn("", (good("give_up"),)), Turn("", (Attempt("bad_json", 0, 1),))]
+    seen = set()
+    for seed in (0, 0, 1):
+        environment, _ = trl(tmp_path, TRL, ROW, seed)
+        seen.add(asyncio.run(environment.step(turns[0])).messages[0]["content"])
+    assert len(seen) == 2
+    assert asyncio.run(environment.step(turns[1])).messages[0]["name"] == "unknown"
+    assert asyncio.run(environment.step(Turn("end"))).reward is None  # none was given, which is not a zero
+    environment, _ = trl(tmp_path, TRL.replace("self.won, ", "self.reward, self.won, ", 1).replace(
+        "= random.randint(1, highest), ", "= random.randint(1, highest), 0.5, ", 1), ROW)  # fmt: skip
+    assert asyncio.run(environment.step(Turn("end"))).reward == 0.5
+
+
+def test_a_class_without_reset_is_no_environment(tmp_path: Path) -> None:
+    with pytest.raises(ValidationError, match="allowed is a class with a method `reset`"):
+        trl(tmp_path, "class Guess: ...", ROW)
