@@ -59,7 +59,9 @@ def preflight(
         with suppress(ModelError):  # which the check that loads the model reports
             recipe = with_precision(with_chat(recipe))
     findings: list[Finding] = []
-    figures, not_done, seconds = {}, dict.fromkeys(leave_out, "left out"), {}
+    figures: dict[str, Any] = {}
+    seconds: dict[str, float] = {}
+    not_done = dict.fromkeys(leave_out, "left out")
     wanted = [check for check in CHECKS.values() if check.name not in leave_out and check.cost in costs]
 
     def result() -> Preflight:
