@@ -232,7 +232,7 @@ def evaluate_suite(
         dtype = compute_dtype(ModelConfig(path=str(checkpoint)), size.total)
     if not is_begun:
         begin_run(path, _config(path, checkpoint, dtype))
-    model = ModelConfig(path=str(checkpoint), compute_dtype=dtype, weights_dtype=dtype)  # type: ignore[arg-type]
+    model = ModelConfig(path=str(checkpoint), compute_dtype=dtype, weights_dtype=dtype)
     policy = load_policy(model)
     protocols = [Protocol.find(spec, is_chat=bool(policy.tokenizer.chat_template), data=str(data)) for spec in suite]
     try:
@@ -254,7 +254,7 @@ def evaluate_suite(
 
 
 def _config(path: Path, checkpoint: str | Path, dtype: str) -> str:
-    tables = {
+    tables: dict[str, dict[str, Any]] = {
         "run": {"directory": str(path), "num_steps": 1},
         "imported": {"system": "groupwise eval", "source": str(checkpoint), "dtype": dtype, "lacks": [], "damage": []},
     }

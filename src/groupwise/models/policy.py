@@ -92,14 +92,14 @@ class PolicyModule(Root):
         """Let a student `learn` from this model, whose head it may read meanwhile."""
         with torch.no_grad():
             states = self._states_at(packed, packed.head_positions)
-        learned: Compared = self.head(states, lambda *head: learn(Outputs(*head, cap=self.head.cap)))
+        learned: Compared = self.head(states, lambda *head: learn(Outputs(*head)._replace(cap=self.head.cap)))
         return learned
 
     def divergence(self, packed: Pack, teacher: Outputs, comparison: Comparison) -> Compared:
         states = self._states_at(packed, packed.head_positions)
 
         def compare(*head: Any) -> Compared:
-            student = Outputs(*head, cap=self.head.cap)
+            student = Outputs(*head)._replace(cap=self.head.cap)
             # models of one family pad the same vocabulary to different sizes: compared over the rows that both have
             size = min(len(student.weight), len(teacher.weight))
             return total_divergence(student.cut(size), teacher.cut(size), comparison)

@@ -68,7 +68,7 @@ class Code(Task):
         if self._splits is None:
             self._splits = {name: [] for name in SPLITS}
             for problem in read_problems(self.config.path, self.config.format, self.config.tolerance):
-                published = "test" if self.config.only_test else problem.data.get("split")
+                published: Any = "test" if self.config.only_test else problem.data.get("split")
                 if published != "examples":
                     self._splits[published or split_of(problem.question)].append(problem)
         if not self._splits[split]:

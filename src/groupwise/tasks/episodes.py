@@ -57,7 +57,7 @@ class Episodes(GeneratedTask):
     name: ClassVar[str] = "episodes"
     verifier: ClassVar[str] = "episode"
     answers_any_question: ClassVar[bool] = False
-    Config = EpisodesConfig
+    Config = EpisodesConfig  # type: ignore[assignment]
     config: EpisodesConfig
 
     def candidates(self) -> Iterator[Candidate]:

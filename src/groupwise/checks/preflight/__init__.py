@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 from groupwise.checks import Advice, Finding, Severity
 from groupwise.checks.preflight.bench import Bench, Check, Checked, Cost, Preflight, PreflightOptions
