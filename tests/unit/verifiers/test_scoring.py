@@ -25,12 +25,9 @@ from groupwise.verifiers.math import MathVerifier
 
 def group(problem_id: str, reference: str, texts: Sequence[str], prefill: str = "") -> Group:
     prompt = Prompt(Problem(problem_id, "q", reference), f"q{prefill}", (1,), prefill)
-    return Group(prompt, tuple(completion(i, text) for i, text in enumerate(texts)), step=0, policy_version=0)
-
-
-def completion(index: int, text: str, finish_reason: FinishReason = FinishReason.STOP) -> Completion:
-    zeros = np.zeros(1, dtype=np.float32)
-    return Completion(index, np.zeros(1, dtype=np.int64), zeros, zeros, finish_reason, text)
+    ids, zeros = np.zeros(1, np.int64), np.zeros(1, np.float32)
+    completions = [Completion(i, ids, zeros, zeros, FinishReason.STOP, text) for i, text in enumerate(texts)]
+    return Group(prompt, tuple(completions), step=0, policy_version=0)
 
 
 def test_order_and_prefill() -> None:

@@ -41,7 +41,8 @@ def form(text: str, prefill: str = "", outcome: Outcome = Outcome.CORRECT) -> fl
     ],
 )  # fmt: skip
 def test_right_form(text: str) -> None:
-    assert form(text) == 1.0
+    assert form(text) == form(text, outcome=Outcome.WRONG) == 1.0
+    assert form(text, outcome=Outcome.UNPARSABLE) == 0.0  # an answer that cannot be read is no form
 
 
 @pytest.mark.parametrize(
@@ -66,11 +67,6 @@ def test_a_prefill_may_stand_before_the_tag_and_only_a_prefill() -> None:
     assert form("Let me see: <think>1</think>3", prefill="Let me see: ") == 1.0
     assert form("Let me see: <think>1</think>3", prefill="Let me see: <think>") == 1.0
     assert form("Let me see: Hm <think>1</think>3", prefill="Let me see: ") == 0.0
-
-
-def test_an_answer_that_cannot_be_read_is_no_form() -> None:
-    assert form("<think>1</think>3", outcome=Outcome.WRONG) == 1.0
-    assert form("<think>1</think>3", outcome=Outcome.UNPARSABLE) == 0.0
 
 
 @pytest.mark.parametrize("words", ["Step 1: ", "Wait, let me verify. ", "First, therefore, alternatively, "])

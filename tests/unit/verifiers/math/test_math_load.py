@@ -16,13 +16,12 @@ from groupwise.verifiers.workers import WorkerPool
 
 PAIRS = [
     ("(x+1)^2", "x^2+2x+1", Outcome.CORRECT), ("(x+1)^2", "x^2+2x+2", Outcome.WRONG), ("7", "7.0", Outcome.CORRECT),
-    (r"\sqrt{8}", r"2\sqrt{2}", Outcome.CORRECT), ("y=2x+1", "2x-y+1=0", Outcome.CORRECT), ("2",
-    "9^{9^{9^9}}", Outcome.UNPARSABLE),
-    (r"[0,1]\cup[1,2]", "[0,2]", Outcome.CORRECT), ("x<3", "x<4", Outcome.WRONG), (r"\frac{1}{", "5", Outcome.CRASHED),
-    ("1,2", "x=2, x=1", Outcome.CORRECT), (r"\sin^2 x", r"1-\cos^2 x", Outcome.CORRECT), ("3+4i",
-    "4i+3", Outcome.CORRECT),
-    (r"\begin{pmatrix}1\\2\end{pmatrix}", r"\begin{pmatrix}1\\\frac{4}{2}\end{pmatrix}", Outcome.CORRECT), ("e",
-    r"\frac{e^2", Outcome.UNPARSABLE),
+    (r"\sqrt{8}", r"2\sqrt{2}", Outcome.CORRECT), ("y=2x+1", "2x-y+1=0", Outcome.CORRECT),
+    ("2", "9^{9^{9^9}}", Outcome.UNPARSABLE), (r"[0,1]\cup[1,2]", "[0,2]", Outcome.CORRECT),
+    ("x<3", "x<4", Outcome.WRONG), (r"\frac{1}{", "5", Outcome.CRASHED), ("1,2", "x=2, x=1", Outcome.CORRECT),
+    (r"\sin^2 x", r"1-\cos^2 x", Outcome.CORRECT), ("3+4i", "4i+3", Outcome.CORRECT),
+    (r"\begin{pmatrix}1\\2\end{pmatrix}", r"\begin{pmatrix}1\\\frac{4}{2}\end{pmatrix}", Outcome.CORRECT),
+    ("e", r"\frac{e^2", Outcome.UNPARSABLE),
 ]  # fmt: skip
 
 
