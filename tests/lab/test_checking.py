@@ -19,7 +19,6 @@ def test_the_gain_by_hand() -> None:
     """Checked: 3 of 4 right at 60 tokens; not checked: 1 of 4 at 20. 0.5 in 40 tokens is 1.25 in 100."""
     rows = [row(f"p{i}", True, i > 0, 60) for i in range(4)] + [row(f"p{i}", False, i == 0, 20) for i in range(4)]
     gain = checking_gain(rows)
-    assert gain is not None
     assert gain[:4] == (0.5, 0.75, 0.25, 40.0)
     assert gain.per_100_tokens.value == 1.25
     assert gain.per_100_tokens.low <= 1.25 <= gain.per_100_tokens.high
@@ -28,7 +27,6 @@ def test_the_gain_by_hand() -> None:
 def test_problems_that_differ_make_an_interval_and_one_that_never_checks_counts() -> None:
     rows = [row(f"p{i}", i % 2 == 0, i % 3 == 0, 30 if i % 2 == 0 else 20) for i in range(30)]
     gain = checking_gain(rows)
-    assert gain is not None
     assert gain.per_100_tokens.low < gain.per_100_tokens.value < gain.per_100_tokens.high
 
 

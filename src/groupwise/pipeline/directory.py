@@ -22,7 +22,7 @@ from typing import Any
 
 from groupwise.errors import CheckpointError, DataError
 from groupwise.models.checkpoint import OPTIMIZER_STATE, TRAINER_STATE
-from groupwise.runs.atomic import MANIFEST, translated_disk_errors, write_file
+from groupwise.runs.atomic import MANIFEST, sha256_of, translated_disk_errors, write_file
 from groupwise.runs.directory import RunDirectory
 from groupwise.runs.jsonl import read_jsonl
 
@@ -130,14 +130,9 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 def content_hash(path: Path) -> str:
     """Return 16 hex digits of the content of a model directory or a data file, without a trainer's state."""
-
-    def digest(file: Path) -> str:
-        with file.open("rb") as content:
-            return hashlib.file_digest(content, "sha256").hexdigest()
-
     if path.is_file():
-        return digest(path)[:16]
+        return sha256_of(path)[:16]
     files = sorted(file for file in path.iterdir() if file.is_file())
     counted = [file for file in files if file.name not in (TRAINER_STATE, OPTIMIZER_STATE, MANIFEST)]
-    lines = "".join(f"{file.name}:{digest(file)}\n" for file in counted)
+    lines = "".join(f"{file.name}:{sha256_of(file)}\n" for file in counted)
     return hashlib.sha256(lines.encode()).hexdigest()[:16]

@@ -42,7 +42,6 @@ def test_a_ratio_is_ruled_on_by_its_logarithm(result: Callable[..., Result], led
     results |= {("other", s): result("other", s, after__x=y) for s, (_, y) in enumerate(pairs)}
     one = decided(claim, results)
     assert one.verdict == "holds here"
-    assert one.decision is not None
     assert math.exp(one.decision.estimate.value) == pytest.approx((0.5 * 0.55 * 0.6) ** (1 / 3))
     assert "is below 1/1.25" in claimed(statistic)
 

@@ -59,7 +59,6 @@ def test_a_difference_has_a_sign_and_its_problems() -> None:
 
 def test_the_way_that_is_covered() -> None:
     found = bootstrap_way([0.2, 0.4, 0.0], [0.5, 0.7, 0.3], [0.8, 1.0, 0.6])
-    assert found is not None
     assert found == pytest.approx((0.5, 0.5, 0.5))
     assert bootstrap_way([0.5, 0.5], [0.7, 0.4], [0.5, 0.5]) is None  # there is no way to go
     assert bootstrap_way([0.5, 0.1], [0.7, 0.4], [0.1, 0.6]) is None  # nobody knows whether there is one

@@ -144,7 +144,6 @@ def test_the_rest_survives_a_teacher_who_is_sure(name: str) -> None:
     found.sum().backward()
     exact = slow(name, [0.0] * 3, [40.0, 0.0, 0.0], Comparison(top_k=1))
     assert found.item() == pytest.approx(exact, rel=1e-5)
-    assert student.grad is not None
     assert student.grad.isfinite().all()
 
 

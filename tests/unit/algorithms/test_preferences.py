@@ -93,8 +93,6 @@ def test_bradley_terry_sees_only_the_difference(chosen: float, rejected: float, 
 def test_a_margin_is_taken_off_the_difference_and_the_slope_is_the_probability_of_being_wrong() -> None:
     chosen, rejected = torch.zeros(1, requires_grad=True), torch.zeros(1, requires_grad=True)
     bradley_terry(chosen, rejected, margin=1.0).sum().backward()
-    assert chosen.grad is not None
-    assert rejected.grad is not None
     assert chosen.grad.item() == pytest.approx(-sigmoid(1.0))
     assert rejected.grad.item() == pytest.approx(sigmoid(1.0))
 
@@ -141,7 +139,6 @@ def test_the_gradient_raises_the_chosen_and_lowers_the_rejected(name: str) -> No
     strength = STRENGTH._replace(beta=0.05 if name == "ipo" else 0.3, label_smoothing=0.0)
     chosen, rejected = (tensor.requires_grad_() for tensor in pairs()[:2])
     PREFERENCE_LOSSES[name](pairs()._replace(chosen=chosen, rejected=rejected), strength).loss.sum().backward()
-    assert chosen.grad is not None
     assert rejected.grad is not None
     assert (chosen.grad < 0).all()
     assert (rejected.grad > 0).all()

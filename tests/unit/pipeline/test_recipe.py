@@ -191,7 +191,6 @@ def test_what_a_table_leaves_out_is_the_pipelines_however_deep_it_lies(tmp_path:
     )
     (tmp_path / "recipe.toml").write_text(RECIPE + more + cold + distill)
     recipe, (data, train) = load_pipeline(tmp_path / "recipe.toml")
-    assert recipe.measure.sampling is not None
     assert (recipe.measure.sampling.max_tokens, recipe.measure.sampling.temperature) == (33, 0.6)
     assert (data.settings["model"]["compute_dtype"], data.settings["model"]["num_threads"]) == ("bfloat16", 2)
     assert (data.settings["sampling"]["max_tokens"], data.settings["sampling"]["top_p"]) == (33, 0.5)

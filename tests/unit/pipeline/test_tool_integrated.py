@@ -31,9 +31,8 @@ def test_forms(form: str) -> None:
             calls = re.findall(r"<<([^=]+)=([^>]+)>>", text)
             assert all(written(value_of(expression)) == result for expression, result in calls)
             num_steps = len(problem.data["steps"])
-            assert len(calls) == {"call": num_steps, "wrong_call": num_steps, "needless_call": num_steps + 1}.get(
-                form, 0
-            )
+            expected = {"call": num_steps, "wrong_call": num_steps, "needless_call": num_steps + 1}
+            assert len(calls) == expected.get(form, 0)
             if form != "program":
                 is_right = verifier.verify(problem, text).outcome is Outcome.CORRECT
                 assert is_right == RIGHT[form], text

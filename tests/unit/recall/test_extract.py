@@ -198,9 +198,8 @@ def test_a_damaged_part_of_a_parquet_file_is_named_record_by_record(tmp_path: Pa
     content[start:end] = bytes(byte ^ 0x5A for byte in content[start:end])
     path.write_bytes(content)
     facts, dropped = run(tmp_path, path)
-    assert dropped == [
-        {"place": f"mine/pages.parquet#{n}", "reason": "in a damaged part of the file"} for n in range(7, 13)
-    ]
+    why = "in a damaged part of the file"
+    assert dropped == [{"place": f"mine/pages.parquet#{n}", "reason": why} for n in range(7, 13)]
     assert (facts["pages"], facts["rounds"][-1]["kept"]) == (18, 12)
 
 

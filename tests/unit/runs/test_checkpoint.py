@@ -48,10 +48,8 @@ def test_a_checkpoint_loads_in_plain_transformers(
     model, report = AutoModelForCausalLM.from_pretrained(tmp_path / "model", output_loading_info=True)
     assert not any(report.values())
     assert model.config._attn_implementation != "groupwise"
-    assert (
-        AutoTokenizer.from_pretrained(tmp_path / "model")("2 × 3")["input_ids"]
-        == policy.tokenizer("2 × 3")["input_ids"]
-    )
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
+    assert tokenizer("2 × 3")["input_ids"] == policy.tokenizer("2 × 3")["input_ids"]
     ours = policy.token_logprobs(pack(SEQUENCES)).logprobs
     logits = model.eval()(torch.tensor([[5, 6, 7, 8, 9, 1]])).logits[0].log_softmax(-1)
     torch.testing.assert_close(ours[:3], logits[[2, 3, 4], [8, 9, 1]], atol=1e-5, rtol=0)

@@ -136,9 +136,8 @@ def test_a_run_of_wandbs_own_client_is_read(tmp_path: Path, monkeypatch: pytest.
         found, damage = read_history(folder)
     assert damage == []
     assert [values["train/reward"] for values in found.values()] == [0.25 * step for step in range(12)]
-    assert found[5] == pytest.approx(
-        {"train/reward": 1.25, "actor/entropy": 0.5, "deep.er": 5.0, "nan": float("nan")}, nan_ok=True
-    )
+    fifth = {"train/reward": 1.25, "actor/entropy": 0.5, "deep.er": 5.0, "nan": float("nan")}
+    assert found[5] == pytest.approx(fifth, nan_ok=True)
 
 
 def test_a_log_of_wandb_is_read_over_the_ends_of_its_blocks(tmp_path: Path) -> None:

@@ -33,7 +33,6 @@ def another_process(path: Path) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-c", HOLDER, str(path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
-            assert process.stdout is not None
             assert process.stdout.readline() == "held\n"
             yield process
         finally:
@@ -116,7 +115,6 @@ def test_each_is_told_of_the_other_once_also_of_one_that_is_killed(runtime: Path
     with announced(tmp_path / "mine") as neighbours:
         assert neighbours.news() == []
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
-            assert other.stdout is not None
             assert other.stdout.readline() == f"[{str(tmp_path / 'mine')!r}]\n"
             assert neighbours.news() == [str(tmp_path / "other")]
             assert neighbours.news() == []

@@ -36,7 +36,6 @@ def _begun(folder: Path) -> tuple["subprocess.Popen[str]", int]:
     """A parent whose first child runs, and the child's process number."""
     program = _stand_in(folder, 'echo "$3 $$"; exec sleep 60')
     parent = subprocess.Popen([sys.executable, "-c", PARENT, program], stdout=subprocess.PIPE, text=True)
-    assert parent.stdout is not None
     name, number = parent.stdout.readline().split()
     assert name == "first"
     return parent, int(number)

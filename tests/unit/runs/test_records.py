@@ -232,7 +232,6 @@ def test_a_finished_run(finished_run: Any) -> None:
     assert (run.finished, run.planned_steps, run.best_step) == (True, 4, 4)
     assert run.best == finished_run.path / "checkpoints" / "best"
     assert run.test_before is not None
-    assert run.test_after is not None
     first = run.test_after.rows[0]
     assert (first.problem, first.outcome, first.num_tokens) == ("6×7", Outcome.CORRECT, len(first.text))
     assert "versions" in run.environment

@@ -48,16 +48,13 @@ def test_a_turns_advantage_is_that_of_its_tokens() -> None:
     group = scored(episode(0, [1.0, None, 2.0]), episode(1, [0.0], [1, 1]))
     [found] = advantaged([group], advantage("turn_return"), None)  # type: ignore[arg-type]
     first, second = found.advantages
-    assert first is not None
     assert first.tolist() == [3, 3, 0, 2, 0, 0, 2, 2]
-    assert second is not None
     assert second.tolist() == [-3, -3]
 
 
 def test_what_is_earned_beside_the_turns_is_the_last_ones() -> None:
     group = scored(episode(0, [1.0, None, 2.0]), episode(1, [0.0], [1, 1]), extra=0.5)
     [found] = advantaged([group], advantage("turn_return"), None)  # type: ignore[arg-type]
-    assert found.advantages[0] is not None
     assert found.advantages[0].tolist() == [3, 3, 0, 2, 0, 0, 2, 2]  # 3.5 2.5 2.5 less the other's 0.5
     unjudged = replace(group, verdicts=(group.verdicts[0], Verdict(Outcome.CRASHED, {}, "")))
     [alone] = advantaged([unjudged], advantage("turn_return"), None)  # type: ignore[arg-type]
@@ -87,9 +84,7 @@ def test_no_turns_no_credit_of_turns() -> None:
 def test_the_critics_advantages(config: dict[str, Any], advantages: list[float], returns: list[float]) -> None:
     values = [np.full(8, 0.5, np.float32)]
     found = _advantages(scored(episode(0, [1.0, 0.0, 2.0])), values, None, PpoConfig(**config))
-    assert found.advantages[0] is not None
     assert found.advantages[0].tolist() == advantages
-    assert found.critic[0] is not None
     assert found.critic[0].returns.tolist() == returns
 
 

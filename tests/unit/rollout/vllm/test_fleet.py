@@ -85,7 +85,6 @@ def test_an_answer_that_comes_after_its_servers_death_does_not_count() -> None:
     fleet.learn("a", Event.SILENT)
     assert not fleet.settle(late, Event.ANSWERED)
     again = fleet.next()
-    assert again is not None
     assert (again.server, again.task) == ("b", 0)
     assert fleet.settle(again, Event.ANSWERED)
     assert not fleet.settle(again, Event.ANSWERED)

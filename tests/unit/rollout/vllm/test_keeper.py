@@ -49,7 +49,6 @@ def started(file: Path, *below: str) -> tuple["subprocess.Popen[bytes]", list[in
 def test_all_end_when_the_owner_closes_the_pipe(tmp_path: Path) -> None:
     process, kept = started(tmp_path / "pids")
     assert all(map(lives, kept))
-    assert process.stdin is not None
     process.stdin.close()
     process.wait(keeper.GRACE_S - 1)  # asked politely, they end at once
     assert soon(lambda: not any(map(lives, kept)))  # what is killed dies when it next gets a core
@@ -59,7 +58,6 @@ def test_a_killed_server_leaves_no_orphans(tmp_path: Path) -> None:
     process, (server, worker) = started(tmp_path / "pids")
     os.kill(server, signal.SIGKILL)
     process.wait(20)
-    assert process.stdin is not None
     process.stdin.close()
     assert soon(lambda: not lives(worker))
 

@@ -62,7 +62,6 @@ def test_completions_stop_get_a_result_and_go_on(started: Make, trained: Policy)
     assert server.generated - before > 7 + calls  # some paused where there was no call
     for request, group in zip(REQUESTS, groups, strict=True):
         for one in group:
-            assert one.sampled is not None
             text = trained.tokenizer.decode(one.token_ids[one.sampled].tolist())
             assert "".join(c.content for c in one.calls) == text[: sum(len(c.content) for c in one.calls)]
             assert one.sampled.sum() <= 24
