@@ -302,13 +302,12 @@ class _Measured:
                 else:
                     groups = [scored.group for scored in next(iter(verdicts.values()))]
                     verdicts[name] = score(groups, verifier, config.max_tokens)
-        shares = {name: mean_share([_share(group, None) for group in scored]) for name, scored in verdicts.items()}
+        shares = {name: weighted_share([_share(group, None) for group in scored]) for name, scored in verdicts.items()}
         recorded = next(iter(verdicts.values()))
         for name in protocol.measures:
             values, weight = [_share(group, name) for group in recorded], protocol.weights.get(name)
-            shares[name] = mean_share(values)
-            if weight:
-                shares[name] = weighted_share(values, [_share(group, weight) for group in recorded])
+            weights = [_share(group, weight) for group in recorded] if weight else None
+            shares[name] = weighted_share(values, weights)
         write_rollouts(self.run.evaluations(protocol.label), recorded)
         completions = [completion for scored in recorded for completion in scored.group.completions]
         for name, share in shares.items():
@@ -334,12 +333,14 @@ class _Measured:
         return f"{self.protocol.label}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}.jsonl"
 
 
-def weighted_share(values: Sequence[float], weights: Sequence[float]) -> Estimate:
-    """Return Σ w v / Σ w with its 95 % interval over problems, that of a ratio of means.
+def weighted_share(values: Sequence[float], weights: Sequence[float] | None = None) -> Estimate:
+    """Return Σ w v / Σ w with its 95 % interval over problems, that of a ratio of means; nan counts for nothing.
 
-    >>> weighted_share([1.0, 0.0, 1.0], [3.0, 1.0, 1.0]).value
+    >>> weighted_share([1.0, 0.0, float("nan"), 1.0], [3.0, 1.0, float("nan"), 1.0]).value
     0.8
     """
+    if weights is None:
+        return mean_share([value for value in values if value == value])
     pairs = [(value, weight) for value, weight in zip(values, weights, strict=True) if value == value]
     total = sum(weight for _, weight in pairs)
     ratio = sum(value * weight for value, weight in pairs) / total if total else float("nan")

@@ -8,9 +8,19 @@ from typing import Any
 import pytest
 
 from groupwise.algorithms.statistics import Estimate
+from groupwise.cli.evaluate import evaluate_suite as command
 from groupwise.errors import ConfigError
 from groupwise.evaluation.checkpoints import Context
-from groupwise.evaluation.suite import BENCHMARKS, TRUTH, Protocol, Published, Score, evaluate_suite, published
+from groupwise.evaluation.suite import (
+    BENCHMARKS,
+    TRUTH,
+    Protocol,
+    Published,
+    Score,
+    evaluate_suite,
+    published,
+    weighted_share,
+)
 from groupwise.rollout import in_process
 from groupwise.runs.records import Records
 from groupwise.tasks.base import Template
@@ -140,6 +150,21 @@ def test_memory_bounds_the_completions_sampled_at_one_time(
     run(data, tmp_path / "a", cache_mb=1, problems=2)
     run(data, tmp_path / "b", problems=2)
     assert 1 <= rooms[0] < rooms[1] == 256
+
+
+def test_shares_over_what_was_judged() -> None:
+    nan = float("nan")
+    assert weighted_share([1.0, nan, 0.0, 0.0]).value == pytest.approx(1 / 3)
+    share = weighted_share([1.0, 0.5, nan, 0.0], [1.0, 2.0, nan, 1.0])
+    assert share.value == 0.5
+    # residuals 0.375, 0, -0.375 about the mean of three
+    assert share.high - share.value == pytest.approx(1.96 * 0.375 / 3**0.5, rel=1e-3)
+
+
+def test_options_that_a_suite_does_not_read_are_refused() -> None:
+    settings = {"task": "arithmetic", "seed": 0, "temperature": None}
+    with pytest.raises(ConfigError, match="--task has no effect with --suite"):
+        command("base", "gsm8k", "data", None, "auto", 400, settings, [], as_json=True)
 
 
 @pytest.mark.parametrize(
