@@ -92,6 +92,10 @@ class Dialogue:
         whole = [self._rendered([*h, message], tools) for h in _histories(message["role"], "probe_tool")]
         if not whole[0].startswith(asked):
             return f"writes {whole[0][: len(asked)]!r:.120} where a turn was sampled behind {asked!r:.120}"
+        # some templates write the end token behind the last turn alone
+        answered = rendered(self._policy.tokenizer, _HISTORIES[0], self._template).text.rstrip()
+        if not whole[0].startswith(answered.removesuffix(self._policy.tokenizer.eos_token)):
+            return f"writes {answered[-24:]!r} at the end of the last turn, and something else"
         return "" if "six by seven" in whole[2] else "leaves the thinking of a turn out"
 
     def turn(self, text: str, tools: Sequence[Mapping[str, Any]] = ()) -> Turn:

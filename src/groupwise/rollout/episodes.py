@@ -148,14 +148,16 @@ class Episodes:
 
         while RANKS.most(len(asked)):
             engine.generate([request for request, _ in asked], sampling, arrived)
-            asked = []
-            for episode in self._episodes:
-                if episode.reason is None and self._heard(episode, requests[episode.request], sampling):
-                    request = self._next(episode, requests[episode.request], engine)
-                    asked.append((self._shortened(request, episode, sampling), [episode]))
-                elif episode.answer is not None:
-                    episode.answer = None
-                    tell(episode.request)
+            asked, waiting = [], [episode for episode in self._episodes if episode.reason is None]
+            while waiting:
+                for episode in waiting:
+                    if self._heard(episode, requests[episode.request], sampling):
+                        request = self._next(episode, requests[episode.request], engine)
+                        asked.append((self._shortened(request, episode, sampling), [episode]))
+                    elif episode.reason:
+                        tell(episode.request)
+                going = {id(episode) for _, [episode] in asked}
+                waiting = [e for e in waiting if e.reason is None and id(e) not in going]  # limits ask once more
 
     def _shortened(self, request: Request, episode: _Episode, sampling: SamplingConfig) -> Request:
         if episode.scene is None:
@@ -239,7 +241,7 @@ class Episodes:
             return True
         at_limit = len(episode.turns) == scene.config.max_turns
         episode.ask(FinishReason.TURN_LIMIT if at_limit else FinishReason.LENGTH)
-        return self._heard(episode, request, sampling)
+        return False
 
     def check(self) -> None:
         """Play a few episodes again, each in a new instance of another process.
@@ -249,14 +251,18 @@ class Episodes:
         """
         known = [e for e in self._episodes if e.scene and e.scene.config.repeatable and e.replies]
         known = [episode for episode in known if episode.reason is not FinishReason.ENVIRONMENT_FAILED]
-        for index in permutation(len(known), "episodes again", self._draws.seed, self._draws.step)[:SPOT_CHECKS]:
-            episode = known[index]
-            assert episode.scene is not None
-            again = episode.scene.play(episode.sample, episode.said, str(episode.limit or ""), whole=True).result()
+        order = permutation(len(known), "episodes again", self._draws.seed, self._draws.step)[:SPOT_CHECKS]
+        waiting = [
+            (episode, episode.scene, episode.scene.play(episode.sample, episode.said, str(episode.limit or ""), True))
+            for episode in (known[index] for index in order)
+            if episode.scene
+        ]
+        for episode, scene, answer in waiting:
+            again = answer.result()
             replies = [reply for reply in again.replies if reply is not None]
             for number, (before, now) in enumerate(zip(episode.replies, replies, strict=not again.failed), 1):
                 if any(before[name] != now[name] for name in COMPARED):
-                    raise InvariantError(_another(episode.scene, f"answers turn {number} by", now, before))
+                    raise InvariantError(_another(scene, f"answers turn {number} by", now, before))
 
 
 def _another(scene: _Scene, what: str, now: Mapping[str, Any], before: Mapping[str, Any]) -> str:

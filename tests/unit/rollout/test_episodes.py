@@ -18,6 +18,8 @@ from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.scripted import ScriptedEngine
 from groupwise.tasks import Template, make_task
 from groupwise.tasks.environments.base import EnvironmentConfig
+from groupwise.tasks.environments.guess import Guess
+from groupwise.tasks.environments.worker import Server
 from groupwise.types import Completion, FinishReason, Outcome, ScoredGroup
 from groupwise.verifiers import make_verifier
 
@@ -209,6 +211,28 @@ def test_hundreds_wait_at_the_same_time(play: Any) -> None:
     assert all(completion.turns[0].seconds > 0.19 for group in scored for completion in group.group.completions)
 
 
+def test_an_instance_is_made_once_and_again_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    starts = list[int]()
+    begin = Guess.start
+    monkeypatch.setattr(Guess, "start", lambda self, problem, seed: starts.append(seed) or begin(self, problem, seed))
+    server = Server("guess", {"kind": "guess", "highest": 7})
+    problem = {"id": "p", "question": "1 to 7", "reference": "1"}
+
+    def ask(name: str, turns: list[str], ended: str = "", whole: bool = False) -> Any:
+        request = {"id": name, "problem": problem, "seed": 0, "turns": turns, "ended": ended, "whole": whole}
+        [answer] = server.answer([request])
+        return [reply and reply["evidence"] for reply in answer["replies"]]
+
+    assert (ask("a", []), ask("a", ["4"]), ask("a", ["4", "2"])) == ([], ["it lies in 1 to 3"], ["it lies in 1 to 1"])
+    assert ask("a", ["4", "2"], "turn_limit") == ["the number was 1"]
+    assert len(starts) == 1
+    assert ask("a", ["4", "2", "1"]) == ["1 is the number"]  # it went when its episode had ended
+    assert ask("b", ["4", "2"]) == ["it lies in 1 to 1"]
+    assert ask("b", ["4", "2"], whole=True) == ["it lies in 1 to 3", "it lies in 1 to 1"]
+    assert len(starts) == 4
+    server._loop.close()
+
+
 def test_hidden_state_is_seen(play: Any) -> None:
     with pytest.raises(InvariantError, match=r"answers turn 1 by messages = .* no function of problem, seed and turns"):
         play(by_turn("!hidden", "bye"))
@@ -272,6 +296,7 @@ def test_glue_is_the_same_behind_any_history_and_compositional(policy: Policy, m
         (PLAIN.replace("{{ END }}", ""), "begins with no stop token"),
         (PLAIN.replace("m.content", "m.content.split('</think>')[-1].strip()"), "leaves the thinking of a turn out"),
         (PLAIN.replace("[assistant]{% endif", "[assistant]<think></think>{% endif"), "where a turn was sampled behind"),
+        (PLAIN.replace("END }}", "END }}{% if loop.last and m.role == 'assistant' %}!{% endif %}"), "at the end of"),
     ],
 )  # fmt: skip
 def test_a_template_that_would_change_what_was_sampled_is_refused(
@@ -279,5 +304,5 @@ def test_a_template_that_would_change_what_was_sampled_is_refused(
 ) -> None:
     with pytest.raises(ModelError, match=fault):
         chat(policy, template, monkeypatch)
-    if "sampled" in fault or "thinking" in fault:
+    if "stop" not in fault and "history" not in fault and "another" not in fault:
         chat(policy, template, monkeypatch, past="keep")

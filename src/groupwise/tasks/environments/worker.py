@@ -60,7 +60,8 @@ class Server:
 
     async def _played(self, episode: dict[str, Any]) -> dict[str, Any]:
         turns, live = episode["turns"], self._live.pop(episode["id"], None)
-        if live is None or live.num_turns != max(len(turns) - 1, 0) or episode["whole"]:
+        known = len(turns) if episode["ended"] else max(len(turns) - 1, 0)
+        if live is None or live.num_turns != known or episode["whole"]:
             environment = self._make()
             opening = await self._call(environment, "start", Opening, Problem(**episode["problem"]), episode["seed"])
             live = _Live(environment, opening)
