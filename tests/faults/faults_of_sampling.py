@@ -144,7 +144,7 @@ FAULTS = (
         (
             Edit(
                 "rollout",
-                "completion_of(index, sample, text, own_text(policy, [sample], tools))",
+                "completion_of(index, sample, text, own_text(policy, [sample], sampling.tools))",
                 "completion_of(index, __import__('dataclasses').replace("
                 "sample, token_ids=policy.tokenizer(text)['input_ids']), text, None)",
             ),

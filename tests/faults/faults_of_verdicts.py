@@ -61,8 +61,8 @@ FAULTS = (
         (
             Edit(
                 "rollout",
-                "_group(policy, prompts[index], sampled, draws.step, actors.engine.version, sampling.tools)",
-                "_group(policy, prompts[index - 1], sampled, draws.step, actors.engine.version, sampling.tools)",
+                "_group(policy, prompts[index], sampled, draws.step, actors.engine.version, sampling)",
+                "_group(policy, prompts[index - 1], sampled, draws.step, actors.engine.version, sampling)",
             ),
         ),
     ),
