@@ -26,7 +26,7 @@ from groupwise.models.size import language_model_size
 from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.engine import make_engine
 from groupwise.rollout.kept import KeptEngine
-from groupwise.rollout.sample_and_score import Actors, sample_and_score
+from groupwise.rollout.sample_and_score import Actors, sample_and_score, score_groups
 from groupwise.runs.atomic import write_file
 from groupwise.runs.directory import RunDirectory, begin_run, hold_run
 from groupwise.runs.progress import say, span, tell
@@ -35,7 +35,6 @@ from groupwise.tasks.base import Task, Template
 from groupwise.tasks.jsonl import Jsonl
 from groupwise.types import FinishReason, Outcome, Problem, ScoredGroup
 from groupwise.verifiers import make_verifier
-from groupwise.verifiers.scoring import score
 
 BENCHMARKS = read_toml(Path(__file__).with_name("benchmarks.toml"))
 TRUTH = read_toml(Path(__file__).with_name("truth.toml"))["value"]
@@ -292,16 +291,16 @@ class _Measured:
         if len(engine):
             tell(f"{protocol.label}: {len(engine)} prompts were sampled before")
         verdicts: dict[str, list[ScoredGroup]] = {}
+        draws = Draws(seed, Purpose.TEST)
         for name, context in contexts.items():
             with make_verifier(context.verifier) as verifier:
-                if not verdicts:
-                    verifier.check(problems, context.task.template)
-                    actors = Actors(self.policy, engine, context.task.template, verifier)
-                    draws = Draws(seed, Purpose("test"))
-                    verdicts[name] = sample_and_score(actors, problems, samples, config, draws)
-                else:
+                actors = Actors(self.policy, engine, context.task.template, verifier)
+                if verdicts:
                     groups = [scored.group for scored in next(iter(verdicts.values()))]
-                    verdicts[name] = score(groups, verifier, config.max_tokens)
+                    verdicts[name] = score_groups(actors, groups, config, draws)
+                else:
+                    verifier.check(problems, context.task.template)
+                    verdicts[name] = sample_and_score(actors, problems, samples, config, draws)
         shares = {name: weighted_share([_share(group, None) for group in scored]) for name, scored in verdicts.items()}
         recorded = next(iter(verdicts.values()))
         for name in protocol.measures:

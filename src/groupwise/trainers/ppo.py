@@ -57,7 +57,7 @@ class PpoConfig(BatchConfig):
     gamma: float = Field(1.0, ge=0, le=1)
     """Discount γ per token, or per turn; 1 does not favour short answers."""
     unit: Literal["token", "turn"] = "token"
-    """What a step of γ and λ is: a `token`, or a `turn` of an episode, whose value is that of the state in which it was
+    """Step of γ and λ: a `token`, or a `turn` of an episode, whose value is that of the state in which it was
     taken. Rewards of turns are earned at their ends."""
     lam: float = Field(0.95, ge=0, le=1)
     """λ of generalised advantages (InstructGPT: 0.95; 1: plain returns)."""
