@@ -142,6 +142,10 @@ class TurnRecord(NamedTuple):
     evidence: str = ""
     seconds: float = 0.0
     """Seconds that the environment took."""
+    calls: int | None = None
+    """Calls of tools that were run; None: the environment has none."""
+    faults: int | None = None
+    """Calls that could not be run."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,7 +187,9 @@ class Episodes:
             text = self._policy.tokenizer.decode(visible(self._policy, one.token_ids.tolist()))
             said = after_thinking(self.prompts[episode.request].prefill + text) or ""
             tools = self._openings[episode.scene.index]["tools"]
-            episode.said.append(episode.scene.dialogue.turn(said, tools))
+            episode.said.append(turn := episode.scene.dialogue.turn(said, tools))
+            if tools:
+                episode.note(calls=len(turn.calls), faults=len(turn.attempts) - len(turn.calls))
         if not self._recall(episode):
             episode.ask(None if is_whole else FinishReason.LENGTH)  # nothing is made of a turn that was cut
 

@@ -66,6 +66,9 @@ class EpisodeVerifier(Verifier):
         rewards = [turn.reward for turn in completion.turns if turn.reward is not None]
         measures = {"episode/turns": float(len(completion.turns))}
         measures |= {f"ended/{reason}": float(completion.finish_reason is reason) for reason in ENDINGS}
+        if any(turn.calls is not None for turn in completion.turns):
+            measures["episode/calls"] = float(sum(turn.calls or 0 for turn in completion.turns))
+            measures["episode/faults"] = float(sum(turn.faults or 0 for turn in completion.turns))
         if not rewards:
             return Verdict(Outcome.NONE, {}, "the environment gave no reward", measures=measures)
         decided = next((turn.outcome for turn in reversed(completion.turns) if turn.outcome), "")

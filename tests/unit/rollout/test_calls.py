@@ -1,10 +1,11 @@
 """Scanners of calls: transcripts written by hand, good calls beside broken, cut, shown and forged ones."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from groupwise.rollout.calls import FORMATS, format_shown, turn_of
+from groupwise.rollout.calls import FORMATS, PROBE, PROBE_TOOL, format_shown, turn_of
 
 TOOLS = [
     {
@@ -194,3 +195,31 @@ def test_a_format_is_known_by_what_a_template_writes(kind: str | None, shown: st
     assert format_shown(shown) == kind
     assert turn_of("none", GOOD, TOOLS).attempts == ()
     assert kind is None or kind in FORMATS
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        ("hermes", ("qwen2_5", "qwen3", "qwen3_instruct_2507", "qwen3_vl")),
+        ("function_xml", ("qwen3_5_think", "qwen3_6", "qwen3_8", "nemotron_3_nano", "nemotron_3_ultra")),
+        ("llama_json", ("llama3_1", "llama3_2")),
+        ("harmony", ("gptoss",)),
+        (None, ("glm4moe", "gemma4", "lfm2_v2")),
+    ],
+)
+def test_formats_of_the_templates_that_trl_has(kind: str | None, names: tuple[str, ...]) -> None:
+    from groupwise.models.config import ModelConfig
+    from groupwise.models.loading import read_tokenizer
+    from groupwise.models.located import locate
+    from groupwise.models.prompts import rendered
+    from groupwise.tasks import Template
+
+    folder = Path(pytest.importorskip("trl").__file__).parent / "chat_templates"
+    tokenizer = read_tokenizer(locate(ModelConfig().path).tokenizer)
+    called = {"role": "assistant", "content": "", "tool_calls": [PROBE]}
+    messages = [{"role": "user", "content": "q"}, called, {"role": "tool", "name": "probe_tool", "content": "a"}]
+    for name in names:
+        tokenizer.chat_template = (folder / f"{name}.jinja").read_text()
+        text = rendered(tokenizer, messages, Template(chat=True), generation=True, tools=[PROBE_TOOL]).text
+        assert format_shown(text) == kind, name

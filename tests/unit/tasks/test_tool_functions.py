@@ -146,7 +146,7 @@ class Guess:
 REWARDED = TRL + "\n    def get_reward(self):\n        return float(self.won)\n"
 
 
-def trl(tmp_path: Path, source: str, problem: Problem, seed: int = 0) -> tuple[Trl, Any]:
+def started(tmp_path: Path, source: str, problem: Problem, seed: int = 0) -> tuple[Trl, Any]:
     (file := tmp_path / f"own{abs(hash(source))}.py").write_text(source)
     environment = Trl(TrlConfig(kind="trl", factory=f"{file}:Guess"))
     return environment, environment.start(problem, seed)
@@ -156,7 +156,7 @@ ROW = Problem("row", "Guess!", "", data={"highest": 7, "extra": 1})
 
 
 def test_a_class_for_trl_plays_unchanged(tmp_path: Path) -> None:
-    environment, opening = trl(tmp_path, REWARDED, ROW)
+    environment, opening = started(tmp_path, REWARDED, ROW)
     assert opening.messages == ({"role": "user", "content": "Guess! A number from 1 to 7."},)
     assert [tool["function"]["name"] for tool in opening.tools] == ["give_up", "guess"]
     guesses = tuple(good("guess", number=number) for number in range(1, 8))
@@ -173,16 +173,91 @@ def test_its_random_numbers_are_those_of_the_seed_and_its_reward_may_be_an_attri
     turns = [Turn("", (good("give_up"),)), Turn("", (Attempt("bad_json", 0, 1),))]
     seen = set()
     for seed in (0, 0, 1):
-        environment, _ = trl(tmp_path, TRL, ROW, seed)
+        environment, _ = started(tmp_path, TRL, ROW, seed)
         seen.add(asyncio.run(environment.step(turns[0])).messages[0]["content"])
     assert len(seen) == 2
     assert asyncio.run(environment.step(turns[1])).messages[0]["name"] == "unknown"
     assert asyncio.run(environment.step(Turn("end"))).reward is None  # none was given, which is not a zero
-    environment, _ = trl(tmp_path, TRL.replace("self.won, ", "self.reward, self.won, ", 1).replace(
+    environment, _ = started(tmp_path, TRL.replace("self.won, ", "self.reward, self.won, ", 1).replace(
         "= random.randint(1, highest), ", "= random.randint(1, highest), 0.5, ", 1), ROW)  # fmt: skip
     assert asyncio.run(environment.step(Turn("end"))).reward == 0.5
 
 
 def test_a_class_without_reset_is_no_environment(tmp_path: Path) -> None:
     with pytest.raises(ValidationError, match="allowed is a class with a method `reset`"):
-        trl(tmp_path, "class Guess: ...", ROW)
+        started(tmp_path, "class Guess: ...", ROW)
+
+
+KEPT = '''
+SEEN = []
+
+class Guess:
+    def reset(self, secret, **row):
+        SEEN.append((secret, row))
+        self.secret, self.won = secret, False
+        return " It is below 100."
+
+    def guess(self, number: int) -> str:
+        """Compare.
+
+        Args:
+            number: what you guess
+        """
+        return "equal" if number == self.secret else "higher"
+
+    async def stop(self, reasons: list[str], final: bool = True) -> str:
+        """Stop.
+
+        Args:
+            reasons: why
+            final: for ever
+        """
+        return ""
+
+    def _hidden(self): ...
+
+    def get_reward(self):
+        return float(self.won)
+'''
+
+
+@pytest.mark.peers
+def test_trl_gives_the_class_the_same_rows_and_shows_the_same_tools(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trl, datasets = pytest.importorskip("trl"), pytest.importorskip("datasets")
+    import pyarrow
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+    from transformers.utils import get_json_schema
+
+    from groupwise.config.places import Place
+    from groupwise.models.config import ModelConfig
+    from groupwise.models.loading import read_tokenizer
+    from groupwise.models.located import locate
+
+    row = {"prompt": [{"role": "user", "content": "Guess."}], "secret": 7}
+    messages = tuple(row["prompt"])  # type: ignore[arg-type]
+    environment, opening = started(tmp_path, KEPT, Problem("row", "Guess.", "", data=row, messages=messages))
+    seen = Place.of(environment.config.factory.replace(":Guess", ":SEEN")).load()  # type: ignore[union-attr]
+    ours = list(seen)
+
+    monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
+    tokenizer = read_tokenizer(locate(ModelConfig().path).tokenizer)
+    tokenizer.chat_template = (Path(trl.__file__).parent / "chat_templates/qwen3.jinja").read_text()
+    sizes = dict.fromkeys(("hidden_size", "intermediate_size"), 8)
+    heads = dict.fromkeys(("num_hidden_layers", "num_attention_heads", "num_key_value_heads"), 1)
+    model = Qwen3ForCausalLM(Qwen3Config(vocab_size=len(tokenizer), head_dim=8, **sizes, **heads))
+    table = datasets.table.InMemoryTable(pyarrow.Table.from_pylist([row, row]))
+    arguments = trl.GRPOConfig(
+        output_dir=str(tmp_path), max_steps=1, per_device_train_batch_size=2, num_generations=2, report_to=[],
+        max_completion_length=2, use_cpu=True, save_strategy="no",
+    )  # fmt: skip
+    trainer = trl.GRPOTrainer(
+        model=model, processing_class=tokenizer, args=arguments,
+        train_dataset=datasets.Dataset(table, fingerprint="rows"),
+        environment_factory=Place.of(environment.config.factory).load(),  # type: ignore[union-attr]
+    )  # fmt: skip
+    assert [get_json_schema(tool) for tool in trainer._env_tools[None]] == list(opening.tools)
+    trainer.train()
+    assert seen[len(ours) :] == ours * 2
+    assert opening.messages[-1]["content"] == "Guess. It is below 100."
