@@ -222,6 +222,7 @@ class Guess:
 
 
 @pytest.mark.peers
+@pytest.mark.filterwarnings("ignore")
 def test_trl_gives_the_class_the_same_rows_and_shows_the_same_tools(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
