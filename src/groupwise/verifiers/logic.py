@@ -173,7 +173,7 @@ _FENCED = re.compile(r"^[ \t]*```(?:json)?[ \t]*\n(.*?)^[ \t]*```[ \t]*$", re.DO
 
 
 class JsonConfig(ExtractingConfig):
-    """Settings of the verifier of JSON."""
+    """Settings of the verifier of JSON, which needs no box: bare JSON and one fenced block are answers, too."""
 
     partial_credit: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """Reward part `partial`: this times the mean of the measures `parses`, `valid` (it fits the schema; left out where
