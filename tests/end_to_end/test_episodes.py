@@ -175,7 +175,7 @@ def _of_another(monkeypatch: pytest.MonkeyPatch) -> None:
     play = episodes._Scene.play
 
     def other(self: Any, sample: int, said: Any, ended: str = "", whole: bool = False) -> Any:
-        heard = said if whole or not said else [*said[:-1], "7" + said[-1] + "0"]
+        heard = said if whole or not said else [*said[:-1], replace(said[-1], text=f"7{said[-1].text}0")]
         return play(self, sample, heard, ended, whole)
 
     monkeypatch.setattr(episodes._Scene, "play", other)

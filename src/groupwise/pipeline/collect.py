@@ -22,6 +22,7 @@ from groupwise.runs.rollouts import read_rows, write_rollouts
 from groupwise.runs.row import Row
 from groupwise.tasks import TaskOptions
 from groupwise.tasks.base import Template
+from groupwise.tasks.episodes import environments
 from groupwise.types import FinishReason, Outcome, Problem
 
 PROBLEMS_PER_PART = 32
@@ -45,6 +46,11 @@ class Asked(Section):
     def _plain(self) -> Self:
         if self.task.template.chat:
             raise ValueError("task.template.chat = true: rows of data are plain text, so false is allowed")
+        if environments(self.task):
+            raise ValueError(
+                "task is played in an environment, and this stage writes prompts with one completion each; allowed is "
+                "a task of single answers, or the stage 'play'"
+            )
         return self
 
 

@@ -9,6 +9,7 @@ import pytest
 from groupwise.algorithms.advantages import advantage
 from groupwise.config import parse
 from groupwise.errors import ConfigError, VerifierError
+from groupwise.pipeline.collect import Asked
 from groupwise.trainers.grpo import GrpoRecipe, advantaged
 from groupwise.trainers.ppo import PpoConfig, _advantages
 from groupwise.types import (
@@ -108,6 +109,12 @@ PLAYED = {"kind": "episodes"}
 def test_what_a_recipe_refuses(changes: dict[str, Any], fault: str) -> None:
     with pytest.raises(ConfigError, match=fault):
         parse(GrpoRecipe, RECIPE | changes)
+
+
+def test_a_stage_that_writes_single_completions_refuses_episodes() -> None:
+    section = {"task": RECIPE["task"], "model": {}, "sampling": {}, "seed": 0}
+    with pytest.raises(ConfigError, match="writes prompts with one completion each"):
+        parse(Asked, section)
 
 
 def test_parts_of_a_mixture_may_be_played() -> None:
