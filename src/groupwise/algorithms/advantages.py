@@ -252,19 +252,18 @@ def step_advantages(
     """
     judged = [[i for i, reward in enumerate(group) if reward is not None] for group in rewards]
     numbers = [number for number, indices in enumerate(judged) if indices]
-    groups = [_group_rewards(rewards[number], parts[number], judged[number]) for number in numbers]
+    groups = [
+        GroupRewards(
+            torch.tensor([rewards[number][i] for i in judged[number]], dtype=torch.float64),
+            torch.tensor([list(parts[number][i]) for i in judged[number]], dtype=torch.float64),
+        )
+        for number in numbers
+    ]
     results: list[list[float | None]] = [[None] * len(group) for group in rewards]
     for number, advantages in zip(numbers, estimator(groups) if groups else [], strict=True):
         for index, advantage in zip(judged[number], advantages.tolist(), strict=True):
             results[number][index] = advantage
     return [tuple(group) for group in results]
-
-
-def _group_rewards(
-    rewards: Sequence[float | None], parts: Sequence[Sequence[float]], judged: list[int]
-) -> GroupRewards:
-    total = torch.tensor([rewards[i] for i in judged], dtype=torch.float64)
-    return GroupRewards(total, torch.tensor([list(parts[i]) for i in judged], dtype=torch.float64))
 
 
 def gae(rewards: Tensor, values: Tensor, gamma: float, lam: float) -> Tensor:

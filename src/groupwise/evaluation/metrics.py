@@ -8,7 +8,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -153,11 +152,7 @@ def of_verdicts(rows: Iterable[Row]) -> dict[str, Measure]:
             low, high = bounds.get(name, (value, value))
             bounds[name] = min(low, value), max(high, value)
     shares = [name for name, (low, high) in bounds.items() if 0 <= low <= high <= 1 and name not in METRICS]
-    return {name: partial(_measure, name) for name in shares if name.isidentifier()}
-
-
-def _measure(name: str, row: Row) -> float | None:
-    return row.measures.get(name)
+    return {name: lambda row, name=name: row.measures.get(name) for name in shares if name.isidentifier()}
 
 
 EVERY_COMPLETION = ("length", "truncated")

@@ -107,23 +107,18 @@ def card(name: str, record: Sequence[Mapping[str, Any]], run: RunDirectory, step
     start = "random weights" if base.get("new_model") else base.get("model", {}).get("path", "")
     on_hub = HUB_NAME.fullmatch(start) and not Path(start).exists()
     held_out = [line for line in run.metrics.lines() if line.get("kind") == "held_out"]
+    steps = newest.get("process_reward_model", {})
+    is_classifier = newest["algorithm"] == "reward_model" or steps.get("supervision", "implicit") != "implicit"
     template = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
     return template.from_string((resources.files(__package__) / "card.md.jinja").read_text()).render(
         name=name, record=record, step=step, recipe=newest, start=start, base_model=start if on_hub else None,
-        version=__version__, is_reward_model=_has_score(newest),
+        version=__version__, is_reward_model=is_classifier,
         data=_distinct(data for entry in record for data in _data(entry["recipe"])),
         hub_data=_distinct(name for entry in record for name in _strings(entry["recipe"], ("hub",))),
         measured=list(_evaluations(run, newest, step)), held_out=held_out[-1] if held_out else None,
         prompt=newest.get("task", {}).get("template", {}).get("prompt"),
         toml=run.config.read_text().strip(), json=json.dumps,
     )  # fmt: skip
-
-
-def _has_score(recipe: Mapping[str, Any]) -> bool:
-    """True where the model loads as a classifier; an implicit process reward model is a language model."""
-    if recipe["algorithm"] == "process_reward_model":
-        return bool(recipe["process_reward_model"]["supervision"] != "implicit")
-    return bool(recipe["algorithm"] == "reward_model")
 
 
 def _distinct(values: Iterator[Any]) -> list[Any]:

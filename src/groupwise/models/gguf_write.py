@@ -5,6 +5,7 @@ What is written is read back by `models/gguf.py` before the file has its name: w
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -159,7 +160,9 @@ def _tokenizer(tokenizer: Any, directory: Path, size: int) -> dict[str, Any]:
         normalizer = json.dumps(facts["normalizer"])
         keys |= {"ggml.model": "llama", "ggml.pre": "default", "ggml.add_space_prefix": "Prepend" in normalizer}
         keys["ggml.scores"] = [float(merged.get(tokens.get(i, ""), 0)) for i in range(size)]
-        types |= {i: BYTE for i, token in tokens.items() if model.get("byte_fallback") and _is_byte(token)}
+        types |= {
+            i: BYTE for i, token in tokens.items() if model.get("byte_fallback") and re.fullmatch("<0x..>", token)
+        }
         unknown = model["vocab"].get(model["unk_token"])
         types |= {} if unknown is None else {unknown: UNKNOWN}
         if model["type"] == "WordLevel":
@@ -176,10 +179,6 @@ def _tokenizer(tokenizer: Any, directory: Path, size: int) -> dict[str, Any]:
     keys["ggml.tokens"] = [tokens.get(i, f"[PAD{i}]") for i in range(size)]
     keys["ggml.token_type"] = [types.get(i, UNUSED) for i in range(size)]
     return keys
-
-
-def _is_byte(token: str) -> bool:
-    return len(token) == 6 and token.startswith("<0x") and token.endswith(">")
 
 
 def _pre(pre_tokenizer: Mapping[str, Any], directory: Path) -> str:

@@ -103,7 +103,11 @@ class PackedLayout:
         if kind not in self.made:
             runs, prefixes = (self.runs, self.prefixes) if window is None else _in_window(self, window)
             is_fused = self.device.type in FUSED_ON and scoring.cap is None
-            self.made[kind] = _fused(runs, prefixes) if is_fused else _in_blocks(runs, prefixes, self.device)
+            if is_fused:
+                lengths = tuple(run.length for run in sorted(runs, key=lambda run: run.start))
+                self.made[kind] = FusedLayout(lengths, tuple(prefixes))
+            else:
+                self.made[kind] = _in_blocks(runs, prefixes, self.device)
         return self.made[kind].attend(query, key, value, scoring)
 
 
@@ -182,10 +186,6 @@ def pack(sequences: Sequence[Sequences], device: torch.device | str = "cpu") -> 
 
 
 FUSED_ON = frozenset({"cpu"})  # Devices whose fused kernel gives the log-sum-exp
-
-
-def _fused(runs: Sequence[_Run], prefixes: Sequence[Prefix]) -> FusedLayout:
-    return FusedLayout(tuple(run.length for run in sorted(runs, key=lambda run: run.start)), tuple(prefixes))
 
 
 def _in_blocks(runs: Sequence[_Run], prefixes: Sequence[Prefix], device: torch.device) -> BlockLayout:
