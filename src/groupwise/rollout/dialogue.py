@@ -89,12 +89,14 @@ class Dialogue:
     def _changes_past(self, message: Message, tools: Sequence[Mapping[str, Any]]) -> str:
         shown = list(tools) or None
         asked = rendered(self._policy.tokenizer, _BEGIN, self._template, generation=True, tools=shown).text
-        whole = [self._rendered([*h, message], tools) for h in _histories(message["role"], "probe_tool")]
+        histories = _histories(message["role"], "probe_tool")
+        whole = [self._rendered([*history, message], tools) for history in histories]
         if not whole[0].startswith(asked):
             return f"writes {whole[0][: len(asked)]!r:.120} where a turn was sampled behind {asked!r:.120}"
         # some templates write the end token behind the last turn alone
-        answered = rendered(self._policy.tokenizer, _HISTORIES[0], self._template).text.rstrip()
-        if not whole[0].startswith(answered.removesuffix(self._policy.tokenizer.eos_token)):
+        answered = rendered(self._policy.tokenizer, histories[0], self._template, tools=shown).text.rstrip()
+        end = answered.removesuffix(self._policy.tokenizer.eos_token).partition(_ANSWER)[2]
+        if not whole[0].partition(_ANSWER)[2].startswith(end):
             return f"writes {answered[-24:]!r} at the end of the last turn, and something else"
         return "" if "six by seven" in whole[2] else "leaves the thinking of a turn out"
 
@@ -103,7 +105,7 @@ class Dialogue:
         return turn_of(self._format if tools and self._format else "none", text, tools)
 
     def _shown(self, tools: Sequence[Mapping[str, Any]]) -> CallFormat:
-        allowed = f"allowed is task.environment.calls = {', '.join(map(repr, FORMATS))}"
+        allowed = f"allowed as task.environment.calls are {', '.join(map(repr, FORMATS))}"
         if not self._template.chat:
             raise ModelError(f"no chat template shows how this model calls tools: {allowed}")
         written = self._rendered([*_BEGIN, _called("probe_tool"), {"role": "tool", "content": _NEXT}], tools)

@@ -174,7 +174,7 @@ def test_many_and_long_results_are_cut(policy: Policy, play: Any) -> None:
 
 
 def test_a_format_or_a_template_that_is_not_read_is_named(play: Any, policy: Policy) -> None:
-    with pytest.raises(ModelError, match=r"writes calls as .*probe_tool.* which is not read: allowed is .*'hermes'"):
+    with pytest.raises(ModelError, match=r"writes calls as .*probe_tool.* which is not read: allowed as .*'hermes'"):
         play("3", template=QWEN.replace("<tool_call>", "[CALL]"))
     with pytest.raises(ModelError, match="leaves calls of tools out"):
         play("3", template=QWEN.replace("m.tool_calls or []", "[]"))
@@ -183,6 +183,8 @@ def test_a_format_or_a_template_that_is_not_read_is_named(play: Any, policy: Pol
         play("3", template=changes)
     with pytest.raises(ModelError, match="leaves the thinking of a turn out"):
         play("3", template=QWEN.replace("m.content }}{% endif %}", "m.content.split('</think>')[-1] }}{% endif %}"))
+    thinks = "{{ '[' + m.role + ']' }}{% if loop.last and m.tool_calls %}<think></think>{% endif %}"  # as Qwen 3 does
+    assert play("\\boxed{3}", template=QWEN.replace("{{ '[' + m.role + ']' }}", thinks)).rewards == (1.0,)
     with pytest.raises(ModelError, match="does not read the argument tools"):
         play("3", template=QWEN.replace("tools", "nothing"))
     assert Dialogue(policy, Template(), EnvironmentConfig(kind="tools")).turn("x").attempts == ()

@@ -42,8 +42,8 @@ def playing(bench: Bench) -> tuple[dict[str, Any], list[Finding]]:
         problem for problem in bench.some(16 * NUM_PLAYED) if isinstance(problem.environment, EnvironmentConfig)
     ]
     episodes = list[_Episode]()
-    for config in dict.fromkeys(problem.environment for problem in problems):
-        assert isinstance(config, EnvironmentConfig)
+    configs = [problem.environment for problem in problems if isinstance(problem.environment, EnvironmentConfig)]
+    for config in {config.model_dump_json(): config for config in configs}.values():
         workers = Workers(config)
         chosen = [problem for problem in problems if problem.environment == config][:NUM_PLAYED]
         waiting = [
