@@ -27,7 +27,7 @@ from groupwise.errors import ConfigError, GroupwiseError, VerifierError
 from groupwise.tasks.environments.base import Attempt, Environment, EnvironmentConfig, Opening, Reply, Turn
 from groupwise.tasks.environments.schema import schema_of
 from groupwise.types import Problem
-from groupwise.verifiers import Request, Verifier, VerifierConfig, make_verifier
+from groupwise.verifiers import Verifier, VerifierConfig, make_verifier
 from groupwise.verifiers.table import VERIFIERS
 
 MOST_CALLS = 8
@@ -155,7 +155,7 @@ class Tools(Calling):
     async def judged(self, text: str) -> Reply:
         assert self.config.verifier is not None, "the task of the problems has one"
         verifier = _verifier(self.config.verifier.model_dump_json())
-        [verdict] = await asyncio.to_thread(verifier.verify_many, [Request(self._problem, text)])
+        verdict = await asyncio.to_thread(verifier.verify, self._problem, text)
         if verdict.reward is None:
             raise VerifierError(f"the verifier failed: {verdict.evidence}")
         outcome = "correct" if verdict.outcome == "correct" else "wrong"
