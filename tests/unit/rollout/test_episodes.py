@@ -219,7 +219,8 @@ def test_an_instance_is_made_once_and_again_where_it_is_missing(monkeypatch: pyt
     problem = {"id": "p", "question": "1 to 7", "reference": "1"}
 
     def ask(name: str, turns: list[str], ended: str = "", whole: bool = False) -> Any:
-        request = {"id": name, "problem": problem, "seed": 0, "turns": turns, "ended": ended, "whole": whole}
+        said = [{"text": text, "attempts": []} for text in turns]
+        request = {"id": name, "problem": problem, "seed": 0, "turns": said, "ended": ended, "whole": whole}
         [answer] = server.answer([request])
         return [reply and reply["evidence"] for reply in answer["replies"]]
 
