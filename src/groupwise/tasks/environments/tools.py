@@ -24,7 +24,7 @@ from groupwise.config import FOLDER
 from groupwise.config.kinds import Allowed, Choices
 from groupwise.config.places import beside
 from groupwise.errors import ConfigError, GroupwiseError, VerifierError
-from groupwise.tasks.environments.base import Attempt, Environment, EnvironmentConfig, Opening, Reply, Turn
+from groupwise.tasks.environments.base import Attempt, Decided, Environment, EnvironmentConfig, Opening, Reply, Turn
 from groupwise.tasks.environments.schema import schema_of
 from groupwise.types import Problem
 from groupwise.verifiers import Verifier, VerifierConfig, make_verifier
@@ -158,10 +158,11 @@ class Tools(Calling):
         verdict = await asyncio.to_thread(verifier.verify, self._problem, text)
         if verdict.reward is None:
             raise VerifierError(f"the verifier failed: {verdict.evidence}")
-        outcome = "correct" if verdict.outcome == "correct" else "wrong"
+        outcome: Decided = "correct" if verdict.outcome == "correct" else "wrong"
         return Reply(reward=verdict.reward, done=True, outcome=outcome, evidence=verdict.evidence)
 
 
 @cache
 def _verifier(section: str) -> Verifier:
-    return make_verifier(VERIFIERS.read(json.loads(section)))
+    settings: dict[str, Any] = json.loads(section)
+    return make_verifier(settings)
