@@ -53,7 +53,7 @@ def turn_of(kind: CallFormat, text: str, tools: Sequence[Mapping[str, Any]]) -> 
     return Turn(_final(text) if kind == "harmony" else text, attempts)
 
 
-def format_shown(text: str) -> str | None:
+def format_shown(text: str) -> CallFormat | None:
     """Return the format in which a template wrote `PROBE`; None where nothing here reads it."""
     return next((kind for kind, each in FORMATS.items() if each.shown.search(text)), None)
 
@@ -270,7 +270,7 @@ def _final(text: str) -> str:
     return "".join(m["body"] for m in messages if "<|channel|>final" in m["header"]) if messages else text
 
 
-FORMATS: dict[str, Format] = {
+FORMATS: dict[CallFormat, Format] = {
     "hermes": Format(re.compile(r'<tool_call>\s*\{"name": ?"probe_tool", ?"arguments": ?\{'), _hermes),
     "function_xml": Format(re.compile(r"<function=probe_tool>\s*<parameter=probe_key>"), _function_xml, True),
     "llama_json": Format(re.compile(r'\{"name": ?"probe_tool", ?"parameters": ?\{'), _llama_json),

@@ -218,7 +218,11 @@ def test_formats_of_the_templates_that_trl_has(kind: str | None, names: tuple[st
     folder = Path(pytest.importorskip("trl").__file__).parent / "chat_templates"
     tokenizer = read_tokenizer(locate(ModelConfig().path).tokenizer)
     called = {"role": "assistant", "content": "", "tool_calls": [PROBE]}
-    messages = [{"role": "user", "content": "q"}, called, {"role": "tool", "name": "probe_tool", "content": "a"}]
+    messages: list[dict[str, Any]] = [
+        {"role": "user", "content": "q"},
+        called,
+        {"role": "tool", "name": "probe_tool", "content": "a"},
+    ]
     for name in names:
         tokenizer.chat_template = (folder / f"{name}.jinja").read_text()
         text = rendered(tokenizer, messages, Template(chat=True), generation=True, tools=[PROBE_TOOL]).text

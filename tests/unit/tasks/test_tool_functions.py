@@ -44,7 +44,7 @@ def every_type(
 
 @pytest.mark.parametrize("function", [calculator, python, every_type])
 def test_schemas_are_those_of_transformers(function: Callable[..., Any]) -> None:
-    from transformers.utils import get_json_schema
+    from transformers.utils.chat_template_utils import get_json_schema
 
     assert schema_of(function) == get_json_schema(function)
 
@@ -229,15 +229,15 @@ def test_trl_gives_the_class_the_same_rows_and_shows_the_same_tools(
     trl, datasets = pytest.importorskip("trl"), pytest.importorskip("datasets")
     import pyarrow
     from transformers import Qwen3Config, Qwen3ForCausalLM
-    from transformers.utils import get_json_schema
+    from transformers.utils.chat_template_utils import get_json_schema
 
     from groupwise.config.places import Place
     from groupwise.models.config import ModelConfig
     from groupwise.models.loading import read_tokenizer
     from groupwise.models.located import locate
 
-    row = {"prompt": [{"role": "user", "content": "Guess."}], "secret": 7}
-    messages = tuple(row["prompt"])  # type: ignore[arg-type]
+    row: dict[str, Any] = {"prompt": [{"role": "user", "content": "Guess."}], "secret": 7}
+    messages = tuple(row["prompt"])
     environment, opening = started(tmp_path, KEPT, Problem("row", "Guess.", "", data=row, messages=messages))
     seen = Place.of(environment.config.factory.replace(":Guess", ":SEEN")).load()  # type: ignore[union-attr]
     ours = list(seen)
@@ -245,9 +245,10 @@ def test_trl_gives_the_class_the_same_rows_and_shows_the_same_tools(
     monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
     tokenizer = read_tokenizer(locate(ModelConfig().path).tokenizer)
     tokenizer.chat_template = (Path(trl.__file__).parent / "chat_templates/qwen3.jinja").read_text()
-    sizes = dict.fromkeys(("hidden_size", "intermediate_size"), 8)
-    heads = dict.fromkeys(("num_hidden_layers", "num_attention_heads", "num_key_value_heads"), 1)
-    model = Qwen3ForCausalLM(Qwen3Config(vocab_size=len(tokenizer), head_dim=8, **sizes, **heads))
+    sizes = ("hidden_size", "intermediate_size", "head_dim")
+    numbers = ("num_hidden_layers", "num_attention_heads", "num_key_value_heads")
+    shape: dict[str, Any] = {**dict.fromkeys(sizes, 8), **dict.fromkeys(numbers, 1)}
+    model = Qwen3ForCausalLM(Qwen3Config(vocab_size=len(tokenizer), **shape))
     table = datasets.table.InMemoryTable(pyarrow.Table.from_pylist([row, row]))
     arguments = trl.GRPOConfig(
         output_dir=str(tmp_path), max_steps=1, per_device_train_batch_size=2, num_generations=2, report_to=[],
