@@ -146,9 +146,7 @@ def _said(read: Callable[[], Any]) -> str:
 
 def test_settings_in_the_pages_are_those_of_a_recipe(blocks: Any, reader: Path) -> None:
     (reader / "rewards.py").write_text("def reward(completion, reference):\n    return 1.0\n", encoding="utf-8")
-    tool = (
-        "def search(words: str) -> str:\n    '''Search.\\n\\n    Args:\\n        words: sought'''\\n    return words\\n"
-    )
+    tool = 'def search(words: str) -> str:\n    "Search.\\n\\nArgs:\\n    words: sought"\n    return words\n'
     (reader / "my_tools.py").write_text(tool, encoding="utf-8")
     pages = with_blocks(blocks, "toml")
     assert sum(map(len, pages.values())) > 10
