@@ -4,12 +4,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from groupwise.config import Changes, parse
 from groupwise.errors import ConfigError, DataError
 from groupwise.evaluation.checkpoints import PROBLEMS, Context, context_of, is_known, refuse_run
-from groupwise.models.policy import Policy, load_policy
+from groupwise.models.policy import load_policy
 from groupwise.models.prompts import encode_prompt
 from groupwise.randomness import Draw, Draws, Purpose
 from groupwise.rollout.engine import Request
@@ -96,7 +95,16 @@ def sample(
             raise ConfigError(
                 f"{path} lies in no run, so its task is not known: name it with --task, or give a question alone"
             )
-        return _talk(load_policy(path, trusted=True), question, samples or 1, seed, limits, on_prompt, on_text)
+        policy = load_policy(path, trusted=True)
+        template = Template(prompt="{question}", chat=bool(policy.tokenizer.chat_template))
+        problem = Problem("asked", question, "")
+        if limits["max_tokens"] is None:
+            room = policy.context_length - len(encode_prompt(policy, template, problem).token_ids)
+            limits = {**limits, "max_tokens": max(1, min(TALK_TOKENS, room))}
+        sampling = parse(SamplingConfig, limits, source="sampling")
+        actors = Actors.of(policy, template, Unjudged())
+        scored = _asked(actors, problem, samples or 1, sampling, Draws(seed, Purpose.SAMPLE), on_prompt, on_text)
+        return Answers(scored, judged=False, is_free=True)
     context = context_of(path, task, limits, changes)
     problem, is_known_problem = _problem(context, question, reference, seed)
     with make_verifier(context.verifier) as verifier:
@@ -105,21 +113,6 @@ def sample(
         draws = Draws(seed, Purpose.SAMPLE)
         scored = _asked(actors, problem, samples or 4, context.sampling, draws, on_prompt, on_text)
     return Answers(scored, judged=is_known_problem or reference is not None)
-
-
-def _talk(
-    policy: Policy, question: str, samples: int, seed: int, limits: dict[str, Any],
-    on_prompt: Callable[[Prompt], None], on_text: OnText,
-) -> Answers:  # fmt: skip
-    template = Template(prompt="{question}", chat=bool(policy.tokenizer.chat_template))
-    problem = Problem("asked", question, "")
-    if limits["max_tokens"] is None:
-        prompt = encode_prompt(policy, template, problem)
-        limits = {**limits, "max_tokens": max(1, min(TALK_TOKENS, policy.context_length - len(prompt.token_ids)))}
-    sampling = parse(SamplingConfig, limits, source="sampling")
-    actors = Actors.of(policy, template, Unjudged())
-    scored = _asked(actors, problem, samples, sampling, Draws(seed, Purpose.SAMPLE), on_prompt, on_text)
-    return Answers(scored, judged=False, is_free=True)
 
 
 def _problem(context: Context, question: str | None, reference: str | None, seed: int) -> tuple[Problem, bool]:

@@ -152,7 +152,11 @@ def of_verdicts(rows: Iterable[Row]) -> dict[str, Measure]:
             low, high = bounds.get(name, (value, value))
             bounds[name] = min(low, value), max(high, value)
     shares = [name for name, (low, high) in bounds.items() if 0 <= low <= high <= 1 and name not in METRICS]
-    return {name: lambda row, name=name: row.measures.get(name) for name in shares if name.isidentifier()}
+
+    def measure(name: str) -> Measure:
+        return lambda row: row.measures.get(name)
+
+    return {name: measure(name) for name in shares if name.isidentifier()}
 
 
 EVERY_COMPLETION = ("length", "truncated")

@@ -230,7 +230,12 @@ def evaluate_suite(
     if dtype == "auto":
         dtype = compute_dtype(ModelConfig(path=str(checkpoint)), size.total)
     if not is_begun:
-        begin_run(path, _config(path, checkpoint, dtype))
+        source = {"system": "groupwise eval", "source": str(checkpoint), "dtype": dtype, "lacks": [], "damage": []}
+        tables: dict[str, dict[str, Any]] = {"run": {"directory": str(path), "num_steps": 1}, "imported": source}
+        lines = [
+            f"[{name}]\n" + "".join(f"{k} = {toml_literal(v)}\n" for k, v in tables[name].items()) for name in tables
+        ]
+        begin_run(path, 'algorithm = "imported"\n\n' + "\n".join(lines))
     model = ModelConfig(path=str(checkpoint), compute_dtype=dtype, weights_dtype=dtype)
     policy = load_policy(model)
     protocols = [Protocol.find(spec, is_chat=bool(policy.tokenizer.chat_template), data=str(data)) for spec in suite]
@@ -250,18 +255,6 @@ def evaluate_suite(
     finally:
         say("benchmarks", 1, 1)
         hold.release()
-
-
-def _config(path: Path, checkpoint: str | Path, dtype: str) -> str:
-    tables: dict[str, dict[str, Any]] = {
-        "run": {"directory": str(path), "num_steps": 1},
-        "imported": {"system": "groupwise eval", "source": str(checkpoint), "dtype": dtype, "lacks": [], "damage": []},
-    }
-    lines = [
-        f"[{name}]\n" + "".join(f"{k} = {toml_literal(v)}\n" for k, v in table.items())
-        for name, table in tables.items()
-    ]
-    return 'algorithm = "imported"\n\n' + "\n".join(lines)
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,16 +83,15 @@ def states_at(body: nn.Module, packed: Pack, positions: Tensor) -> Tensor:
     device = packed.input_ids.device
     if is_recurrent(body):
         rows = Rows.of(packed.shapes, device)
-        states = torch.cat([_of_separate(body, packed.input_ids[0][batch]).flatten(0, 1) for batch in rows.batches])
-        return nn.functional.embedding(rows.places[positions], states)
+        states = []
+        for batch in rows.batches:  # (B, T) sequences that begin at position 0
+            count, length = batch.shape
+            position_ids = torch.arange(length, device=device).expand(count, -1)
+            alone = separate(count, length, device)
+            states.append(_states(body, packed.input_ids[0][batch], position_ids, alone).flatten(0, 1))
+        return nn.functional.embedding(rows.places[positions], torch.cat(states))
     layout = FlexLayout(block_mask(packed.shapes, device)) if takes_flex(body) else packed.layout
     return nn.functional.embedding(positions, _states(body, packed.input_ids, packed.position_ids, layout)[0])
-
-
-def _of_separate(body: nn.Module, ids: Tensor) -> Tensor:
-    """Hidden states (B, T, d) of sequences (B, T) that begin at position 0."""
-    position_ids = torch.arange(ids.shape[1], device=ids.device).expand(len(ids), -1)
-    return _states(body, ids, position_ids, separate(len(ids), ids.shape[1], ids.device))
 
 
 def _states(body: nn.Module, ids: Tensor, position_ids: Tensor, layout: Layout) -> Tensor:

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -27,7 +26,15 @@ class KeptEngine:
         self._file.truncate(path.read_bytes().rfind(b"\n") + 1 if path.exists() else 0)  # a line that a kill has cut
         for number, line in Lines(path).read()[0]:
             try:
-                samples = [_read(sample) for sample in line["samples"]]
+                samples = [
+                    Sampled(
+                        np.array(sample["token_ids"], np.int64),
+                        np.array(sample["logprobs"], np.float32),
+                        None if sample["entropy"] is None else np.array(sample["entropy"], np.float32),
+                        FinishReason(sample["finish_reason"]),
+                    )
+                    for sample in line["samples"]
+                ]
                 self.seconds += line["seconds"]
                 self._kept[tuple(line["prompt"]), tuple(line["keys"])] = samples
             except (KeyError, TypeError, ValueError) as error:
@@ -52,7 +59,16 @@ class KeptEngine:
             nonlocal newest
             request, now = requests[open_requests[place]], time.perf_counter()
             line = {"prompt": request.token_ids, "keys": request.keys, "seconds": now - newest}
-            self._file.append(line | {"samples": [*map(_written, samples)]})
+            written = [
+                {
+                    "token_ids": sample.token_ids.tolist(),
+                    "logprobs": sample.logprobs.tolist(),
+                    "entropy": None if sample.entropy is None else sample.entropy.tolist(),
+                    "finish_reason": str(sample.finish_reason),
+                }
+                for sample in samples
+            ]
+            self._file.append(line | {"samples": written})
             self.seconds, newest = self.seconds + now - newest, now
             on_finished(open_requests[place], samples)
 
@@ -60,17 +76,3 @@ class KeptEngine:
 
     def publish(self, policy: Policy, version: int) -> None:
         self._engine.publish(policy, version)
-
-
-def _written(sample: Sampled) -> dict[str, Any]:
-    entropy = None if sample.entropy is None else sample.entropy.tolist()
-    return {
-        "token_ids": sample.token_ids.tolist(), "logprobs": sample.logprobs.tolist(), "entropy": entropy,
-        "finish_reason": str(sample.finish_reason),
-    }  # fmt: skip
-
-
-def _read(line: dict[str, Any]) -> Sampled:
-    entropy = None if line["entropy"] is None else np.array(line["entropy"], np.float32)
-    ids, logprobs = np.array(line["token_ids"], np.int64), np.array(line["logprobs"], np.float32)
-    return Sampled(ids, logprobs, entropy, FinishReason(line["finish_reason"]))

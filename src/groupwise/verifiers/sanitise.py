@@ -7,9 +7,10 @@ Source: Liu et al. 2023 (arXiv:2305.01210), `evalplus/sanitize.py`, which parses
 
 import ast
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 Assigned = ast.Assign | ast.AnnAssign
+_NAMES = ("id", "attr", "arg", "name", "asname", "module")
 Defined = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef | Assigned
 
 
@@ -32,12 +33,12 @@ def sanitised(text: str, entry_point: str) -> str:
     reached, waiting = {entry_point}, [entry_point]
     while waiting:
         if (node := defined.get(waiting.pop())) is not None:
-            names = set(_identifiers(node)) - reached
+            said = [getattr(n, f, None) for n in ast.walk(node) for f in _NAMES]
+            names = {name for text in said if isinstance(text, str) for name in text.split(".")} - reached
             reached |= names
             waiting += names
-    lines = run.split("\n")
     kept = [*imports, *(node for name, node in defined.items() if name in reached)]
-    return "\n".join(_source(lines, node) for node in kept).strip() or run
+    return "\n".join(ast.get_source_segment(run, node) or "" for node in kept).strip() or run
 
 
 def longest_run(text: str) -> str:
@@ -88,18 +89,3 @@ def _name(statement: ast.stmt) -> str:
             names: Sequence[ast.expr | None] = (target, value)  # it takes the first identifier that stands alone
             return next((node.id for node in names if isinstance(node, ast.Name)), "")
     return ""
-
-
-def _identifiers(node: ast.AST) -> Iterator[str]:
-    for inner in ast.walk(node):
-        for field in ("id", "attr", "arg", "name", "asname", "module"):
-            if isinstance(value := getattr(inner, field, None), str):
-                yield from value.split(".")
-
-
-def _source(lines: Sequence[str], node: ast.stmt) -> str:
-    """Return the text of a statement; the parser counts bytes."""
-    *inner, last = lines[node.lineno - 1 : node.end_lineno]
-    cut = last.encode()[: node.end_col_offset].decode()
-    first, *rest = [*inner, cut]
-    return "\n".join([first.encode()[node.col_offset :].decode(), *rest])

@@ -64,13 +64,10 @@ class LightsOut(Environment):
         return [str(cell) for cell in range(1, 10)]
 
 
-def _press(cell: int) -> int:
-    row, column = divmod(cell, 3)
-    near = [(row, column), (row - 1, column), (row + 1, column), (row, column - 1), (row, column + 1)]
-    return sum(1 << (8 - 3 * r - c) for r, c in near if 0 <= r < 3 and 0 <= c < 3)
-
-
-PRESSES = [_press(cell) for cell in range(9)]
+PRESSES = [
+    sum(1 << (8 - other) for other in range(9) if abs(other // 3 - cell // 3) + abs(other % 3 - cell % 3) <= 1)
+    for cell in range(9)
+]
 """Lights that each cell turns, as bits; the first cell is the highest."""
 
 
