@@ -10,6 +10,7 @@ from groupwise.errors import ConfigError
 from groupwise.pipeline import load_pipeline
 from groupwise.runs.directory import RunDirectory
 from groupwise.trainers import load_recipe, recorded_recipe, train, trainer_of
+from groupwise.trainers.base import with_precision
 
 MY_TRAINER = '''
 """Pulls all weights towards zero: one step is one multiplication."""
@@ -22,6 +23,7 @@ from groupwise.config import Section
 from groupwise.models.config import ModelConfig
 from groupwise.models.policy import load_policy
 from groupwise.trainers import Recipe, Trainer
+from groupwise.trainers.base import with_precision
 from groupwise.training.optimizer import Optimizer, OptimizerConfig
 from groupwise.training.session import Start
 
@@ -78,7 +80,7 @@ def test_it_trains(recipe: Path) -> None:
     run = RunDirectory(recipe.parent / "run")
     assert session.directory.steps() == [2]
     assert read_toml(run.config)["algorithm"] == f"{recipe.with_name('my_trainer.py')}:TRAINER"
-    assert recorded_recipe(run.config) == found
+    assert recorded_recipe(run.config) == with_precision(found)
 
 
 def test_it_is_a_stage_of_a_pipeline(recipe: Path) -> None:

@@ -32,7 +32,12 @@ STOP_IDS = [1, *range(100, 130)]
 RECIPE: dict[str, Any] = {
     "run": {"directory": "", "num_steps": 3, "checkpoint_every": 2, "seed": 1},
     "model": {"device": "cpu", "num_threads": 1},
-    "task": {"kind": "arithmetic", "num_problems": 16, "num_eval_problems": 1, "template": {"chat": True}},
+    "task": {
+        "kind": "arithmetic",
+        "num_problems": 16,
+        "num_eval_problems": 1,
+        "template": {"chat": True, "prompt": "{question}\n"},
+    },
     "verifier": {"parts": {"brief": {"kind": "overlong", "weight": 1.0, "cache_tokens": 8}}},
     "sampling": {"max_tokens": 8, "temperature": 0.9},
     "grpo": {"prompts_per_step": 4, "group_size": 8},

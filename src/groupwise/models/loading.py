@@ -38,7 +38,7 @@ from groupwise.models.backbone import Unread, fingerprint, no_progress_bars
 from groupwise.models.config import LoraConfig, ModelConfig
 from groupwise.models.cores import ask_for_threads, keep_to_quota
 from groupwise.models.flex import refuse_without_cuda, set_flex
-from groupwise.models.located import PREFIX, WEIGHTS, AdapterFiles, Located, lasting, name_on_disk
+from groupwise.models.located import PREFIX, WEIGHTS, AdapterFiles, Located, lasting, locate, name_on_disk
 from groupwise.models.recurrent import KINDS, is_recurrent
 from groupwise.ranks.group import RANKS
 
@@ -131,6 +131,13 @@ def cannot_be_loaded(located: Located) -> Iterator[None]:
         if path.exists() and not (path / "config.json").exists():
             why = f"{path} has no config.json, so it is not a Hugging Face model directory"
         raise ModelError(f"the model {located.path!r} cannot be loaded: {why}") from error
+
+
+def tokenizer_of(path: str) -> Any:
+    """Read the tokenizer of the model that a path names. Raises ModelError."""
+    located = locate(path)
+    with cannot_be_loaded(located):
+        return read_tokenizer(located.tokenizer)
 
 
 def damaged(path: str, lost: list[str]) -> ModelError:

@@ -13,8 +13,7 @@ from transformers.utils import chat_template_utils
 
 from groupwise.errors import ModelError
 from groupwise.models.backbone import Backbone
-from groupwise.models.loading import read_tokenizer
-from groupwise.models.located import locate
+from groupwise.models.loading import tokenizer_of
 from groupwise.ranks.group import RANKS
 from groupwise.runs.progress import tell
 from groupwise.tasks.base import ChatArguments, TaskConfig, Template
@@ -202,7 +201,7 @@ def settled_task(task: TaskConfig, verifier: VerifierConfig, path: str) -> TaskC
     read: list[bool] = []
 
     def has_chat() -> bool:
-        read.append(RANKS.by_first(lambda: bool(read_tokenizer(locate(path).tokenizer).chat_template)))
+        read.append(RANKS.by_first(lambda: bool(tokenizer_of(path).chat_template)))
         return read[0]
 
     chosen = settled(task, verifier, has_chat)

@@ -24,7 +24,7 @@ from pydantic import Field, StringConstraints, model_validator
 
 from groupwise.config import Section
 from groupwise.errors import ConfigError
-from groupwise.tasks.base import Task, TaskConfig, Template
+from groupwise.tasks.base import Task, TaskConfig
 from groupwise.tasks.table import TaskOptions, make_task
 from groupwise.types import FAMILY_END, Problem, Split
 from groupwise.verifiers import VerifierConfig, verifier_config
@@ -53,7 +53,7 @@ class MixtureConfig(TaskConfig):
         for name, part in self.parts.items():
             if part.task.kind == self.kind:
                 raise ValueError(f"parts.{name}.task is a mixture itself; any other task is allowed")
-            if part.task.template not in (self.template, Template()):
+            if part.task.template not in (self.template, type(part.task).model_fields["template"].default):
                 raise ValueError(
                     f"parts.{name}.task.template is not the template of the mixture, and all problems of a run are "
                     "rendered with one template: set task.template, and leave out those of the parts"

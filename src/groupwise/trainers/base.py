@@ -14,8 +14,8 @@ from groupwise.config import Section, read_toml
 from groupwise.config.schema import Makes, walk
 from groupwise.errors import ConfigError, ModelError
 from groupwise.models.config import LoraConfig, ModelConfig
-from groupwise.models.loading import compute_dtype, device_of, read_tokenizer
-from groupwise.models.located import is_adapter_directory, locate
+from groupwise.models.loading import compute_dtype, device_of, tokenizer_of
+from groupwise.models.located import is_adapter_directory
 from groupwise.models.packed import micro_batch_tokens, micro_batches
 from groupwise.models.policy import Policy, start_policy
 from groupwise.models.prompts import reads_clock, settled_task
@@ -73,7 +73,7 @@ def dated(recipe: Recipe, restart: bool = False) -> Recipe:
             recorded = [value for key, value in flattened(read_toml(config)).items() if key.endswith(".now")]
             return datetime.fromisoformat(recorded[0]) if recorded else None
         model = getattr(recipe, "model", None)
-        if model is None or not reads_clock(read_tokenizer(locate(model.path).tokenizer)):
+        if model is None or not reads_clock(tokenizer_of(model.path)):
             return None
         return datetime.now().replace(microsecond=0)
 

@@ -84,8 +84,7 @@ def test_arguments_of_a_chat_template_need_one() -> None:
 def test_the_choice_is_said(monkeypatch: pytest.MonkeyPatch, template: Any, chat: bool | None, said: str) -> None:
     lines = list[str]()
     monkeypatch.setattr(prompts, "tell", lines.append)
-    monkeypatch.setattr(prompts, "locate", lambda path: SimpleNamespace(tokenizer=path))
-    monkeypatch.setattr(prompts, "read_tokenizer", lambda path: SimpleNamespace(chat_template=template))
+    monkeypatch.setattr(prompts, "tokenizer_of", lambda path: SimpleNamespace(chat_template=template))
     config: Any = TASKS.read({"kind": "arithmetic", "template": {} if chat is None else {"chat": chat}})
     settled_task(config, verifier_config("math"), "m")
     assert "".join(lines)[: len(said)] == said
