@@ -213,7 +213,8 @@ def start_policy(config: ModelConfig, lora: LoraConfig | None, seed: int, *, in_
 
 def _load(config: ModelConfig, training: Training | None, in_rows: bool, trusted: bool = False) -> Policy:
     located = locate(config.path)
-    model, tokenizer, lost, unread = read(AutoModelForCausalLM, located, config, in_rows)
+    adapts = training is not None and training.lora is not None
+    model, tokenizer, lost, unread = read(AutoModelForCausalLM, located, config, in_rows, adapts)
     if lost:
         raise damaged(located.adapters.base if located.adapters else config.path, lost)
     is_scorer = located.adapters is not None and located.adapters.scores

@@ -124,7 +124,9 @@ def start_reward_model(
 
 def _load(config: ModelConfig, training: Training | None, in_rows: bool) -> RewardModel:
     located = locate(config.path)
-    model, tokenizer, lost, unread = read(AutoModelForSequenceClassification, located, config, in_rows, num_labels=1)
+    adapts = training is not None and training.lora is not None
+    kind = AutoModelForSequenceClassification
+    model, tokenizer, lost, unread = read(kind, located, config, in_rows, adapts, num_labels=1)
     if unread is not None:
         read_whole(model, HEAD, unread)
     adapters, held = with_adapters(model, located, training, unread, scores=True)

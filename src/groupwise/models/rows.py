@@ -42,9 +42,9 @@ Headers = Mapping[str, tuple[Path, tuple[int, ...]]]
 
 
 def read(
-    kind: Any, located: Located, config: ModelConfig, in_rows: bool, **options: Any
+    kind: Any, located: Located, config: ModelConfig, in_rows: bool, adapts: bool, **options: Any
 ) -> tuple[PreTrainedModel, Any, list[str], Unread | None]:
-    """Read a plain model of this kind, or, among ranks, prepare to read it `in_rows`.
+    """Read a plain model of this kind, or, among ranks, prepare to read it `in_rows`. `adapts`: it gets adapters.
 
     Returns:
         The model, its tokenizer, the weights that are missing, and what is still unread (None: nothing).
@@ -54,7 +54,8 @@ def read(
         UnsupportedModelError: it has a buffer whose numbers are in no file and not computed by transformers.
         ConfigError: its weights are to be in bf16.
     """
-    dtype: torch.dtype = getattr(torch, config.weights_dtype)
+    # adapters are made beside weights in fp32, of which the base has its fingerprint; `place` converts these later
+    dtype = torch.float32 if adapts or located.adapters else getattr(torch, config.weights_dtype)
     if not in_rows or RANKS.size == 1:
         return *read_pretrained(kind, located, dtype, **options), None
     refuse_bfloat16(config.weights_dtype == "bfloat16")
