@@ -166,7 +166,7 @@ def test_killed_anywhere_it_ends_with_the_same_bytes(
     assert not (directory / place).exists()
     run_recall(recipe, silent)
     found = contents(directory)
-    assert {name for name in expected if found[name] != expected[name]} <= {"report.md"}
+    assert {name for name in expected if found.get(name) != expected[name]} <= {"report.md"}
 
 
 def test_other_settings_are_refused_and_restart_starts_over(tmp_path: Path, make_small: Any) -> None:
@@ -204,6 +204,10 @@ def test_people_answer_in_a_file(tmp_path: Path, make_small: Any) -> None:
         run_recall(recipe, silent)
     answers.write_text(asked.replace('"?"', '"yes"') + "\nbroken line\n")
     with pytest.raises(DataError, match=r"patterns.toml cannot be read: .*line \d+"):
+        run_recall(recipe, silent)
+    assert answers.read_text("utf-8").endswith("broken line\n")  # nothing that people wrote is lost
+    answers.write_text(asked.replace('"?"', '"maybe"'))
+    with pytest.raises(DataError, match="'maybe'; allowed are yes, no and"):
         run_recall(recipe, silent)
     answers.write_text(asked.replace('"?"', '"yes"'))
     facts = run_recall(recipe, silent)

@@ -107,4 +107,4 @@ def test_the_model_and_its_reference_hold_two_bytes_a_weight(policy: Policy) -> 
 
 def test_products_in_fp32_contradict_weights_in_bf16() -> None:
     with pytest.raises(ValueError, match=r'weights_dtype = "bfloat16" needs compute_dtype = "bfloat16"'):
-        ModelConfig(weights_dtype="bfloat16")
+        ModelConfig(weights_dtype="bfloat16", compute_dtype="float32")

@@ -253,7 +253,7 @@ def test_only_the_policy_answers(
     mask = np.array([True] * len(written[0]) + [False] * len(written[1]) + [True] * (len(after) + 1))
     zeros = np.zeros(len(ids), np.float32)
     own = Sampled(np.array(ids), zeros, zeros, FinishReason.STOP, mask, (call(CallOutcome.DONE),))
-    tools: Any = {"calculator": CalculatorConfig(may_answer=may_answer)}
+    tools = SamplingConfig.model_validate({"tools": {"calculator": {"kind": "calculator", "may_answer": may_answer}}})
     problem = dataclasses.replace(PROBLEM, reference="77", data={"numbers": [7], "target": 7})
     group = sampler._group(policy, dataclasses.replace(PROMPT, problem=problem), [own], 0, 0, tools)
     with make_verifier({"kind": kind, "extraction": extraction}) as verifier:

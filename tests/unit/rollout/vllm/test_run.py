@@ -128,7 +128,13 @@ def test_one_step_off_resumes_to_the_same_ledger(
         ([*AHEAD, "grpo.curriculum=true"], "grpo.curriculum = true chooses problems by what this step finds"),
         ([*AHEAD, "grpo.refill_rounds=2"], "grpo.refill_rounds = 2 chooses problems by what this step finds"),
         ([*AHEAD, "engine.steps_ahead=2"], "less than or equal to 1"),
-        ([*AHEAD, 'sampling.tools.calc={kind="calculator"}'], "after a kill its tools would be called again"),
+        (
+            [*AHEAD, 'sampling.tools.calc={kind="calculator"}'],
+            "after a kill its tools or its environment would be asked again",
+        ),
+            [*AHEAD, 'sampling.tools.calc={kind="calculator"}'],
+            "after a kill its tools or its environment would be asked again",
+        ),
     ],
 )
 def test_what_one_step_off_cannot_have(
