@@ -132,9 +132,6 @@ def test_one_step_off_resumes_to_the_same_ledger(
             [*AHEAD, 'sampling.tools.calc={kind="calculator"}'],
             "after a kill its tools or its environment would be asked again",
         ),
-            [*AHEAD, 'sampling.tools.calc={kind="calculator"}'],
-            "after a kill its tools or its environment would be asked again",
-        ),
     ],
 )
 def test_what_one_step_off_cannot_have(
