@@ -5,7 +5,6 @@ from dataclasses import replace
 from datetime import datetime
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -232,8 +231,7 @@ class Run(Recipe):
 
 @pytest.mark.parametrize("name", ["chatml", "llama3"])
 def test_a_run_keeps_the_instant_of_its_beginning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr(base, "locate", lambda path: SimpleNamespace(tokenizer=path))
-    monkeypatch.setattr(base, "read_tokenizer", lambda path: known(name))
+    monkeypatch.setattr(base, "tokenizer_of", lambda path: known(name))
     tables = {
         "algorithm": "x", "run": {"directory": str(tmp_path / "run"), "num_steps": 1}, "model": {},
         "task": {"kind": "arithmetic", "template": {"chat": True}},
