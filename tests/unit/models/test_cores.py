@@ -240,9 +240,10 @@ def test_a_containers_quota_bounds_the_threads(
         (tmp_path / "control" / name).write_text(text)
     assert cores.quota() == cores_allowed
     used: list[int] = []
-    monkeypatch.setattr(torch, "set_num_threads", used.append)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr(cores, "_asked_for", False)
-    cores.keep_to_quota()
+    with monkeypatch.context() as patch:  # what runs after the test sets threads, too
+        patch.setattr(torch, "set_num_threads", used.append)
+        patch.setattr(torch, "get_num_threads", lambda: 8)
+        patch.delenv("OMP_NUM_THREADS", raising=False)
+        patch.setattr(cores, "_asked_for", False)
+        cores.keep_to_quota()
     assert used == ([max(1, int(cores_allowed))] if cores_allowed < 8 else [])
