@@ -290,8 +290,8 @@ def test_results_are_on_the_list_and_show_their_files(
     page.wait_for_selector(".lineage svg")
     assert page.locator(".lineage .box").count() == 2  # the base model and the stage
     page.click("table.values a >> text=judges >> nth=0")
+    page.wait_for_selector("h1:has-text('judged · judges')")
     page.wait_for_selector(".metric")
-    assert "judged · judges" in page.inner_text("h1")
     assert one.foreign(origin(address)) == []
 
 
