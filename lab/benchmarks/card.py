@@ -62,9 +62,9 @@ def parts(out: Path, device: str, tiny: bool) -> list[Part]:
     flex = [bench("flex", 60, "--attention", "flex", "--live", "1", "--tokens", "64")] if device == "cuda" else []
     return [
         Part("tests", ["-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", "tests/unit/rollout"], 120),
-        bench("decode_0.5B", 90, "--live", "1", "32", "256", "--repeats", "3"),
+        bench("decode_0.5B", 120, "--live", "32", "256", "--tokens", "128", "--repeats", "2"),
         demo("demo", 60, 30),
-        demo("demo_processor", 60, 30, "model.device=cpu"),
+        demo("demo_processor", 90, 30, "model.device=cpu", "model.num_threads=2"),
         demo("bfloat16", 40, 5, "model.compute_dtype=bfloat16"),
         bench("decode_7B", 90, "--size", "7B", "--live", "32", "256", "--tokens", "64", "--repeats", "2"),
         bench("packed", 60, "--live", "1", "--tokens", "64"),

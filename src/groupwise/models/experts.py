@@ -38,7 +38,7 @@ def groupwise_experts(experts: Any, states: Tensor, chosen: Tensor, weights: Ten
     else:
         out = experts.act_fn(project("up_proj", out))
     out = project("down_proj", out)
-    if experts.has_post_expert_norm:
+    if getattr(experts, "has_post_expert_norm", False):  # since transformers 5.20
         out = experts.post_expert_norm(out)
     out = out.index_select(0, order.argsort()) * weights.reshape(-1, 1)
     return out.view(*chosen.shape, -1).sum(1).to(states.dtype)
