@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from groupwise.cli.app import Checkpoint, Json, Overrides, app, console, options_from, print_json
@@ -109,17 +110,21 @@ def evaluate_suite(
         model, suite.split(","), directory=directory, data=data, dtype=dtype, cache_mb=cache_mb, sampling=own,
         changes=changes, **given,
     )  # fmt: skip
-    table, lines = Table(title=f"{model}, 95 % intervals over problems", title_justify="left"), []
-    for name in ("benchmark", "protocol", "right, in %", "published", "tokens", "cut", "time"):
+    title = f"{model}, 95 % intervals over problems"
+    table, lines, notes = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)), [], {}
+    for name in ("benchmark", "protocol", "right, %", "n", "published", "tokens", "cut", "time"):
         table.add_column(name, overflow="fold")
     for score in scores:
         lines.append(score.as_dict())
+        notes |= dict.fromkeys(score.notes())
         tell(f"{score.benchmark}, {score.protocol}, {score.reading}: {score.share}")
         table.add_row(*score.cells())
     if as_json:
         print_json(lines)
         return
     console.print(table)
+    for note in notes:
+        console.print(note, highlight=False, markup=False, soft_wrap=True)
 
 
 def show_second(check: "HeldOutCheck") -> None:

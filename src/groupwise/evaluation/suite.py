@@ -148,15 +148,20 @@ class Score:
         """Return the texts of its line in the table."""
         value, low, high = (f"{100 * number:.1f}" for number in self.share)
         theirs = [
-            f"{each.value:g}{'' if not each.is_same else ', inside' if self.holds(each) else ', OUTSIDE'} ({each.how})"
+            f"{each.value:g}{'' if not each.is_same else ' inside' if self.holds(each) else ' OUTSIDE'}"
             for each in self.published
         ]
-        drawn = "greedy" if self.temperature == 0 else f"T {self.temperature:g}"
         return (
-            f"{self.title}", f"{self.protocol}, {self.reading}: {self.harness}; {drawn}, n {self.samples}",
-            f"{value} [{low}, {high}] of {self.problems}", "\n".join(theirs) or "-", f"{self.tokens:.0f}",
-            f"{self.cut:.1%}", span(self.seconds),
+            self.benchmark, f"{self.protocol}, {self.reading}", f"{value} [{low}, {high}]", f"{self.problems:,}",
+            "\n".join(theirs) or "-", f"{self.tokens:.0f}", f"{self.cut:.1%}", span(self.seconds),
         )  # fmt: skip
+
+    def notes(self) -> tuple[str, ...]:
+        """Return what stands below the table: benchmark, protocol, published values, each said in full."""
+        drawn = "greedy" if self.temperature == 0 else f"T {self.temperature:g}"
+        protocol = f"{self.protocol}: {self.harness}; {drawn}, n {self.samples}"
+        theirs = (f"published {each.value:g}: {each.how} ({each.source})" for each in self.published)
+        return f"{self.benchmark}: {self.title}", protocol, *theirs
 
     def holds(self, value: Published) -> bool:
         return self.share.low <= value.value / 100 <= self.share.high

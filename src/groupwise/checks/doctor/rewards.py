@@ -19,7 +19,6 @@ from groupwise.checks.doctor.rule import (
     rises,
     shown,
     since,
-    slope,
     start,
     wilson,
     worsens,
@@ -72,8 +71,10 @@ def never_correct(run: RunFacts) -> Finding | None:
     if trials == 0 or high >= 0.05 or improves(run):
         return None
     critical = len(run.steps) >= 4 * WINDOW and high < 0.02
+    is_taught = len(run.steps) < 4 * WINDOW and recent(run.values("signal")) >= 0.5  # by other parts of the reward
     return Finding(
-        check="never_correct", severity=Severity.CRITICAL if critical else Severity.WARNING,
+        check="never_correct",
+        severity=Severity.CRITICAL if critical else Severity.NOTE if is_taught else Severity.WARNING,
         since_step=run.steps[0].step, statistic=high, threshold=0.02 if critical else 0.05,
         unit="upper 95 % bound of the pass rate",
         evidence=f"{right} of the last {trials} judged completions are correct: at most {high:.1%} with 95 % "
@@ -136,7 +137,8 @@ def reward_without_result(run: RunFacts) -> Finding | None:
     # a reward that has risen and stays up has been gamed no less than one that still rises
     for size in dict.fromkeys((len(every), max(2 * WINDOW, len(every) // 2))):
         rewards, correct = every[-size:], run.values("sampled_correct")[-size:]
-        gain, result = (slope(values) * (len(values) - 1) for values in (rewards, correct))
+        third = len(rewards) // 3  # not a median slope, which is 0 where most steps have none right
+        gain, result = (fmean(values[-third:]) - fmean(values[:third]) for values in (rewards, correct))
         if rises(rewards) >= SURE or gain < 0.02:
             continue
         share = 1 - max(result, 0.0) / gain
@@ -265,7 +267,8 @@ RULES = (
          find=no_signal, advice=(HARDER, EASIER, WARMER)),
     Rule(name="never_correct", says="Nothing is ever judged correct.",
          statistic="upper Wilson bound of the pass rate of 20 steps, and no rise",
-         thresholds="warning below 0.05 after 5 steps, critical below 0.02 after 20",
+         thresholds="warning below 0.05 after 5 steps (a note up to 20 where half of the groups have a signal all the "
+         "same), critical below 0.02 after 20",
          source="axolotl, docs/training_stability", needs=("rollouts", "sampled_correct"), find=never_correct,
          advice=(CHECK, Advice("task.template", "show the model the form that the verifier reads"), EASIER)),
     Rule(name="verifier_fails", says="The verifier crashes or runs out of time.", statistic="share of failed verdicts",
@@ -277,7 +280,7 @@ RULES = (
          advice=(FIX, CHECK)),
     Rule(name="reward_without_result", says="The reward rises, and correctness does not.",
          statistic="reward rises over the run or its last half (Mann-Kendall, p < 0.01); share of its gain that "
-         "correctness does not explain (Theil-Sen), with no gain on dev",
+         "correctness does not explain, from the first third to the last, with no gain on dev",
          thresholds="warning 0.7; critical where correctness falls (p < 0.01)",
          source="rldoctor 0.2, reward hacking", needs=("reward", "sampled_correct"), find=reward_without_result,
          advice=(FIX, CHECK)),

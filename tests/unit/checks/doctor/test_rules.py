@@ -8,6 +8,7 @@ import pytest
 
 from groupwise.checks.doctor import RULES, Severity, diagnose, rule_named
 from groupwise.checks.doctor.facts import DevFacts, GroupFacts, RunFacts, StepFacts, ends_in_loop
+from groupwise.checks.doctor.rewards import never_correct, reward_without_result
 from groupwise.checks.doctor.rule import SURE, gains, improves, loses
 from groupwise.errors import ConfigError
 from groupwise.runs.row import Row
@@ -315,3 +316,22 @@ def test_every_rule_says_all() -> None:
     for name, rule in RULES.items():
         assert name == rule.name
         assert all((rule.says, rule.statistic, rule.thresholds, rule.source))
+
+
+def test_a_rise_of_correctness_counts_where_most_steps_have_none_right() -> None:
+    """Strict JSON with a real model, steps 0 to 10: the median slope of correctness is 0."""
+    reward = [0.16, 0.2, 0.5, 0.32, 0.49, 0.37, 0.43, 1.0, 0.45, 1.27, 1.11]
+    correct = [0.0, 0.0, 0.09, 0.0, 0.0, 0.0, 0.0, 0.38, 0.0, 0.41, 0.41]
+    rest = [0.0] * (N - 11)
+    facts = run({"reward": reward + rest, "sampled_correct": correct + rest}).until(10)
+    assert reward_without_result(facts) is None
+    facts = run({"reward": reward + rest, "sampled_correct": [0.0] * N}).until(10)
+    assert reward_without_result(facts) is not None
+
+
+@pytest.mark.parametrize(("signal", "severity"), [(1.0, Severity.NOTE), (0.2, Severity.WARNING)])
+def test_nothing_correct_is_a_note_while_other_parts_teach(signal: float, severity: Severity) -> None:
+    none_right = {"sampled_correct": [0.0] * N, "signal": [signal] * N}
+    finding = never_correct(run(none_right, groups=[group([W] * 16, [0.0] * 16)]).until(9))
+    assert finding is not None
+    assert finding.severity is severity
