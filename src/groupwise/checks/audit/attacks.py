@@ -234,7 +234,7 @@ CODE = "code"  # kind that needs a canary
 REFERENCES = ("-3", "0", "0.5", r"\frac{3}{4}", r"2\sqrt{3}", r"\pi", "(1, 3)", "[0, 1)", r"\{1, 2\}", "x^2+1", "x=2",
               r"\begin{pmatrix}1\\2\end{pmatrix}", "B", r"25\%", "1,000", "Monday", r"5\text{ cm}",
               r"20^\circ\text{ C}", "12:30 PM", "6''", "3 million", "7 books", r"10\text{ m/s}", "1e3",
-              "52_8")  # fmt: skip
+              "52_8", r"a_1+a_2+\ldots+a_n")  # fmt: skip
 """Forms of mathematical answers."""
 
 

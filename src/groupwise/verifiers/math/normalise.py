@@ -10,6 +10,7 @@ import unicodedata
 from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
+from itertools import pairwise
 from math import prod
 
 from groupwise.verifiers.extraction import lists
@@ -221,7 +222,41 @@ def normalise(text: str, language: str = "en") -> str:
             len(numbers) == 2 and numbers[0] > 19 and numbers[0] % 10 == 0 < numbers[1] < 10
         ):
             text = ("" if magnitude == key else "-") + str(sum(numbers))
+    if r"\ldots" in text:
+        text = _RUN.sub(_ascending, text)
     return decimal_points(text) if language in COMMA_LANGUAGES else text
+
+
+_INDEXED = r"[A-Za-z]_(?:[0-9a-z]|\{ ?(?:[0-9]{1,4}|[a-z] ?[+-] ?[0-9]{1,4}) ?\})"
+_INDEX = rf"{_INDEXED}|[0-9]{{1,4}}|[a-z]|\( ?[a-z] ?[+-] ?[0-9]{{1,4}} ?\)"
+_RUN = re.compile("|".join(
+    rf"(?:^|(?<=[(\[{{,=])) ?(?:(?:{term}){sign}){{1,4}}\\ldots{sign}(?:{term})(?:{sign}(?:{term})){{0,3}}"
+    r"(?= ?(?:\\?[)\]},=]|$))"
+    for term, sign in ((_INDEX, r" ?\+ ?"), (_INDEX, " ?, ?"), (_INDEXED, r" ?(?:\\cdot(?![a-z]))? ?"))
+))  # fmt: skip
+r"""A whole sum, list or product with an ellipsis: `n + (n-1) + \ldots + 1`, `1, 2, \ldots, n`, `x_1 x_2 \ldots x_n`."""
+_TERM = re.compile(
+    r"(?:(?P<name>[A-Za-z])_)?(?:[({] ?(?P<letter>[a-z])? ?(?P<shift>[+-]? ?[0-9]+) ?[)}]|(?P<l>[a-z])|(?P<n>[0-9]+))"
+)
+
+
+def _ascending(run: re.Match[str]) -> str:
+    """A run whose index goes by ones as its ends, the lower first where order is nothing; any other as it is."""
+    sides = [list(_TERM.finditer(side)) for side in run[0].replace(r"\cdot", "").split(r"\ldots")]
+    places = [
+        [(m["name"], m["letter"] or m["l"], int((m["shift"] or m["n"] or "0").replace(" ", ""))) for m in side]
+        for side in sides
+    ]
+    steps = {b[2] - a[2] if a[:2] == b[:2] else 0 for side in places for a, b in pairwise(side)}
+    (name, letter, low), (other, last_letter, high) = places[0][0], places[-1][-1]
+    if not steps and name:  # a name and no neighbours: up, or down to a number
+        steps = {-1 if letter and not last_letter else 1}
+    if steps not in ({1}, {-1}) or name != other or (letter == last_letter and (high - low) * min(steps) <= 0):
+        return run[0]
+    ends, between = [sides[0][0][0], sides[-1][-1][0]], _TERM.sub("", run[0])
+    if "," in between:
+        return r", \ldots, ".join(ends)
+    return (r" + \ldots + " if "+" in between else r" \ldots ").join(ends[:: min(steps)])
 
 
 def _unstyled(text: str) -> str:

@@ -177,6 +177,18 @@ KINDS: dict[str, tuple[Pairs, Pairs]] = {
         ("5", r"5 \text{ (approximately)}"),
         ("110_2", "110_{(3)}"),
     ]),
+    "runs": ([
+        (r"a_0+a_1+\ldots+a_k", r"a_k+a_{k-1}+\cdots+a_0"), (r"1+2+\cdots+n", r"n+(n-1)+\ldots+1"),
+        (r"S=a_1+a_2+\cdots+a_n", r"a_1+\cdots+a_n"), (r"\frac{a_1+a_2+\ldots+a_n}{n}", r"\frac{a_n+\ldots+a_1}{n}"),
+        (r"x_1x_2\cdots x_n", r"x_n \cdot \ldots \cdot x_1"), (r"\{1,2,\ldots,n\}", r"\{1,2,3,\ldots,n\}"),
+        (r"(1,2,\ldots,n)", r"(1,2,3,\ldots,n)"), (r"1+2+\cdots+100", r"100+99+\cdots+1"),
+    ], [
+        (r"a_1+a_2+\cdots+a_n", r"a_1+a_3+\cdots+a_n"), (r"a_1+a_2+\cdots+a_n", r"a_1+a_2+\cdots+a_{n-1}"),
+        (r"a_1+a_2+\cdots+a_n", r"a_1a_2\cdots a_n"), (r"a_1+a_2+\cdots+a_n", r"a_1+a_2+\cdots+b_n"),
+        (r"1+2+\cdots+n", r"1+2+4+\cdots+n"), (r"1+2+\cdots+n", r"1+2+\cdots+n+1"),
+        (r"(1,2,\ldots,n)", r"(n,\ldots,2,1)"), (r"n-a_0+a_1+\ldots+a_k", r"n-a_k+a_{k-1}+\ldots+a_0"),
+        (r"x_1x_2\cdots x_n^2", r"x_n^2\cdots x_2x_1"), (r"2,3,\ldots,9", r"3,2,\ldots,9"),
+    ]),
     "control": ([
         ("7", "7 books"), ("7 books", "7"), ("3 million", "3 million"), ("4e", "4e"), (r"20^\circ\text{C}", "20"),
         ("1,234", "1234"),
