@@ -4,7 +4,10 @@ The script says what perfect play says, or, at a share of the turns, anything th
 form of a turn, and what remains is to be learnt from rewards.
 """
 
+import json
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from pydantic import Field
@@ -14,10 +17,11 @@ from groupwise.errors import ConfigError
 from groupwise.pipeline.base import Made, Stage, Workplace
 from groupwise.pipeline.directory import write_rows
 from groupwise.randomness import Draw, key
+from groupwise.rollout.calls import CLOSE, OPEN
 from groupwise.tasks import TaskOptions, make_task
 from groupwise.tasks.base import split_problems
-from groupwise.tasks.environments.base import Turn
-from groupwise.tasks.episodes import EpisodesConfig
+from groupwise.tasks.environments.base import Message, Turn
+from groupwise.tasks.episodes import EpisodesConfig, scripted
 
 
 class PlayConfig(Section):
@@ -47,40 +51,45 @@ class Play(Stage[PlayConfig]):
         rows, outcomes = list[dict[str, Any]](), Counter[str]()
         for index in range(settings.num_rows):
             problem, draw = problems[index % len(problems)], Draw("play", settings.seed, index)
-            environment = config.environment_class(config.environment)
-            opening = environment.start(problem, key("play", settings.seed, index))
-            messages, outcome = [*opening.messages], "cut"
-            for _ in range(config.environment.max_turns):
-                options, best = environment.options(), environment.best()
-                if not options and best is None:
-                    raise ConfigError(
-                        f"environment.kind = {config.environment.kind!r} knows neither `best` nor `options`"
-                    )
-                is_random = options and (best is None or draw.uniform() < settings.random)
-                said = draw.choice(options) if is_random else str(best)
-                reply = environment.step(Turn(said))
-                messages.append({"role": "assistant", "content": said})
-                if reply.done:
-                    outcome = reply.outcome
-                    break
-                messages += reply.messages
+            played = scripted(config.environment, problem, key("play", settings.seed, index), settings.random, draw)
+            if played is None:
+                raise ConfigError(f"environment.kind = {config.environment.kind!r} knows neither `best` nor `options`")
+            messages = [*played.opening.messages]
+            for turn, reply in zip(played.turns, played.replies, strict=True):
+                messages += [_written_turn(config, turn), *reply.messages]
             while messages[-1]["role"] != "assistant":
                 messages.pop()
-            outcomes[outcome or "done"] += 1
-            rows.append({**written(config, messages), "source": "play", "problem": problem.id, "outcome": outcome})
+            outcome = (played.replies[-1].outcome or "done") if played.is_done else "cut"
+            outcomes[outcome] += 1
+            row = _row(config, messages, played.opening.tools)
+            rows.append({**row, "source": "play", "problem": problem.id, "outcome": outcome})
         digest = write_rows(work.directory.data, rows)
         statistics = {"rows": len(rows), "outcomes": dict(sorted(outcomes.items()))}
         return Made(work.directory.data, digest, statistics=statistics)
 
 
-def written(config: EpisodesConfig, messages: list[Any]) -> dict[str, Any]:
+def _written_turn(config: EpisodesConfig, turn: Turn) -> Message:
+    """Write a turn of a script as a message: its calls for a chat template, or as the text of one."""
+    calls = [{"name": attempt.name, "arguments": dict(attempt.arguments)} for attempt in turn.calls]
+    if not calls:
+        return {"role": "assistant", "content": turn.text}
+    if config.template.chat:
+        called = [{"type": "function", "function": call} for call in calls]
+        return {"role": "assistant", "content": turn.text, "tool_calls": called}
+    if config.environment.calls != "hermes":
+        raise ConfigError(
+            f"task.environment.calls = {config.environment.calls!r}: without a chat template (task.template.chat = "
+            "true) calls are written as 'hermes' alone"
+        )
+    return {"role": "assistant", "content": "\n".join(f"{OPEN}\n{json.dumps(call)}\n{CLOSE}" for call in calls)}
+
+
+def _row(config: EpisodesConfig, messages: list[Message], tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return a conversation as a row of data: messages for a chat template, else its texts and which are learnt."""
-    template = config.template
+    template, pieces = config.template, list[tuple[str, bool]]()
     if template.chat:
-        return {"messages": messages}
-    pieces = list[tuple[str, bool]]()
-    for message in messages:
-        is_own = message["role"] == "assistant"
-        text = message["content"] if is_own else template.prompt.replace("{question}", message["content"])
-        pieces.append((text, is_own) if is_own else (text + template.prefill, is_own))
+        return {"messages": messages, **({"tools": list(tools)} if tools else {})}
+    for is_own, group in groupby(messages, lambda message: message["role"] == "assistant"):
+        text = "\n".join(message["content"] for message in group)
+        pieces.append((text if is_own else template.prompt.replace("{question}", text) + template.prefill, is_own))
     return {"pieces": pieces}

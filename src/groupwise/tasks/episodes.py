@@ -7,18 +7,19 @@
 The environment brings its problems, or `problems` is any other task, each of whose problems begins an episode.
 """
 
+import asyncio
 import inspect
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
 from groupwise.errors import VerifierError
 from groupwise.randomness import Draw
 from groupwise.tasks.base import Candidate, GeneratedConfig, GeneratedTask, TaskConfig, Verify, first_of_split
-from groupwise.tasks.environments.base import ENVIRONMENTS, Environment, EnvironmentConfig, Turn
+from groupwise.tasks.environments.base import ENVIRONMENTS, Environment, EnvironmentConfig, Opening, Reply, Turn
 from groupwise.tasks.table import TaskOptions, make_task
 from groupwise.types import Problem, Split
 from groupwise.verifiers.table import VERIFIERS
@@ -87,11 +88,11 @@ class Episodes(GeneratedTask):
             VerifierError: names the problem and what was said.
         """
         for problem in self.problems(split)[: min(num_problems, 4)]:
-            said = said_by(self.config.environment, problem, seed=0, random=0.0)
-            if said is not None and len(said) > self.config.environment.max_turns:
+            script = scripted(self.config.environment, problem, 0, 0.0, Draw("script", problem.id, 0))
+            if script is not None and not script.is_done:
                 raise VerifierError(
                     f"perfect play of {problem.id} is not done after max_turns = {self.config.environment.max_turns} "
-                    f"turns; its first were {said[:3]}"
+                    f"turns; its first were {[turn.text or turn.attempts for turn in script.turns[:3]]}"
                 )
 
 
@@ -101,23 +102,44 @@ def environments(config: TaskConfig) -> list[EnvironmentConfig]:
     return own + [each for part in getattr(config, "parts", {}).values() for each in environments(part.task)]
 
 
-def said_by(config: EnvironmentConfig, problem: Problem, seed: int, random: float) -> list[str] | None:
-    """Return the turns of a script, at most as many as are allowed, or one more where it is not done by then.
+class Script(NamedTuple):
+    """An episode that nobody sampled."""
 
-    A turn is perfect play, or at this share anything that may be said; None where the environment knows neither, or
-    where its methods are `async`.
+    opening: Opening
+    turns: list[Turn]
+    replies: list[Reply]
+
+    @property
+    def is_done(self) -> bool:
+        return self.replies[-1].done
+
+
+def scripted(config: EnvironmentConfig, problem: Problem, seed: int, random: float, draw: Draw) -> Script | None:
+    """Play a problem: a turn is perfect play, or at this share anything that may be said.
+
+    None where the environment knows neither.
     """
     found: type[Environment] = ENVIRONMENTS.find(config.kind)
-    if inspect.iscoroutinefunction(found.start) or inspect.iscoroutinefunction(found.step):
+    if found.best is Environment.best and found.options is Environment.options:
         return None
-    environment, draw, said = found(config), Draw("script", problem.id, seed), list[str]()
-    environment.start(problem, seed)
-    while len(said) <= config.max_turns:
+    environment = found(config)
+    script = Script(_now(environment.start(problem, seed)), [], [])
+    for _ in range(config.max_turns):
         options, best = environment.options(), environment.best()
-        if (best is None and random < 1) or (not options and random):
+        if {0: best is None, 1: not options}.get(random, best is None and not options):
             return None
-        said.append(draw.choice(options) if options and draw.uniform() < random else str(best))
-        if environment.step(Turn(said[-1])).done:
+        is_random = options and (best is None or draw.uniform() < random)
+        said = draw.choice(options) if is_random else best
+        script.turns.append(said if isinstance(said, Turn) else Turn(str(said)))
+        script.replies.append(_now(environment.step(script.turns[-1])))
+        if script.is_done:
             break
     environment.close()
-    return said
+    return script
+
+
+def _now(answer: Any) -> Any:
+    async def waited() -> Any:
+        return await answer
+
+    return asyncio.run(waited()) if inspect.isawaitable(answer) else answer

@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from groupwise.config import parse
-from groupwise.errors import DataError
+from groupwise.errors import ConfigError, DataError
 from groupwise.models.config import ModelConfig
 from groupwise.models.policy import Policy, load_policy
 from groupwise.pipeline.base import Workplace
 from groupwise.pipeline.directory import StageDirectory
 from groupwise.pipeline.play import Play, PlayConfig
+from groupwise.rollout.calls import turn_of
 from groupwise.rollout.dialogue import Dialogue
 from groupwise.tasks import make_task
 from groupwise.trainers.sft import PairsData, encode, read_examples
@@ -41,6 +42,20 @@ def test_perfect_and_random_play_are_mixed(tmp_path: Path) -> None:
 def test_with_a_chat_template_rows_are_conversations(tmp_path: Path) -> None:
     row = played(tmp_path / "chat", task={"template": {"chat": True}})[0]
     assert [message["role"] for message in row["messages"][:2]] == ["user", "assistant"]
+
+
+def test_calls_are_written_for_a_chat_template_or_as_text(tmp_path: Path) -> None:
+    database: dict[str, Any] = {"kind": "database", "levels": ["count"]}
+    row = played(tmp_path / "chat", task={"template": {"chat": True}, "environment": database}, random=0)[0]
+    assert [message["role"] for message in row["messages"]] == ["user", *["assistant", "tool"] * 2, "assistant"]
+    [call] = row["messages"][1]["tool_calls"]
+    assert call["function"] == {"name": "query", "arguments": {"sql": "SELECT sql FROM sqlite_master"}}
+    assert [tool["function"]["name"] for tool in row["tools"]] == ["query"]
+    pieces = played(tmp_path / "text", task={"environment": database | {"calls": "hermes"}}, random=0)[0]["pieces"]
+    assert [is_own for _, is_own in pieces] == [False, True] * 3
+    assert turn_of("hermes", pieces[1][0], row["tools"]).calls[0].arguments == call["function"]["arguments"]
+    with pytest.raises(ConfigError, match="calls = 'auto': without a chat template"):
+        played(tmp_path / "refused", task={"environment": database}, random=0)
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from groupwise.tasks.environments import blackjack, lights_out
 from groupwise.tasks.environments.base import Environment, Reply, Turn
 from groupwise.tasks.environments.board_games import best_moves, moves, value, winner
 from groupwise.tasks.environments.lights_out import PRESSES
-from groupwise.tasks.episodes import Episodes, said_by
+from groupwise.tasks.episodes import Episodes, scripted
 from groupwise.types import SPLITS
 
 GAMES = ("guess", "blackjack", "lights_out", "nim", "tic_tac_toe")
@@ -94,7 +94,7 @@ def test_guessing_takes_as_many_turns_as_halving() -> None:
 
     task = game("guess", highest=31)
     config = task.config.environment
-    by_secret = {p.reference: len(said_by(config, p, 0, 0.0) or []) for p in task.problems("train")}
+    by_secret = {p.reference: len(scripted(config, p, 0, 0.0, Draw("x")).turns) for p in task.problems("train")}
     assert len(by_secret) == 31
     assert max(by_secret.values()) == 5
     assert sum(by_secret.values()) == least(31) == 129  # a mean of 4.16

@@ -1,17 +1,16 @@
 """The environments of a recipe: they repeat themselves, answer whatever is said, and pay perfect play best."""
 
-import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
 from groupwise.checks import Advice, Finding, Severity
 from groupwise.checks.preflight.bench import Bench, finding
-from groupwise.randomness import key
+from groupwise.randomness import Draw, key
 from groupwise.rollout.environments import Played, Workers
 from groupwise.rollout.episodes import COMPARED
-from groupwise.tasks.environments.base import ENVIRONMENTS, Attempt, EnvironmentConfig, Turn
-from groupwise.tasks.episodes import said_by
+from groupwise.tasks.environments.base import Attempt, EnvironmentConfig, Turn
+from groupwise.tasks.episodes import scripted
 from groupwise.types import FinishReason, Problem
 
 NUM_PLAYED = 16
@@ -69,10 +68,10 @@ def _seed(problem: Problem) -> int:
 def _turns(config: EnvironmentConfig, problem: Problem, is_first: bool) -> Iterator[tuple[str, list[Turn], str]]:
     """Yield ways to play a problem: a name, what is said, and the limit that ends it."""
     yield "cut at once", [], FinishReason.LENGTH.value
-    if not inspect.iscoroutinefunction(ENVIRONMENTS.find(config.kind).step):
-        for how, share in (("perfect play", 0.0), ("random play", 1.0)):
-            if (said := said_by(config, problem, _seed(problem), share)) is not None:
-                yield how, list(map(Turn, said)), "" if len(said) < config.max_turns else FinishReason.TURN_LIMIT.value
+    for how, share in (("perfect play", 0.0), ("random play", 1.0)):
+        script = scripted(config, problem, _seed(problem), share, Draw("script", problem.id, _seed(problem)))
+        if script is not None:
+            yield how, script.turns, "" if script.is_done else FinishReason.TURN_LIMIT.value
     if is_first:
         yield from ((f"a turn that is {name}", [turn], "") for name, turn in ODD.items())
 

@@ -153,11 +153,11 @@ class Environment:
         """Return problems without end, or all there are; None where data brings them."""
         return None
 
-    def best(self) -> str | None:
+    def best(self) -> str | Turn | None:
         """Return what perfect play says now; None where it is not known."""
         return None
 
-    def options(self) -> Sequence[str]:
+    def options(self) -> Sequence[str | Turn]:
         """Return what may be said now; empty: anything."""
         return ()
 
@@ -169,8 +169,10 @@ ENVIRONMENTS = Kinds(
     {
         "guess": f"{_HERE}.guess:Guess",
         "blackjack": f"{_HERE}.blackjack:Blackjack",
+        "database": f"{_HERE}.database:Database",
         "lights_out": f"{_HERE}.lights_out:LightsOut",
         "nim": f"{_HERE}.board_games:Nim",
+        "shell": f"{_HERE}.shell:Shell",
         "tic_tac_toe": f"{_HERE}.board_games:TicTacToe",
         "tools": f"{_HERE}.tools:Tools",
         "trl": f"{_HERE}.trl:Trl",

@@ -116,6 +116,11 @@ class Calling(Environment):
         return Reply(reward=0.0, outcome="wrong", evidence=f"no answer before {reason}")
 
 
+def calling(name: str, **arguments: Any) -> Turn:
+    """Return a turn of a script: one call of a tool."""
+    return Turn("", (Attempt("ok", 0, 0, name, arguments),))
+
+
 def _said(name: str, text: str) -> dict[str, str]:
     return {"role": "tool", "name": name or "unknown", "content": text}
 
