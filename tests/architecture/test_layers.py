@@ -25,7 +25,7 @@ LAYERS: dict[str, int] = {
 with a dot."""
 
 NEIGHBOURS = {
-    ("tasks", "verifiers"), ("verifiers", "sandbox"), ("rollout.tools", "sandbox"),
+    ("tasks", "verifiers"), ("tasks", "sandbox"), ("verifiers", "sandbox"), ("rollout.tools", "sandbox"),
     ("rollout", "models"), ("training", "models"),
     ("evaluation", "rollout"), ("evaluation", "models"), ("__main__", "cli"),
     ("cli", "explorer"), ("checks.preflight", "checks.memory"),
