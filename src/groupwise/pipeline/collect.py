@@ -3,10 +3,12 @@
 A kill loses only the problems in hand.
 """
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
@@ -18,11 +20,11 @@ from groupwise.randomness import Draws, key
 from groupwise.rollout.engine import AnyEngine, EngineConfig
 from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.rollout.sampling import SamplingConfig
-from groupwise.runs.rollouts import read_rows, write_rollouts
+from groupwise.runs.rollouts import read_columns, read_rows, write_rollouts
 from groupwise.runs.row import Row
 from groupwise.tasks import TaskOptions
 from groupwise.tasks.base import Template
-from groupwise.tasks.episodes import environments
+from groupwise.tasks.episodes import EpisodesConfig, environments
 from groupwise.types import FinishReason, Outcome, Problem
 
 PROBLEMS_PER_PART = 32
@@ -42,14 +44,17 @@ class Asked(Section):
     seed: int
     """Seed of all draws."""
 
+    plays: ClassVar[bool] = False
+    """True where episodes can be rows."""
+
     @model_validator(mode="after")
     def _plain(self) -> Self:
-        if self.task.template.chat:
+        if self.task.template.chat and not (self.plays and isinstance(self.task, EpisodesConfig)):
             raise ValueError("task.template.chat = true: rows of data are plain text, so false is allowed")
-        if environments(self.task):
+        if environments(self.task) and not self.plays:
             raise ValueError(
                 "task is played in an environment, and this stage writes prompts with one completion each; allowed is "
-                "a task of single answers, or the stage 'play'"
+                "a task of single answers, or the stages 'play' and 'rejection_sampling'"
             )
         return self
 
@@ -109,10 +114,10 @@ def reason(row: Row, filters: Filters) -> str | None:
         "verifier failed": row.outcome.failed,
         "no verdict": row.outcome is Outcome.NONE,
         "not correct": filters.correct and row.outcome is not Outcome.CORRECT,
-        "tags": filters.tags and not has_format(row),
+        "tags": filters.tags and not row.turns and not has_format(row),  # each turn of an episode has tags
         "cut off": filters.tags and row.finish_reason is FinishReason.LENGTH,
         "mixed language": filters.one_language and Behaviour.MIXES_LANGUAGES in behaviours,
-        "loop": Behaviour.LOOPS in behaviours,
+        "loop": Behaviour.LOOPS in behaviours and not row.turns,  # replies may repeat
         "too short": row.num_read < filters.min_tokens,
         "too long": bool(filters.max_tokens) and row.num_read > filters.max_tokens,
         "long paragraph": 0 < filters.max_paragraph < max(map(len, row.text.split("\n\n"))),
@@ -162,6 +167,24 @@ def data_row(template: Template, problem: Problem, row: Row, source: str, model:
         "problem": problem.id, "reference": problem.reference, "difficulty": problem.difficulty,
         "language": problem.language, "sample": row.sample, "num_tokens": row.num_read, "verdict": row.evidence,
     }  # fmt: skip
+
+
+def episodes_in(folder: Path, tokenizer: Any) -> dict[tuple[str, int], list[tuple[str, bool]]]:
+    """Return the episodes in the parts of a folder as texts, each with true where the policy said it.
+
+    A turn is without the end token, which fine-tuning adds.
+    """
+    columns, found = ["problem", "sample", "prompt", "token_ids", "sampled", "turns"], {}
+    for part in sorted(folder.glob("*.parquet")):
+        for record in read_columns(part, columns).to_pylist():
+            if json.loads(record["turns"] or "[]"):
+                mask = record["sampled"] or [True] * len(record["token_ids"])
+                pieces = [(record["prompt"], False)]
+                for is_own, tokens in groupby(zip(mask, record["token_ids"], strict=True), lambda token: token[0]):
+                    text = tokenizer.decode([token for _, token in tokens])
+                    pieces.append((text.removesuffix(tokenizer.eos_token) if is_own else text, is_own))
+                found[record["problem"], record["sample"]] = pieces
+    return found
 
 
 def counts(rows: Iterable[Mapping[str, Any]], field: str) -> Mapping[str, int]:

@@ -17,12 +17,13 @@ from groupwise.config import Section
 from groupwise.config.schema import DataRef, ModelRef, RewardModelRef, label
 from groupwise.errors import VerifierError
 from groupwise.models.config import ModelConfig
+from groupwise.models.loading import tokenizer_of
 from groupwise.models.packed import Sequences, micro_batches
 from groupwise.models.policy import load_policy
 from groupwise.models.prompts import ended, prompt_ids
 from groupwise.models.reward_model import RewardModel, load_reward_model
 from groupwise.pipeline.base import Made, Stage, Workplace
-from groupwise.pipeline.collect import Asked, Filters, balanced, collect_rows, counts, data_row, keep
+from groupwise.pipeline.collect import Asked, Filters, balanced, collect_rows, counts, data_row, episodes_in, keep
 from groupwise.pipeline.directory import read_rows, write_rows
 from groupwise.pipeline.recipe import Name
 from groupwise.randomness import Draw, Draws, Purpose, key, permutation
@@ -30,6 +31,7 @@ from groupwise.rollout.sample_and_score import Actors
 from groupwise.runs.row import Row
 from groupwise.tasks import TaskOptions, make_task
 from groupwise.tasks.base import split_problems
+from groupwise.tasks.episodes import environments
 from groupwise.tasks.texts import Writer
 from groupwise.trainers.sft import PairsData, read_pairs
 from groupwise.types import Outcome, Problem
@@ -90,8 +92,9 @@ class Candidate(NamedTuple):
 
 
 class RejectionConfig(Asked):
-    """Settings of the stage."""
+    """Settings of the stage. Of an episode the turns that the model said are learnt, and its replies are read."""
 
+    plays = True
     path: ModelRef
     """The model that is sampled, for example `{reasoning_rl}`."""
     num_problems: int = Field(512, ge=1)
@@ -124,6 +127,12 @@ class RejectionSampling(Stage[RejectionConfig]):
         chosen = balanced(selection.rows, settings.num_rows, settings.seed)
         template, model = settings.task.template, label(self.config.path)
         reasoning = [data_row(template, problems[row.problem], row, "rejection sampling", model) for row in chosen]
+        if environments(settings.task):
+            episodes = episodes_in(work.directory.samples, tokenizer_of(settings.path))
+            for row in reasoning:
+                if pieces := episodes.get((row["problem"], row["sample"])):
+                    del row["prompt"], row["completion"]
+                    row |= {"pieces": pieces, "rendered": bool(template.chat)}
         reasoning += [row for path in settings.include for row in read_rows(Path(path))]
         rows, statistics = reasoning, dict[str, Any]()
         if settings.general:

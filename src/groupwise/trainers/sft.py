@@ -156,6 +156,8 @@ class Pieces(NamedTuple):
 
     pieces: tuple[tuple[str, bool], ...]
     place: str
+    is_rendered: bool = False
+    """True where a chat template wrote the texts, control tokens included."""
 
 
 Row = tuple[str, str] | Dialogue | Pieces
@@ -204,11 +206,12 @@ def encode(
 
 def _of_pieces(policy: Policy, row: Pieces) -> Example:
     (asked, _), *others = row.pieces
-    prompt, ids, trained = prompt_ids(policy, asked, row.place), list[int](), list[bool]()
+    prompt, ids, trained = prompt_ids(policy, asked, row.place, is_chat=row.is_rendered), list[int](), list[bool]()
     end = policy.tokenizer.eos_token
     for text, is_own in others:
         if is_own:
-            piece = ended(policy, policy.tokenizer(text, add_special_tokens=False)["input_ids"])
+            piece = policy.tokenizer(text, add_special_tokens=False)["input_ids"]
+            piece = piece if piece and piece[-1] in policy.stop_ids else ended(policy, piece)
         else:  # as it is written behind an end token, when it is put into an episode
             piece = policy.tokenizer(end + text, add_special_tokens=False)["input_ids"][1:]
         ids += piece
@@ -303,7 +306,7 @@ def _row(data: PairsData, record: Record) -> Row:
                 f"{record.place} has the pieces {pieces!r:.80}; allowed is a list of [text, true where it is learnt], "
                 "the first with false"
             )
-        return Pieces(tuple(found), record.place)
+        return Pieces(tuple(found), record.place, record.fields.get("rendered") is True)
     names = data.prompt_field, data.completion_field
     if is_pair := all(has_field(record, name) for name in names):
         prompt, completion = (said(record, name) for name in names)
