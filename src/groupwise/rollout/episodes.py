@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from groupwise.errors import InvariantError, VerifierError
+from groupwise.errors import ConfigError, InvariantError, VerifierError
 from groupwise.models.policy import Policy
 from groupwise.models.prompts import encode_prompt
 from groupwise.randomness import Draws, key, permutation
@@ -49,7 +49,8 @@ class _Scene:
     draws: Draws
 
     def play(self, sample: int, said: Sequence[Turn], ended: str = "", whole: bool = False) -> "Future[Played]":
-        seed = key("environment", self.draws.seed, self.draws.name, self.draws.step, self.problem.id)
+        own = (sample,) if self.config.seeds == "sample" else ()
+        seed = key("environment", self.draws.seed, self.draws.name, self.draws.step, self.problem.id, *own)
         name = f"{self.draws.name}/{self.draws.step}/{self.problem.id}/{sample}"
         return self.workers.play(self.index + sample, name, self.problem, seed, said, ended, whole)
 
@@ -222,6 +223,11 @@ class Episodes:
             episode.note(evidence=late + found.failed, seconds=found.seconds)
             episode.reason = FinishReason.ENVIRONMENT_FAILED
             return False
+        if found.opening != self._openings[scene.index] and scene.config.seeds == "sample":
+            raise ConfigError(
+                f"task.environment.seeds = 'sample': the environment {scene.config.kind!r} begins problem "
+                f"{scene.problem.id} otherwise with another seed, and a group has one prompt; allowed is 'group'"
+            )
         if scene.config.repeatable and found.opening != self._openings[scene.index]:
             raise InvariantError(_another(scene, "begins", found.opening, self._openings[scene.index]))
         reply, last = found.replies[0], episode.turns[-1]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from groupwise.errors import InvariantError, ModelError, VerifierError
+from groupwise.errors import ConfigError, InvariantError, ModelError, VerifierError
 from groupwise.models.config import ModelConfig
 from groupwise.models.policy import Policy, load_policy
 from groupwise.randomness import Draws, Purpose
@@ -37,7 +37,7 @@ class Echo(Environment):
         return iter([Problem(f"echo/{i}", f"say {i}", "") for i in range(200)])
 
     async def start(self, problem, seed):
-        self.said = []
+        self.said, self.seed = [], seed
         return Opening.of(problem.question)
 
     async def step(self, turn):
@@ -51,6 +51,7 @@ class Echo(Environment):
             case "!hidden":
                 COUNT[0] += 1
                 return Reply.of(str(COUNT[0]), reward=0.0)
+            case "!seed": return Reply.of(str(self.seed), reward=0.0)
             case "!long": return Reply.of("x" * 500, reward=0.0)
             case "!control": return Reply.of("<|end|>", reward=0.0)
             case "!nothing": return Reply.of("-")
@@ -234,6 +235,22 @@ def test_an_instance_is_made_once_and_again_where_it_is_missing(monkeypatch: pyt
     assert ask("b", ["4", "2"], whole=True) == ["it lies in 1 to 3", "it lies in 1 to 1"]
     assert len(starts) == 4
     server._loop.close()
+
+
+@pytest.mark.parametrize(("seeds", "different"), [("group", 1), ("sample", 4)])
+def test_a_group_meets_one_seed_or_each_its_own(play: Any, seeds: str, different: int) -> None:
+    def say(so_far: str, sample: int) -> str:
+        return ["abcd"[sample], "!seed", "bye"][so_far.count("\n")]
+
+    [group], [again] = (play(say, group=4, seeds=seeds) for _ in range(2))
+    replies = [completion.text.splitlines()[1] for completion in group.group.completions]
+    assert len(set(replies)) == different
+    assert [completion.text.splitlines()[1] for completion in again.group.completions] == replies
+
+
+def test_a_group_has_one_prompt(play: Any) -> None:
+    with pytest.raises(ConfigError, match=r"'blackjack' begins problem blackjack/.* otherwise with another seed"):
+        play(lambda so_far, sample: "h" if so_far else "hs"[sample], group=2, kind="blackjack", seeds="sample")
 
 
 def test_hidden_state_is_seen(play: Any) -> None:

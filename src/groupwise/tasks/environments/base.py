@@ -48,6 +48,9 @@ class EnvironmentConfig(KindSection):
     repeatable: bool = True
     """True for a function of problem, seed and turns. `false` (a clock, a network) switches off the check of a few
     episodes at each step; a replay then needs the run's records."""
+    seeds: Literal["group", "sample"] = "group"
+    """Seeds of the episodes of a problem in a step: `group`: one, so that all meet the same cards, rows or moves and
+    differ by what is said alone; `sample`: one each, where the opening does not depend on it."""
     calls: CallFormat = "auto"
     """Format in which the model calls tools: `hermes`, `function_xml`, `llama_json` or `harmony`; `auto`: what its chat
     template writes. Read only where the environment has tools; `none`: a turn is text."""
