@@ -201,9 +201,10 @@ def test_in_bfloat16_weights_are_converted_once_and_given_back(
     rounded = generate(policy, requests(), CONFIG, lambda *_: seen.extend(x.dtype for x in policy.model.parameters()))
     assert set(seen) == {torch.float32}  # a callback sees the trained weights
     assert [weight.data_ptr() for weight in policy.model.parameters()] == before
-    layer, embedding = policy.model.get_output_embeddings(), policy.model.get_input_embeddings()
+    layer, states = policy.model.get_output_embeddings(), torch.randn(2, policy.hidden_size)
     with policy.rounded():
-        assert (layer.weight.dtype, embedding.weight.dtype) == (torch.bfloat16, torch.float32)
+        assert layer(states).dtype is torch.bfloat16
+    assert layer(states).dtype is torch.float32
     monkeypatch.setattr(Rounded, "__enter__", lambda self: None)
     converted_each_time = generate(policy, requests(), CONFIG)
     for a, b in zip((s for g in rounded for s in g), (s for g in converted_each_time for s in g), strict=True):
