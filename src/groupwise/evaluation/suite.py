@@ -31,6 +31,7 @@ from groupwise.runs.atomic import write_file
 from groupwise.runs.directory import RunDirectory, begin_run, hold_run
 from groupwise.runs.progress import say, span, tell
 from groupwise.runs.rollouts import write_rollouts
+from groupwise.runs.signals import resuming
 from groupwise.tasks.base import Task, Template
 from groupwise.tasks.jsonl import Jsonl
 from groupwise.types import FinishReason, Outcome, Problem, ScoredGroup
@@ -255,7 +256,8 @@ def evaluate_suite(
                 dtype,
                 (cache_mb << 20) // size.cached(2 if dtype == "bfloat16" else 4),
             )
-            yield from one.scores(problems, samples or 1, seed, sampling or {}, changes)
+            with resuming(path):
+                yield from one.scores(problems, samples or 1, seed, sampling or {}, changes)
         write_file(run.finished, b"{}\n")
     finally:
         say("benchmarks", 1, 1)

@@ -22,6 +22,7 @@ from groupwise.runs.atomic import write_file
 from groupwise.runs.directory import environment
 from groupwise.runs.lock import LOCK, Hold
 from groupwise.runs.run import Run
+from groupwise.runs.signals import resuming
 from groupwise.trainers import Recipe, train
 
 PERIOD_S = 5.0
@@ -140,7 +141,8 @@ def _opened(path: Path) -> Iterator[PipelineDirectory]:
         raise CheckpointError(f"{path} exists and is not a pipeline: choose another pipeline.directory")
     hold = Hold(path, "pipeline.directory")
     try:
-        yield directory
+        with resuming(path):
+            yield directory
     finally:
         hold.release()
 

@@ -30,6 +30,7 @@ from groupwise.runs.directory import flattened
 from groupwise.runs.inputs import compare, keep, references
 from groupwise.runs.jsonl import read_jsonl
 from groupwise.runs.lock import Hold
+from groupwise.runs.signals import resuming
 from groupwise.tasks import make_task
 
 SETTINGS = "settings.json"
@@ -145,7 +146,8 @@ def run_recall(recipe: RecallRecipe, progress: Progress, restart: bool = False) 
         write_file(directory / SETTINGS, (json.dumps(settings, indent=1) + "\n").encode())
         if is_new:
             keep(directory, [item.taken() for item in references(recipe)])
-        return Recall(recipe, directory, progress).run()
+        with resuming(directory):
+            return Recall(recipe, directory, progress).run()
     finally:
         hold.release()
 

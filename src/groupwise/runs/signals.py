@@ -4,6 +4,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
@@ -12,14 +13,30 @@ ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 class Stopped(SystemExit):
     """One of them came; its exit status is 128 plus its number."""
 
-    def __init__(self, number: int, what: str = "; what was finished is kept") -> None:
+    def __init__(self, number: int, what: str = "; what was finished is kept", then: str = "resumes there") -> None:
         super().__init__(128 + number)
-        self.sentence = f"stopped by {signal.Signals(number).name}{what}, and the same command resumes there"
+        self.number = number
+        self.sentence = f"stopped by {signal.Signals(number).name}{what}, and the same command {then}"
+
+
+_resuming: list[Path] = []
+
+
+@contextmanager
+def resuming(directory: Path) -> Iterator[None]:
+    """Do work that is kept in a directory on its way, and that the same command goes on with there."""
+    _resuming.append(directory)
+    try:
+        yield
+    finally:
+        _resuming.remove(directory)
 
 
 def stop(number: int, frame: object = None) -> None:
     """End this process, as the handler of a signal."""
-    raise Stopped(number)
+    if _resuming:
+        raise Stopped(number, f"; what was finished is kept in {_resuming[0]}")
+    raise Stopped(number, "; nothing of it is kept", "begins again")
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from groupwise.runs.directory import RunDirectory, hold_run
 from groupwise.runs.inputs import check_names, located, references
 from groupwise.runs.inputs import compare as compare_inputs  # `compare` is a module of this room
 from groupwise.runs.run import Run
+from groupwise.runs.signals import resuming
 from groupwise.trainers.base import OnReport, Recipe, Trainer, dated, with_chat, with_precision
 
 TRAINERS = Choices(
@@ -61,7 +62,7 @@ def train(
         InvariantError: a check of the training itself failed.
         RankError: another rank was lost.
     """
-    with RANKS.joined(recipe.ranks):
+    with resuming(Path(recipe.run.directory)), RANKS.joined(recipe.ranks):
         RANKS.by_first(lambda: _compare_inputs(recipe, restart, accept))
         recipe = with_precision(dated(with_chat(recipe), restart))
         tell: OnReport = on_report if RANKS.is_first else lambda report: None

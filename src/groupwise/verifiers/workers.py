@@ -27,6 +27,7 @@ from groupwise.sandbox.fork_server import ForkServer, last_words
 from groupwise.verifiers._worker import HEADER, encode
 
 START_S = 120.0  # seconds the server may take to import its libraries, which is not part of a request's deadline
+CLOSE_S = 2.0  # seconds that closing waits for verdicts in progress
 MEMORY_BYTES = 2 << 30  # address space of one worker
 
 
@@ -69,8 +70,7 @@ class Worker:
             self._channel.sendall(encode({"timeout_s": timeout_s, "request": request}))
             return json.loads(self._read(HEADER.unpack(self._read(HEADER.size, deadline))[0], deadline))
         except TimeoutError:
-            with contextlib.suppress(ProcessLookupError):  # at once, and even if the server has died
-                os.kill(self._pid, signal.SIGKILL)
+            self.end_now()
             raise
         except OSError:
             code, words = self._server.end_worker(self._pid), last_words(self._output, 300)
@@ -91,6 +91,11 @@ class Worker:
                 raise ConnectionError
             data += chunk
         return data
+
+    def end_now(self) -> None:
+        """End the process, also while another thread waits for its answer, and even if the server has died."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGKILL)
 
     def kill(self) -> None:
         with contextlib.suppress(SandboxError):  # the server is gone, and its workers with it
@@ -119,6 +124,7 @@ class WorkerPool:
         self._idle: queue.LifoQueue[Worker | None] = queue.LifoQueue()  # None: a worker that is yet to be forked
         self._lock = threading.Lock()
         self._is_closed = False
+        self._busy = set[Worker]()
         for _ in range(num_workers):
             self._idle.put(None)
 
@@ -136,14 +142,22 @@ class WorkerPool:
             return [self.call(request, timeout_s) for request in requests]
         with ThreadPoolExecutor(self._num_workers) as threads:
             replies = threads.map(lambda request: self.call(request, timeout_s), requests)
-            return list(counted("judged", replies, len(requests)))
+            try:
+                return list(counted("judged", replies, len(requests)))
+            except BaseException:  # the threads end now, not at the deadlines of what they asked
+                self._end_busy()
+                raise
 
     def call(self, request: Any, timeout_s: float) -> Reply:
         """Run one request; its deadline starts when a free worker has it (VerifierError: the pool was closed)."""
         worker = self._take()
         try:
             worker = worker or self._new_worker()
-            message = worker.ask(request, timeout_s)
+            self._busy.add(worker)
+            try:
+                message = worker.ask(request, timeout_s)
+            finally:
+                self._busy.discard(worker)
         except (SandboxError, DiedError, OSError, ValueError) as error:
             worker = _discard(worker)
             if isinstance(error, TimeoutError):
@@ -157,15 +171,22 @@ class WorkerPool:
         return Reply("ok", message["reply"]) if "reply" in message else Reply("crashed", evidence=message["failed"])
 
     def close(self) -> None:
-        """Kill the workers when they are idle, and the server; calls that wait in other threads are refused."""
+        """Kill the workers when they are idle, or soon, and the server; calls that wait in other threads are refused."""
         self._is_closed = True
+        timer = threading.Timer(CLOSE_S, self._end_busy)
+        timer.start()
         workers = [self._idle.get() for _ in range(self._num_workers)]
+        timer.cancel()
         with self._lock:
             for worker in workers:
                 self._idle.put(_discard(worker))
             if self._server is not None:
                 self._server.end()
                 self._server = None
+
+    def _end_busy(self) -> None:
+        for worker in list(self._busy):
+            worker.end_now()
 
     def _take(self) -> Worker | None:
         worker = self._idle.get()

@@ -47,6 +47,18 @@ def test_a_changed_file_is_named(fake: Any) -> None:
     assert fake.plan()["other"].why == f"{fake.folder / 'mine.jsonl'} changed"
 
 
+def test_a_stage_of_a_changed_file_begins_anew_finished_or_not(fake: Any) -> None:
+    """No result is of two inputs, so nothing is there to be accepted: stages that read the same are kept."""
+    fake.run()
+    (fake.stage("other").path / "facts.json").unlink()  # interrupted
+    (fake.stage("other").path / "samples.jsonl").write_text("of the old file")
+    kept = {name: fake.stage(name).facts for name in ("first", "second", "third")}
+    (fake.folder / "mine.jsonl").write_text('{"other": 1}\n')
+    assert fake.run() == ["other"]
+    assert not (fake.stage("other").path / "samples.jsonl").exists()
+    assert {name: fake.stage(name).facts for name in kept} == kept
+
+
 def test_a_missing_file_deletes_nothing(fake: Any) -> None:
     fake.run()
     before = fake.contents()

@@ -13,7 +13,8 @@ from groupwise.checks import Advice, Finding, Severity
 from groupwise.checks.preflight.bench import LEAST_TOKENS, Bench, Check, Checked, finding
 from groupwise.runs.directory import RunDirectory
 from groupwise.runs.records import Records
-from groupwise.trainers import train
+from groupwise.runs.signals import Stopped, stop
+from groupwise.trainers import Recipe, train
 
 NUM_STEPS = 2
 TOO_SMALL, SMALL, LARGE, TOO_LARGE = 1e-10, 1e-6, 0.03, 0.3
@@ -76,13 +77,13 @@ def rehearsal(bench: Bench) -> Checked:
             )
     with tempfile.TemporaryDirectory(prefix="groupwise-preflight-") as folder:
         directory = Path(folder) / "run"
-        train(recipe.with_changes(_changes(bench, directory, size)))
+        _train(recipe.with_changes(_changes(bench, directory, size)))
         run, steps = RunDirectory(directory), Records.open(directory).metrics()
         ledger = run.ledger.path.read_bytes()
         run.finished.unlink()  # the last step is forgotten and done again
         shutil.rmtree(run.checkpoint(NUM_STEPS))
         run.best.unlink(missing_ok=True)
-        train(recipe.with_changes(_changes(bench, directory, size)))
+        _train(recipe.with_changes(_changes(bench, directory, size)))
         again = run.ledger.path.read_bytes()
     figures: dict[str, Any] = {
         "KL(before ‖ after) per step": [f"{value:.2g}" for value in _kls(steps)],
@@ -103,6 +104,17 @@ def rehearsal(bench: Bench) -> Checked:
             Advice("model.num_threads", "a fixed number; or find what in task or verifier is not repeatable"),
         ))  # fmt: skip
     return Checked(figures | times, (*findings, *slow), left)
+
+
+def _train(recipe: Recipe) -> None:
+    """Train to the end; who stops it stops the preflight, and of a rehearsal nothing is kept."""
+    try:
+        is_finished = train(recipe).finished
+    except Stopped as stopped:
+        stop(stopped.number)
+    else:
+        if not is_finished:
+            raise KeyboardInterrupt
 
 
 def _changes(bench: Bench, directory: Path, size: Size) -> dict[str, Any]:

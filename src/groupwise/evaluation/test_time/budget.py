@@ -20,6 +20,7 @@ from groupwise.models.policy import load_policy
 from groupwise.randomness import Draws, Purpose, key
 from groupwise.rollout.sample_and_score import Actors
 from groupwise.rollout.sampling import SamplingConfig
+from groupwise.runs.signals import resuming
 from groupwise.tasks.base import Task
 from groupwise.types import SPLITS, Problem, Split
 from groupwise.verifiers import make_verifier
@@ -128,7 +129,8 @@ def measure(subject: Subject, rewards: RewardModels, config: BudgetConfig, direc
             "checkpoint": subject.policy.path, "prm": rewards.prm and rewards.prm.path,
             "orm": rewards.orm and rewards.orm.path, "task": subject.task.name,
         }  # fmt: skip
-        return _Measurement(config, methods, budgets, sampler, scorers).result(subject.problems, models)
+        with resuming(directory):
+            return _Measurement(config, methods, budgets, sampler, scorers).result(subject.problems, models)
 
 
 def _checked(
