@@ -171,7 +171,7 @@ class WorkerPool:
         return Reply("ok", message["reply"]) if "reply" in message else Reply("crashed", evidence=message["failed"])
 
     def close(self) -> None:
-        """Kill the workers when they are idle, or soon, and the server; calls that wait in other threads are refused."""
+        """Kill the workers when idle, or soon, and the server; calls that wait in other threads are refused."""
         self._is_closed = True
         timer = threading.Timer(CLOSE_S, self._end_busy)
         timer.start()
