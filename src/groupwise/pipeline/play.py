@@ -6,7 +6,6 @@ form of a turn, and what remains is to be learnt from rewards.
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -20,8 +19,7 @@ from groupwise.randomness import Draw, key
 from groupwise.rollout.calls import CLOSE, OPEN
 from groupwise.tasks import TaskOptions, make_task
 from groupwise.tasks.base import split_problems
-from groupwise.tasks.environments.base import Message, Turn
-from groupwise.tasks.episodes import EpisodesConfig, scripted
+from groupwise.tasks.episodes import EpisodesConfig, Script, scripted
 
 
 class PlayConfig(Section):
@@ -54,41 +52,34 @@ class Play(Stage[PlayConfig]):
             played = scripted(config.environment, problem, key("play", settings.seed, index), settings.random, draw)
             if played is None:
                 raise ConfigError(f"environment.kind = {config.environment.kind!r} knows neither `best` nor `options`")
-            messages = [*played.opening.messages]
-            for turn, reply in zip(played.turns, played.replies, strict=True):
-                messages += [_written_turn(config, turn), *reply.messages]
-            while messages[-1]["role"] != "assistant":
-                messages.pop()
             outcome = (played.replies[-1].outcome or "done") if played.is_done else "cut"
             outcomes[outcome] += 1
-            row = _row(config, messages, played.opening.tools)
-            rows.append({**row, "source": "play", "problem": problem.id, "outcome": outcome})
+            rows.append({**_row(config, played), "source": "play", "problem": problem.id, "outcome": outcome})
         digest = write_rows(work.directory.data, rows)
         statistics = {"rows": len(rows), "outcomes": dict(sorted(outcomes.items()))}
         return Made(work.directory.data, digest, statistics=statistics)
 
 
-def _written_turn(config: EpisodesConfig, turn: Turn) -> Message:
-    """Write a turn of a script as a message: its calls for a chat template, or as the text of one."""
-    calls = [{"name": attempt.name, "arguments": dict(attempt.arguments)} for attempt in turn.calls]
-    if not calls:
-        return {"role": "assistant", "content": turn.text}
-    if config.template.chat:
-        called = [{"type": "function", "function": call} for call in calls]
-        return {"role": "assistant", "content": turn.text, "tool_calls": called}
-    if config.environment.calls != "hermes":
-        raise ConfigError(
-            f"task.environment.calls = {config.environment.calls!r}: without a chat template (task.template.chat = "
-            "true) calls are written as 'hermes' alone"
-        )
-    return {"role": "assistant", "content": "\n".join(f"{OPEN}\n{json.dumps(call)}\n{CLOSE}" for call in calls)}
-
-
-def _row(config: EpisodesConfig, messages: list[Message], tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return a conversation as a row of data: messages for a chat template, else its texts and which are learnt."""
-    template, pieces = config.template, list[tuple[str, bool]]()
+def _row(config: EpisodesConfig, played: Script) -> dict[str, Any]:
+    """Return an episode as a row of data: messages for a chat template, else its texts and which are learnt."""
+    template, messages, pieces = config.template, [dict(each) for each in played.opening.messages], []
+    for turn, reply in zip(played.turns, played.replies, strict=True):
+        calls = [{"name": attempt.name, "arguments": dict(attempt.arguments)} for attempt in turn.calls]
+        if calls and not template.chat and config.environment.calls != "hermes":
+            raise ConfigError(
+                f"task.environment.calls = {config.environment.calls!r}: without a chat template (task.template.chat = "
+                "true) calls are written as 'hermes' alone"
+            )
+        said: dict[str, Any] = {"role": "assistant", "content": turn.text}
+        if calls and template.chat:
+            said["tool_calls"] = [{"type": "function", "function": call} for call in calls]
+        elif calls:
+            said["content"] = "\n".join(f"{OPEN}\n{json.dumps(call)}\n{CLOSE}" for call in calls)
+        messages += [said, *map(dict, reply.messages)]
+    while messages[-1]["role"] != "assistant":
+        messages.pop()
     if template.chat:
-        return {"messages": messages, **({"tools": list(tools)} if tools else {})}
+        return {"messages": messages, **({"tools": list(played.opening.tools)} if played.opening.tools else {})}
     for is_own, group in groupby(messages, lambda message: message["role"] == "assistant"):
         text = "\n".join(message["content"] for message in group)
         pieces.append((text if is_own else template.prompt.replace("{question}", text) + template.prefill, is_own))

@@ -99,14 +99,21 @@ class Database(Calling):
     def start(self, problem: Problem, seed: int) -> Opening:
         draw, self._sql, self._asked, self._steps = Draw("rows", problem.id, seed), problem.reference, set[str](), 0
         self._base = sqlite3.connect(":memory:", check_same_thread=False, cached_statements=0)
-        num_parents = draw.integer(4, 6)
-        for (table, columns), size in zip(
-            problem.data["tables"].items(), (num_parents, draw.integer(8, 30)), strict=True
-        ):
+        sizes = draw.integer(4, 6), draw.integer(8, 30)
+
+        def value(column: str, row: int) -> int | str:
+            if column == "id":
+                return row + 1
+            if column.endswith("_id"):
+                return draw.integer(1, sizes[0])
+            if values := _KINDS.get(column):
+                return values[row] if row < len(values) else draw.choice(values)  # each is there
+            return f"n{draw.integer(100, 999)}" if column == "name" else draw.integer(1, 99)
+
+        for (table, columns), size in zip(problem.data["tables"].items(), sizes, strict=True):
             self._base.execute(f"CREATE TABLE {table}({', '.join(columns)})")
-            for row in range(size):
-                values = [_value(column, row, num_parents, draw) for column in columns]
-                self._base.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(values))})", values)
+            rows = [[value(column, row) for column in columns] for row in range(size)]
+            self._base.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(columns))})", rows)
         self._base.commit()
         [[self._answer]] = self._base.execute(self._sql)
         self._base.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_BYTES)
@@ -150,16 +157,6 @@ class Database(Calling):
     def options(self) -> list[Turn]:
         queries = [SCHEMA, "SELECT name FROM sqlite_master", "SELECT count(*) FROM sqlite_master", "SELECT * FROM it"]
         return [*(calling("query", sql=sql) for sql in queries), *(Turn(str(number)) for number in range(4, 24, 5))]
-
-
-def _value(column: str, row: int, num_parents: int, draw: Draw) -> int | str:
-    if column == "id":
-        return row + 1
-    if column.endswith("_id"):
-        return draw.integer(1, num_parents)
-    if values := _KINDS.get(column):
-        return values[row] if row < len(values) else draw.choice(values)  # each is there
-    return f"n{draw.integer(100, 999)}" if column == "name" else draw.integer(1, 99)
 
 
 def _may(action: int, first: str | None, second: str | None, *others: str | None) -> int:

@@ -124,13 +124,13 @@ class Shell(Calling):
         if place := OUTSIDE.search(command):
             return f"error: {place[0]} cannot be used here; name files by relative paths"
         program = Program(
-            command=("sh", "-c", _RUN), stdin=_packed(self._files), files={"command": command.encode() + b"\n"}
+            command=("sh", "-c", _RUN), stdin=packed(self._files), files={"command": command.encode() + b"\n"}
         )
         result = await asyncio.to_thread(_sandbox().run, program)
         if result.status is Status.FAILED:
             raise SandboxError(f"the shell failed: {result.evidence}")
         try:
-            self._files = _unpacked(result.stderr)
+            self._files = unpacked(result.stderr)
         except tarfile.TarError:
             return f"error: the command was killed ({result.status}), and no file is changed"
         said = result.stdout.decode("utf-8", "replace").rstrip("\n")
@@ -180,7 +180,8 @@ def _sandbox() -> Sandbox:
         return _opened()
 
 
-def _packed(files: Files) -> bytes:
+def packed(files: Files) -> bytes:
+    """Return an archive of files that are all of one age."""
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w") as archive:
         for name, text in sorted(files.items()):
@@ -191,7 +192,8 @@ def _packed(files: Files) -> bytes:
     return stream.getvalue()
 
 
-def _unpacked(archive: bytes) -> Files:
+def unpacked(archive: bytes) -> Files:
+    """Return the files and directories of an archive, and nothing else that may be in it."""
     files = dict[str, bytes]()
     with tarfile.open(fileobj=io.BytesIO(archive)) as members:
         for member in members:
