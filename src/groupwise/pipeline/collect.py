@@ -174,7 +174,8 @@ def episodes_in(folder: Path, tokenizer: Any) -> dict[tuple[str, int], list[tupl
 
     A turn is without the end token, which fine-tuning adds.
     """
-    columns, found = ["problem", "sample", "prompt", "token_ids", "sampled", "turns"], {}
+    columns = ["problem", "sample", "prompt", "token_ids", "sampled", "turns"]
+    found = dict[tuple[str, int], list[tuple[str, bool]]]()
     for part in sorted(folder.glob("*.parquet")):
         for record in read_columns(part, columns).to_pylist():
             if json.loads(record["turns"] or "[]"):

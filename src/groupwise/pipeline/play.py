@@ -62,7 +62,8 @@ class Play(Stage[PlayConfig]):
 
 def _row(config: EpisodesConfig, played: Script) -> dict[str, Any]:
     """Return an episode as a row of data: messages for a chat template, else its texts and which are learnt."""
-    template, messages, pieces = config.template, [dict(each) for each in played.opening.messages], []
+    template, pieces = config.template, list[tuple[str, bool]]()
+    messages = [dict(message) for message in played.opening.messages]
     for turn, reply in zip(played.turns, played.replies, strict=True):
         calls = [{"name": attempt.name, "arguments": dict(attempt.arguments)} for attempt in turn.calls]
         if calls and not template.chat and config.environment.calls != "hermes":

@@ -126,7 +126,7 @@ def scripted(config: EnvironmentConfig, problem: Problem, seed: int, random: flo
     script = Script(_now(environment.start(problem, seed)), [], [])
     for _ in range(config.max_turns):
         options, best = environment.options(), environment.best()
-        if {0: best is None, 1: not options}.get(random, best is None and not options):
+        if {0.0: best is None, 1.0: not options}.get(random, best is None and not options):
             return None
         is_random = options and (best is None or draw.uniform() < random)
         said = draw.choice(options) if is_random else best

@@ -27,7 +27,7 @@ from groupwise.errors import SandboxError
 from groupwise.randomness import Draw, key
 from groupwise.sandbox.base import Program, Sandbox, Status
 from groupwise.sandbox.opening import open_sandbox
-from groupwise.tasks.environments.base import EnvironmentConfig, Opening, Reply, Turn
+from groupwise.tasks.environments.base import Decided, EnvironmentConfig, Opening, Reply, Turn
 from groupwise.tasks.environments.tools import Calling, CallingConfig, calling
 from groupwise.types import Problem
 
@@ -145,8 +145,8 @@ class Shell(Calling):
                        for files in (self._files, self._goal))  # fmt: skip
         others = sorted(name for name in now.keys() | wanted.keys() if now.get(name) != wanted.get(name))
         evidence = f"not as they should be: {', '.join(others)}" if others else "all files are as they should be"
-        outcome = "wrong" if others else "correct"
-        return Reply(reward=float(not others), done=True, outcome=outcome, evidence=evidence)  # type: ignore[arg-type]
+        outcome: Decided = "wrong" if others else "correct"
+        return Reply(reward=float(not others), done=True, outcome=outcome, evidence=evidence)
 
     def best(self) -> Turn:
         command = next((each for each in ("ls", self._command) if each not in self._asked), None)
