@@ -45,8 +45,8 @@ OUTSIDE = re.compile(r"/(?:usr|s?bin|proc|sys|tmp|dev/(?!null\b))|\$\$")
 MOST_OUTPUT = 4_000
 """Most bytes of the output of a command; the text is cut by `max_reply_tokens`, too."""
 _RUN = f"""
-mkdir files bin && tar -xf - -C files && cd files || exit 99
-for name in {PROGRAMS}; do ln -s /usr/bin/$name ../bin/$name; done
+mkdir files bin && ln -s {" ".join(f"/usr/bin/{name}" for name in PROGRAMS.split())} bin
+tar -xf - -C files && cd files || exit 99
 PATH=/tmp/bin TIME_STYLE=+ /usr/bin/sh ../command > ../said 2>&1 < /dev/null
 code=$?
 head -c {MOST_OUTPUT} ../said
