@@ -6,6 +6,7 @@ from typing import Any, get_args
 
 import pytest
 
+from groupwise.errors import SandboxError
 from groupwise.randomness import Draw
 from groupwise.tasks import make_task
 from groupwise.tasks.environments.base import Reply, Turn
@@ -151,6 +152,15 @@ def test_commands_stay_in_the_sandbox(shell: Any, command: str, told: str) -> No
     assert told in answer
     assert len(answer) < 4100
     assert before == after
+
+
+def test_without_a_sandbox_nothing_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses() -> None:
+        raise SandboxError("install bubblewrap")
+
+    monkeypatch.setattr("groupwise.tasks.environments.shell._opened", refuses)
+    with pytest.raises(SandboxError, match="install bubblewrap"):
+        begun(Shell, agent("shell").problems("train")[0])
 
 
 def test_goals_by_hand() -> None:
