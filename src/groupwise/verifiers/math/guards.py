@@ -57,6 +57,8 @@ def unreadable(text: str) -> str | None:
     """Return why a normalised answer must not be parsed: it would be read wrongly, or never end; or None."""
     if re.search(r"[0-9] [0-9]", text):
         return "two numbers are side by side without an operator"
+    if re.search(r"(?<![0-9A-Za-z.\\])0(?:x[0-9a-fA-F]|b[01])", text):
+        return "a number of another base looks like a product"
     if re.search(r"%[ ]?[^ ,;)\]}]", text):
         return "a percent sign is in the middle"
     if any(re.search(r"[0-9]|\bnot\b|\bor\b.*\d", content) for content in texts(text)):

@@ -80,8 +80,41 @@ def _scaled(match: re.Match[str]) -> str:
     words = [word.removesuffix("s") for word in match["words"].lower().split()]
     factor = prod(Fraction(_FACTORS.get(word) or Fraction(1, _SHARES[word])) for word in words)
     value = factor * Fraction(match["number"].replace(",", "") if match["number"] else 1)
-    text = str(value) if value.denominator == 1 else f"\\frac{{{value.numerator}}}{{{value.denominator}}}"
+    text = _fraction(value)
     return (text if match["number"] else rf" \cdot {text}") + (r"\text{" if match["text"] and not match["end"] else " ")
+
+
+def _fraction(value: Fraction) -> str:
+    return str(value) if value.denominator == 1 else f"\\frac{{{value.numerator}}}{{{value.denominator}}}"
+
+
+def spelled(words: list[str]) -> Fraction | None:
+    """Return the number that English words spell; None where they spell none.
+
+    >>> [str(spelled(words.split())) for words in ("two hundred and six", "two thirds", "two and a half", "two one")]
+    ['206', '2/3', '5/2', 'None']
+    """
+    if "and" in words[1:-2] and words[-1].removesuffix("s") in _SHARES:  # a whole number and a part of one
+        place = len(words) - 1 - words[::-1].index("and")
+        whole, part = spelled(words[:place]), spelled(words[place + 1 :])
+        return whole + part if whole is not None and part is not None and part < 1 else None
+    if len(words) > 1 and (share := _SHARES.get(words[-1].removesuffix("s"))):
+        count = Fraction(1) if words[:-1] == ["a"] else spelled(words[:-1])
+        return count / share if count and (count == 1) != words[-1].endswith("s") else None
+    total, part, above = 0, -1, 10**15  # whole thousands, what is below them, the last of them
+    for index, word in enumerate(words):
+        number, factor = SPELLED.get(word, -1), _FACTORS.get(word, 0)
+        if number >= 0 and (part < 0 or part % 100 == 0 < part or (part % 100 > 19 and part % 10 == 0 < number < 10)):
+            part = max(part, 0) + number
+        elif factor == 100 and 0 < part < 100 and part % 10:
+            part *= factor
+        elif part > 0 and 1000 <= factor < above:
+            total, part, above = total + part * factor, -1, factor
+        elif word == "a" and index == 0 and words[1:]:
+            part = 1
+        elif word != "and" or words[index - 1] not in _FACTORS or index + 1 == len(words):
+            return None
+    return Fraction(total + max(part, 0)) if total or part >= 0 else None
 
 
 _TWO, _THREE = (re.compile(rf"(?<![\\a-zA-Z])[a-zA-Z]{{{number}}}") for number in (2, 3))
@@ -92,7 +125,9 @@ _REPLACEMENTS: list[tuple[str | re.Pattern[str], re.Pattern[str], _Replacement]]
         ("√", r"√", r"\\sqrt"),
         ("<", r"<(su[bp])>([^<>]{1,99})</\1>",
          lambda match: ("^" if match[1] == "sup" else "_") + f"{{{match[2]}}}"),
-        ("</", r"</?(?:b|i|em|strong)>", ""),
+        ("</", r"</?(?:b|i|u|em|strong|mark|code|big|small)>", ""),
+        ("~~", r"~~(?! )([^~]{1,99})(?<! )~~", r"\\cancel{\1}"),
+        (re.compile("[xX]"), r"(?<=[0-9]) ?[xX] ?(?=10 ?\^)", r" \\times "),
         ("\\", r"\\phantom ?(?:\{[^{}]{0,99}\}|[^{])|^ ?\\approx(?![a-zA-Z])|\\(?:tag|label)\*? ?\{[^{}]{0,99}\}", ""),
         ("quad", r"(?<=[^\s,;:&\\({\[|]) ?(?:\\q?quad(?![a-zA-Z]) ?)+(?=[0-9a-zA-Z\\({\[|.+-])"
          r"(?!\(? ?(?:\\(?:text|mathrm|mbox|b?mod|pmod|q?quad|in|[,;:!\\])|mod\b)|(?:and|or|for|where|if)\b)", ", "),
@@ -175,7 +210,8 @@ _WRAPPERS = (("\\[", "\\]"), ("\\(", "\\)"))
 _MARKED = re.compile(r"(\*\*\*|\*\*|\*|```|``|`|__|_)([^*`_]+)\1(.*)", re.DOTALL)
 _TEXT = re.compile(r"\\text ?\{([^{}]*)\}")
 _WORDS = re.compile(r"[^\W\d_]+(?:[ '-][^\W\d_]+){0,99}\.?")
-_SYNONYMS = {"infinite": r"\infty", "infinitely many": r"\infty", "nan": "", "-nan": "", "inf": "", "-inf": ""}
+_SYNONYMS = {"infinite": r"\infty", "infinity": r"\infty", "infinitely many": r"\infty", "half": r"\frac{1}{2}",
+             "nan": "", "-nan": "", "inf": "", "-inf": ""}  # fmt: skip
 """Words in place of a value; of what programs print where there is no number nothing remains."""
 _EATEN = str.maketrans({"\a": r"\a", "\b": r"\b", "\f": r"\f", "\v": r"\v"})
 r"""Commands whose backslash a string literal has eaten, as in some data sets: `\frac` became a form feed and `rac`."""
@@ -217,11 +253,8 @@ def normalise(text: str, language: str = "en") -> str:
         key = text.casefold()
         text = _SYNONYMS.get(key, text)
         magnitude = key.removeprefix("minus ").removeprefix("negative ")
-        numbers = [SPELLED.get(word, -1) for word in magnitude.replace("-", " ").split()]
-        if len(numbers) == 1 <= numbers[0] + 1 or (
-            len(numbers) == 2 and numbers[0] > 19 and numbers[0] % 10 == 0 < numbers[1] < 10
-        ):
-            text = ("" if magnitude == key else "-") + str(sum(numbers))
+        if (number := spelled(magnitude.replace("-", " ").split())) is not None:
+            text = ("" if magnitude == key else "-") + _fraction(number)
     if r"\ldots" in text:
         text = _RUN.sub(_ascending, text)
     return decimal_points(text) if language in COMMA_LANGUAGES else text

@@ -177,6 +177,16 @@ KINDS: dict[str, tuple[Pairs, Pairs]] = {
         ("5", r"5 \text{ (approximately)}"),
         ("110_2", "110_{(3)}"),
     ]),
+    "words": ([
+        ("206", "two hundred and six"), ("300", "three hundred"), ("1500", "one thousand five hundred"),
+        ("-2100", "minus twenty-one hundred"), ("1000001", "one million and one"), ("2/3", "two thirds"),
+        ("0.03", "three hundredths"), ("2.5", "two and a half"), ("1/3", "a third"), ("0.5", "half"),
+        (r"\infty", "Infinity"), (r"2.5\times10^3", "2.5 x 10^3"), ("73", "<u>73</u>"),
+    ], [
+        ("2", "two thirds"), ("3", "three hundredths"), ("2", "two and a half"), ("21", "twenty-one hundred"),
+        ("20", "twenty zero"), ("3", "two one"), ("1/100", "three hundredth"), ("0", "0x1F"), ("0", "0b101"),
+        ("73", "~~73~~"), ("37", "37~~73~~"), ("3", r"3 x 10^3"),
+    ]),
     "runs": ([
         (r"a_0+a_1+\ldots+a_k", r"a_k+a_{k-1}+\cdots+a_0"), (r"1+2+\cdots+n", r"n+(n-1)+\ldots+1"),
         (r"S=a_1+a_2+\cdots+a_n", r"a_1+\cdots+a_n"), (r"\frac{a_1+a_2+\ldots+a_n}{n}", r"\frac{a_n+\ldots+a_1}{n}"),
