@@ -29,7 +29,9 @@ BROUGHT = {
     "mpmath": "math-verify",
 }  # fmt: skip
 """Packages that are imported and not declared, as a declared one is of no use without them: which one that is."""
-OF_AN_EXTRA = {"groupwise.explorer.server": "explorer"}
+OF_AN_EXTRA = {
+    "groupwise.explorer.server": "explorer", "groupwise.tasks.environments.verifiers_house": "verifiers",
+}  # fmt: skip
 """Modules that cannot be imported without an extra."""
 FOR_WORK_ON_IT = ("dev", "docs", "browser", "fuzz", "peers")
 """Extras that no user needs, so nothing of the package may."""

@@ -1,6 +1,7 @@
 """Worker processes of environments: a crash or a hang costs a process, never the run, and the deadline is kept here.
 
-Calls that wait go to a worker together, and it plays them at the same time. Where that fails each is tried again
+Calls that wait go to a worker together, and it plays them at the same time, except for environments that share what is
+theirs within a process. Where that fails each is tried again
 alone, in a new process that makes its instance again, so only the one at fault has failed.
 """
 
@@ -12,7 +13,7 @@ from concurrent.futures import Future
 from dataclasses import asdict, fields
 from typing import Any, NamedTuple
 
-from groupwise.tasks.environments.base import EnvironmentConfig, Turn
+from groupwise.tasks.environments.base import ENVIRONMENTS, EnvironmentConfig, Turn
 from groupwise.types import Problem
 from groupwise.verifiers.workers import WorkerPool
 
@@ -43,11 +44,12 @@ class Workers:
 
     def __init__(self, config: EnvironmentConfig) -> None:
         self.config = config
+        alone = ENVIRONMENTS.find(config.kind).alone
         begin = {"kind": config.kind, "settings": config.model_dump(mode="json")}
         self._pools = [WorkerPool(_TARGET, 1, MEMORY_BYTES, begin, inherit=True) for _ in range(config.num_workers)]
         self._waiting: list[queue.SimpleQueue[_Call | None]] = [queue.SimpleQueue() for _ in self._pools]
         for pool, waiting in zip(self._pools, self._waiting, strict=True):
-            work = (pool, waiting, config.timeout_s)
+            work = (pool, waiting, config.timeout_s, 1 if config.repeatable and alone else MOST_TOGETHER)
             threading.Thread(target=_work, args=work, name="environment", daemon=True).start()
         self._finalizer = weakref.finalize(self, _end, self._waiting)
 
@@ -82,11 +84,11 @@ def _end(waiting: list["queue.SimpleQueue[_Call | None]"]) -> None:
         each.put(None)
 
 
-def _work(pool: WorkerPool, waiting: "queue.SimpleQueue[_Call | None]", timeout_s: float) -> None:
+def _work(pool: WorkerPool, waiting: "queue.SimpleQueue[_Call | None]", timeout_s: float, most: int) -> None:
     ending = False
     while not ending and (first := waiting.get()) is not None:
         calls = [first]
-        while len(calls) < MOST_TOGETHER and not waiting.empty() and not ending:
+        while len(calls) < most and not waiting.empty() and not ending:
             if (call := waiting.get()) is None:
                 ending = True
             else:

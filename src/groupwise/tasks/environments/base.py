@@ -85,6 +85,11 @@ class Attempt:
     evidence: str = ""
     """The fault, in words for the model."""
 
+    @property
+    def fault(self) -> str:
+        """Return what answers a call that cannot be run."""
+        return f"error: {self.status}: {self.evidence}"
+
 
 @dataclass(frozen=True, slots=True)
 class Turn:
@@ -129,7 +134,8 @@ class Environment:
 
     Config: ClassVar[type[EnvironmentConfig]] = EnvironmentConfig
     alone: ClassVar[bool] = False
-    """True where instances share something within their process: their steps are then run one after another."""
+    """True where instances share something within their process: their steps are then run one after another (side by
+    side where they are `async` and `repeatable = false`)."""
     answers_as: ClassVar[str] = "user"
     """Role of its replies, `user` or `tool`; whether they can be appended is checked before the first episode."""
 
@@ -179,5 +185,6 @@ ENVIRONMENTS = Kinds(
         "tic_tac_toe": f"{_HERE}.board_games:TicTacToe",
         "tools": f"{_HERE}.tools:Tools",
         "trl": f"{_HERE}.trl:Trl",
+        "verifiers": f"{_HERE}.verifiers_v1:Verifiers",
     },
 )

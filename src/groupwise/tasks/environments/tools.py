@@ -16,7 +16,7 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
@@ -24,7 +24,16 @@ from groupwise.config import FOLDER
 from groupwise.config.kinds import Allowed, Choices
 from groupwise.config.places import beside
 from groupwise.errors import ConfigError, GroupwiseError, VerifierError
-from groupwise.tasks.environments.base import Attempt, Decided, Environment, EnvironmentConfig, Opening, Reply, Turn
+from groupwise.tasks.environments.base import (
+    Attempt,
+    Decided,
+    Environment,
+    EnvironmentConfig,
+    Message,
+    Opening,
+    Reply,
+    Turn,
+)
 from groupwise.tasks.environments.schema import schema_of
 from groupwise.types import Problem
 from groupwise.verifiers import Verifier, VerifierConfig, make_verifier
@@ -68,29 +77,31 @@ class Calling(Environment):
         self._faults, self._functions = 0, {function.__name__: function for function in functions}
         return Opening(tuple(messages), tuple(map(schema_of, functions)))
 
-    async def step(self, turn: Turn) -> Reply:
+    def over(self, turn: Turn) -> Reply | None:
+        """Return the end where a result is forged, or too many turns in a row have bad calls."""
         if any(attempt.status == "forged" for attempt in turn.attempts):
-            return self._over("malformed_call", "a result that no tool wrote")
+            return _wrong("malformed_call", "a result that no tool wrote")
+        self._faults = 0 if len(turn.calls) == len(turn.attempts) else self._faults + 1
+        return _wrong("fault_limit", _counted(turn)) if self._faults > self.config.max_faults else None
+
+    async def step(self, turn: Turn) -> Reply:
+        if over := self.over(turn):
+            return over
         if not turn.attempts:
             return await self.judged(turn.text)
-        self._faults = 0 if len(turn.calls) == len(turn.attempts) else self._faults + 1
-        counts = Counter(f"{attempt.name or 'a call'}: {attempt.status}" for attempt in turn.attempts)
-        evidence = ", ".join(f"{number} × {what}" if number > 1 else what for what, number in counts.items())
-        if self._faults > self.config.max_faults:
-            return self._over("fault_limit", evidence)
         asked, others = turn.attempts[:MOST_CALLS], len(turn.attempts) - MOST_CALLS
         if self.in_order:
             texts = [await self._answered(attempt) for attempt in asked]
         else:
             texts = await asyncio.gather(*map(self._answered, asked))
-        messages = [_said(attempt.name, text) for attempt, text in zip(asked, texts, strict=True)]
+        messages = [said(attempt.name, text) for attempt, text in zip(asked, texts, strict=True)]
         if others > 0:
-            messages.append(_said("", f"error: {others} more calls were not run; at most {MOST_CALLS} are allowed"))
-        return Reply(tuple(messages), evidence=evidence)
+            messages.append(said("", f"error: {others} more calls were not run; at most {MOST_CALLS} are allowed"))
+        return Reply(tuple(messages), evidence=_counted(turn))
 
     async def _answered(self, attempt: Attempt) -> str:
         if attempt.status != "ok":
-            return f"error: {attempt.status}: {attempt.evidence}"
+            return attempt.fault
         function = self._functions[attempt.name]
         try:
             if inspect.iscoroutinefunction(function):
@@ -105,9 +116,6 @@ class Calling(Environment):
         except Exception as error:  # the model reads it
             return f"error: {type(error).__name__}: {error}"
 
-    def _over(self, ending: Any, evidence: str) -> Reply:
-        return Reply(reward=0.0, done=True, outcome="wrong", ending=ending, evidence=evidence)
-
     @abstractmethod
     async def judged(self, text: str) -> Reply:
         """Judge the answer; it is the last reply."""
@@ -121,7 +129,17 @@ def calling(name: str, **arguments: Any) -> Turn:
     return Turn("", (Attempt("ok", 0, 0, name, arguments),))
 
 
-def _said(name: str, text: str) -> dict[str, str]:
+def _wrong(ending: Literal["fault_limit", "malformed_call"], evidence: str) -> Reply:
+    return Reply(reward=0.0, done=True, outcome="wrong", ending=ending, evidence=evidence)
+
+
+def _counted(turn: Turn) -> str:
+    counts = Counter(f"{attempt.name or 'a call'}: {attempt.status}" for attempt in turn.attempts)
+    return ", ".join(f"{number} × {what}" if number > 1 else what for what, number in counts.items())
+
+
+def said(name: str, text: str) -> Message:
+    """Return a tool's message."""
     return {"role": "tool", "name": name or "unknown", "content": text}
 
 

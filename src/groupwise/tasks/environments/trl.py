@@ -10,7 +10,6 @@ is worth. A new instance plays each episode. Random numbers of `random` are seed
 """
 
 import inspect
-import random
 from collections.abc import Iterator
 from itertools import count
 from typing import Any
@@ -21,8 +20,8 @@ from groupwise.config import FOLDER
 from groupwise.config.kinds import Allowed, Choices
 from groupwise.config.places import beside
 from groupwise.errors import ConfigError
-from groupwise.randomness import key
 from groupwise.tasks.environments.base import EnvironmentConfig, Opening, Reply, Turn
+from groupwise.tasks.environments.others import Others
 from groupwise.tasks.environments.schema import schema_of
 from groupwise.tasks.environments.tools import Calling, CallingConfig, Function
 from groupwise.types import Problem
@@ -54,12 +53,11 @@ class TrlConfig(CallingConfig):
         return place
 
 
-class Trl(Calling):
+class Trl(Others, Calling):
     """One instance of a user's class."""
 
     Config = TrlConfig
     config: TrlConfig
-    alone = True
     in_order = True
 
     @classmethod
@@ -67,10 +65,9 @@ class Trl(Calling):
         return (Problem(f"trl/{index}", "", "") for index in count())
 
     def start(self, problem: Problem, seed: int) -> Opening:
-        self._seed, self._turn = key("trl", seed, problem.id), 0
+        self.begins(problem, seed)
         messages = [dict(message) for message in problem.messages or [{"role": "user", "content": problem.question}]]
         fields = {name: value for name, value in problem.data.items() if name != "tools" or value}
-        random.seed(self._seed)
         factory = CLASSES.find(self.config.factory)
         self._instance = factory()
         said = self._instance.reset(**{"prompt": messages, **fields})
@@ -80,8 +77,7 @@ class Trl(Calling):
         return self.begun([getattr(self._instance, function.__name__) for function in _tools(factory)], messages)
 
     async def step(self, turn: Turn) -> Reply:
-        self._turn += 1
-        random.seed(key("trl", self._seed, self._turn))
+        self.goes_on()
         reply = await super().step(turn)
         return reply if not reply.done else await self._worth(reply.evidence, reply.ending)
 

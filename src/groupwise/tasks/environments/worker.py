@@ -8,6 +8,7 @@ or `{"failed": ...}`. An instance goes when its episode has ended.
 
 import asyncio
 import inspect
+import math
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +30,7 @@ from groupwise.types import Problem
 @dataclass(slots=True)
 class _Live:
     environment: Environment
-    opening: dict[str, Any]
+    opening: dict[str, Any] | None = None
     num_turns: int = 0
 
 
@@ -54,28 +55,31 @@ class Server:
         try:
             found = await self._played(episode)
         except Exception as error:  # reported; the other episodes go on
-            self._live.pop(episode["id"], None)
             return {"failed": f"{type(error).__name__}: {error}"[:400]}
         return {**found, "seconds": time.perf_counter() - began}
 
     async def _played(self, episode: dict[str, Any]) -> dict[str, Any]:
         turns, live = episode["turns"], self._live.pop(episode["id"], None)
         known = len(turns) if episode["ended"] else max(len(turns) - 1, 0)
-        if live is None or live.num_turns != known or episode["whole"]:
-            environment = self._make()
-            opening = await self._call(environment, "start", Opening, Problem(**episode["problem"]), episode["seed"])
-            live = _Live(environment, opening)
-        replies = []
-        for said in turns[live.num_turns :]:
-            turn = Turn(said["text"], tuple(Attempt(**attempt) for attempt in said["attempts"]))
-            replies.append(await self._call(live.environment, "step", Reply, turn))
-            live.num_turns += 1
-        if episode["ended"]:
-            replies.append(await self._call(live.environment, "ended", Reply, episode["ended"]))
-        if episode["whole"] or episode["ended"] or (replies and replies[-1]["done"]):
-            live.environment.close()
-        else:
-            self._live[episode["id"]] = live
+        if live is not None and (live.num_turns != known or episode["whole"]):
+            live = live.environment.close()
+        live, replies, over = live or _Live(self._make()), [], True
+        try:
+            if live.opening is None:
+                asked = Problem(**episode["problem"]), episode["seed"]
+                live.opening = await self._call(live.environment, "start", Opening, *asked)
+            for said in turns[live.num_turns :]:
+                turn = Turn(said["text"], tuple(Attempt(**attempt) for attempt in said["attempts"]))
+                replies.append(await self._call(live.environment, "step", Reply, turn))
+                live.num_turns += 1
+            if episode["ended"]:
+                replies.append(await self._call(live.environment, "ended", Reply, episode["ended"]))
+            over = bool(episode["whole"] or episode["ended"] or (replies and replies[-1]["done"]))
+        finally:
+            if over:
+                live.environment.close()
+            else:
+                self._live[episode["id"]] = live
         return {"opening": live.opening, "replies": replies if episode["whole"] else replies[-1:]}
 
     async def _call(
@@ -92,6 +96,8 @@ class Server:
             return None
         if not isinstance(result, kind):
             raise TypeError(f"{name} of the environment gave {type(result).__name__}; {kind.__name__} is needed")
+        if isinstance(result, Reply) and not math.isfinite(result.reward or 0.0):
+            raise ValueError(f"{name} of the environment gave the reward {result.reward}; a finite number is needed")
         return asdict(result)
 
 
