@@ -1,5 +1,6 @@
 """A run around its steps: started or resumed, recorded, checkpointed, and stopped between two steps."""
 
+import ctypes
 import resource
 import signal
 import sys
@@ -18,6 +19,7 @@ from groupwise.config import Section, dump_toml, parse, read_toml
 from groupwise.config.recipes import dump_tables
 from groupwise.config.schema import walk
 from groupwise.errors import CheckpointError, ConfigError
+from groupwise.models.activations import available_memory
 from groupwise.models.backbone import Backbone
 from groupwise.models.checkpoint import TrainerState, load_trainer_state, save_checkpoint
 from groupwise.models.config import ModelConfig
@@ -90,6 +92,19 @@ def peak_memory_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
 
 
+def return_memory() -> None:
+    """Return to the system the memory of freed tensors that glibc keeps for the next ones, where that is a lot.
+
+    Packs differ in size, so its heaps grow over steps to several times what is in use. The next step pays for pages
+    anew, so nothing happens while others could still take twice what this process holds.
+    """
+    if sys.platform != "linux" or not hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
+        return
+    resident = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    if 2 * resident > available_memory(torch.device("cpu")):
+        libc.malloc_trim(0)
+
+
 @dataclass(slots=True)
 class Session:
     """One process's work on a run: loop over `steps`, `record` each, `finish`."""
@@ -119,6 +134,7 @@ class Session:
                 if self.progress.ending or self._agree_to_stop():
                     break
                 yield step
+                return_memory()
                 done = step + 1
                 last = self._agree_to_stop() or done == self.config.num_steps or self.progress.ending
                 if last or done % self.config.checkpoint_every == 0:

@@ -1,14 +1,18 @@
 """The loop around steps: ranks that are told to stop at different moments act on it together."""
 
+import ctypes
+import math
+import resource
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from groupwise.ranks.group import Ranks
 from groupwise.runs.directory import RunDirectory
 from groupwise.training.config import RunConfig
-from groupwise.training.session import Progress, Session
+from groupwise.training.session import Progress, Session, return_memory
 
 
 @pytest.fixture
@@ -51,3 +55,19 @@ def test_nobody_is_told(tmp_path: Path, saved: list[int]) -> None:
     one = session(tmp_path)
     assert list(one.steps()) == [0, 1, 2, 3]
     assert (saved, one.stopping) == ([3, 4], False)
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="another allocator than glibc's")
+@pytest.mark.parametrize(("available", "returned"), [(0.0, True), (math.inf, False)])
+def test_memory_of_freed_tensors_goes_back_where_memory_is_scarce(
+    available: float, returned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() >> 20
+
+    monkeypatch.setattr("groupwise.training.session.available_memory", lambda device: available)
+    kept = [torch.ones(1 << 14) for _ in range(4000)]  # 64 KiB each, 250 MiB
+    del kept[::2]  # those that stay keep the heap from shrinking by itself
+    before = resident()
+    return_memory()
+    assert (before - resident() > 60) is returned
