@@ -99,8 +99,8 @@ def read_script(path: Path) -> Script:
     """Read a script; a DataError names the file, the line and what is wrong with it."""
     script: dict[str, list[str]] = {}
     for record in read_jsonl(path):
-        try:
-            script.setdefault(record.fields["prompt"], []).extend(str(text) for text in record.fields["completions"])
-        except (KeyError, TypeError) as error:
-            raise DataError(f"{record.place} needs `prompt` and `completions`: {error!r}") from None
+        prompt, texts = (record.fields.get(name) for name in ("prompt", "completions"))
+        if not isinstance(prompt, str) or not isinstance(texts, list) or not all(isinstance(t, str) for t in texts):
+            raise DataError(f"{record.place} needs `prompt`, a text, and `completions`, a list of texts")
+        script.setdefault(prompt, []).extend(texts)
     return script

@@ -208,11 +208,10 @@ def _plain(value: Any, kind: pa.DataType) -> Any:
         return value
     kind = getattr(kind, "storage_type", kind)
     if isinstance(value, float):
-        return (
-            value
-            if pa.types.is_float64(kind) or not math.isfinite(value)
-            else Written(format(Decimal(str(np.float32(value))), "f"))
-        )
+        if pa.types.is_float64(kind) or not math.isfinite(value):
+            return value
+        narrow = np.float16 if pa.types.is_float16(kind) else np.float32
+        return Written(format(Decimal(str(narrow(value))), "f"))
     if isinstance(value, Decimal):
         return Written(format(value, "f"))
     if isinstance(value, Mapping):

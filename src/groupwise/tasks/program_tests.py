@@ -10,6 +10,7 @@ import builtins
 import contextlib
 import importlib
 import json
+import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -188,9 +189,9 @@ def _text(value: Any, what: str) -> str:
         if any(isinstance(line, list) for line in value):
             raise ValueError(f"{what} is {value!r:.60}; text, a number, or a list of them as lines is needed")
         return "\n".join(_text(line, what) for line in value)
-    if isinstance(value, str | Written):
+    if isinstance(value, str) or (isinstance(value, Written) and math.isfinite(value)):
         return value if isinstance(value, str) else value.text
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise ValueError(f"{what} is {value!r:.60}; text, a number, or a list of them as lines is needed")
     return repr(value)
 

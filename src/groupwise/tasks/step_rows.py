@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from types import NoneType
 from typing import Any, Literal, get_args
 
 from groupwise.errors import ConfigError, DataError
@@ -90,14 +91,35 @@ def step_row(record: Mapping[str, Any], where: str) -> StepRow:
         if not (label is None or isinstance(label, bool | int | float)):
             raise DataError(f"{where}: the label {label!r}: true, false, null and numbers from 0 to 1 are allowed")
     try:
+        named = {"problem": "", "split": "train", "difficulty": ""} | {k: v for k, v in record.items() if v is not None}
         return StepRow(
             prompt, tuple(steps), tuple(None if label is None else float(label) for label in labels),
-            str(record.get("problem", "")),
-            str(record.get("split", "train")), str(record.get("difficulty", "")), record.get("final_answer_correct"),
+            str(_of(named, "problem", str, int)), _of(named, "split", str),
+            str(_of(named, "difficulty", str, int, float)),
+            _of({"final_answer_correct": None, **record}, "final_answer_correct", bool, NoneType),
             {key: value for key, value in record.items() if key not in OWN},
         )  # fmt: skip
     except DataError as error:
         raise DataError(f"{where}: {error}") from None
+
+
+_KINDS = {
+    str: "text", int: "a whole number", float: "a number", bool: "true or false", list: "a list", NoneType: "null",
+}  # fmt: skip
+
+
+def _of(record: Mapping[str, Any], name: str, *kinds: type) -> Any:
+    """Return a field of one of these types (DataError: of another); true and false are no numbers."""
+    value = record[name]
+    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+        raise DataError(f"field {name!r} is {value!r:.60}; {' or '.join(_KINDS[kind] for kind in kinds)} is needed")
+    return value
+
+
+def _one_of(record: Mapping[str, Any], name: str, yes: str, no: str) -> bool:
+    if record[name] not in (yes, no):
+        raise DataError(f"field {name!r} is {record[name]!r:.60}; {yes!r} and {no!r} are allowed")
+    return bool(record[name] == yes)
 
 
 def check_training_rows(rows: Sequence[StepRow], path: str) -> None:
@@ -163,28 +185,32 @@ def _until(error: int | None, steps: Sequence[str]) -> tuple[float | None, ...]:
     return (*[1.0] * error, 0.0, *[None] * (len(steps) - error - 1))
 
 
-def _lines(steps: Sequence[str]) -> tuple[str, ...]:
-    return tuple(f"{step}\n" for step in steps)
+def _lines(record: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    steps = _of(record, name, list)
+    return tuple(f"{_of({f'{name}.{index}': step}, f'{name}.{index}', str)}\n" for index, step in enumerate(steps))
 
 
 def _big_bench_mistake(record: Mapping[str, Any]) -> StepRow:
-    steps = _lines(record["steps"])
-    right = str(record["answer"]).strip() == str(record["target"]).strip()
-    labels = _until(record["mistake_index"], steps)
+    steps = _lines(record, "steps")
+    answer, target = (
+        str(_of(record, "answer", str, int, NoneType)).strip(),
+        str(_of(record, "target", str, int)).strip(),
+    )
+    right, labels = answer == target, _until(_of(record, "mistake_index", int, NoneType), steps)
     return StepRow(f"{record['input']}\n", steps, labels, split="test", final_answer_correct=right)
 
 
 def _mr_gsm8k(record: Mapping[str, Any]) -> StepRow:
-    steps = _lines(record["model_output_steps"])
-    is_right = record["model_output_solution_correctness"] == "correct"
+    steps = _lines(record, "model_output_steps")
+    is_right = _one_of(record, "model_output_solution_correctness", "correct", "wrong")
     error = None if is_right else int(record["model_output_solution_first_error_step"]) - 1
-    right = record["model_output_answer_correctness"] == "correct"
+    right = _one_of(record, "model_output_answer_correctness", "correct", "wrong")
     return StepRow(f"{record['question']}\n", steps, _until(error, steps), record["uuid"], "test", "", right)
 
 
 def _processbench(record: Mapping[str, Any]) -> StepRow:
-    steps, label = _lines(record["steps"]), int(record["label"])
-    labels, right = _until(None if label == -1 else label, steps), bool(record["final_answer_correct"])
+    steps, label = _lines(record, "steps"), _of(record, "label", int)
+    labels, right = _until(None if label == -1 else label, steps), _of(record, "final_answer_correct", bool)
     return StepRow(f"{record['problem']}\n", steps, labels, str(record["id"]), "test", "", right)
 
 
@@ -217,7 +243,7 @@ def _prm800k(record: Mapping[str, Any], neutral: Neutral) -> list[StepRow]:
     prompt, right = f"{record['question']['problem']}\n", _FOUND.get(label["finish_reason"])
     path, labels, rows = list[str](), list[float | None](), list[StepRow]()
     for number, step in enumerate(label["steps"]):
-        rated = [(f"{one['text']}\n", None if one["rating"] is None else rating[int(one["rating"])])
+        rated = [(f"{one['text']}\n", None if one["rating"] is None else rating[one["rating"]])
                  for one in step["completions"] or []]  # fmt: skip
         chosen, human = step["chosen_completion"], step["human_completion"]
         if chosen is None and human is not None:
@@ -243,7 +269,7 @@ def _prm800k(record: Mapping[str, Any], neutral: Neutral) -> list[StepRow]:
 def _math_aps(record: Mapping[str, Any]) -> list[StepRow]:
     """A row of every prefix that no other goes on from; what its own prefixes end are its steps."""
     question = record["question"]
-    worth = {one["solution_prefix"]: float(one["mc_value"]) for one in record["reasoning_steps"]}
+    worth = {one["solution_prefix"]: float(_of(one, "mc_value", int, float)) for one in record["reasoning_steps"]}
     prefixes = sorted(prefix for prefix in worth if prefix != question and prefix.startswith(question))
     rows = []
     for place, prefix in enumerate(prefixes):

@@ -131,7 +131,7 @@ def _call(function: Callable[..., Any], request: Mapping[str, Any], file: Path) 
         frames = traceback.extract_tb(error.__traceback__)
         lines = [frame.lineno for frame in frames if Path(frame.filename).name == file.name]
         place = f" ({file.name}, line {lines[-1]})" if lines else ""  # in the user's file
-        return {"fault": f"raised {type(error).__name__}: {error}"[:400] + place}
+        return {"fault": f"raised {type(error).__name__}: {' '.join(str(error).split())}"[:400] + place}
     finally:
         with contextlib.suppress(Exception):
             sys.stdout.flush()

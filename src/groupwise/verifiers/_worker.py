@@ -59,6 +59,8 @@ def main(target: str, memory_bytes: int) -> NoReturn:
     try:
         os.dup2(output, 1)
         os.dup2(output, 2)
+        for stream in (sys.stdout, sys.stderr):  # what a function prints cannot fail
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, resource.getrlimit(resource.RLIMIT_AS)[1]))
         with os.fdopen(channel, "rb", closefd=False) as requests, os.fdopen(channel, "wb") as replies:

@@ -94,9 +94,10 @@ def test_what_a_script_lacks_is_named(policy: Policy, tmp_path: Path) -> None:
     ids = tuple(policy.tokenizer("a")["input_ids"])
     with pytest.raises(ConfigError, match=r"has 1 completions of the prompt 'a'; 2 are needed"):
         engine.generate([Request(ids, (1, 2))], SamplingConfig(), lambda index, sampled: None)
-    (tmp_path / "bad.jsonl").write_text('{"prompt": "a"}')
-    with pytest.raises(DataError, match=r"line 1 needs `prompt` and `completions`"):
-        read_script(tmp_path / "bad.jsonl")
+    for rest in ("", ', "completions": "abc"', ', "completions": [5]', ', "completions": [null]'):
+        (tmp_path / "bad.jsonl").write_text(f'{{"prompt": "a"{rest}}}')
+        with pytest.raises(DataError, match=r"line 1 needs `prompt`, a text, and `completions`, a list of texts"):
+            read_script(tmp_path / "bad.jsonl")
 
 
 def test_the_default_samples_in_this_process(policy: Policy) -> None:

@@ -14,6 +14,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -171,17 +172,19 @@ def test_numbers_of_tables_are_the_shortest_that_mean_them(tmp_path: Path) -> No
         "double": pa.array([1e-5, 1e23, math.nan, 0.1]), "single": pa.array([0.1, 3, None, 1e-5], pa.float32()),
         "decimal": pa.array([Decimal("1.50"), None, Decimal("3.00"), Decimal("0.07")], pa.decimal128(9, 2)),
         "nested": pa.array([{"x": [0.1]}] * 4, pa.struct([("x", pa.list_(pa.float32()))])),
-        "day": pa.array([date(2024, 2, 29)] * 4), "bytes": pa.array([b"abc"] * 4),
+        "half": pa.array(np.array([0.1, 3, 2048, 0.5], np.float16)), "day": pa.array([date(2024, 2, 29)] * 4),
+        "bytes": pa.array([b"abc"] * 4),
     }  # fmt: skip
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")
     records = list(read_file(tmp_path / "a.parquet"))
     read = {
         name: [text_of(row, name) for row in records]
-        for name in ("double", "single", "decimal", "nested.x.0", "day", "bytes")
+        for name in ("double", "single", "half", "decimal", "nested.x.0", "day", "bytes")
     }
     assert read == {
         "double": ["0.00001", "100000000000000000000000", "", "0.1"], "single": ["0.1", "3", "", "0.00001"],
-        "decimal": ["1.50", "", "3", "0.07"], "nested.x.0": ["0.1"] * 4, "day": ["2024-02-29"] * 4,
+        "half": ["0.1", "3", "2048", "0.5"], "decimal": ["1.50", "", "3", "0.07"],
+        "nested.x.0": ["0.1"] * 4, "day": ["2024-02-29"] * 4,
         "bytes": ["abc"] * 4,
     }  # fmt: skip
     json.dumps([row.fields for row in records])

@@ -33,6 +33,8 @@ def reward(completion, reference, **fields):
     if completion == "list": return [1.0, 0.0]
     if completion == "text": return "0.5"
     if completion == "none": return None
+    if completion == "half a character": print("\\ud800"); return 0.5
+    if completion == "lines": raise RuntimeError("one\\ntwo")
     if completion == "nan": return float("nan")
     if completion == "half": return HALF
     if completion == "decimal": return Decimal("0.75")
@@ -96,6 +98,7 @@ def function(folder: Path) -> Iterator[Verifier]:
     [
         ("3", Outcome.CORRECT, {"reward": 1.0}), ("4", Outcome.WRONG, {"reward": 0.0}),
         ("half", Outcome.WRONG, {"reward": 0.5}), ("decimal", Outcome.CORRECT, {"reward": 0.75}),
+        ("half a character", Outcome.WRONG, {"reward": 0.5}),
         ("parts", Outcome.CORRECT, {"form": 0.25, "answer": 1.0}), ("none", Outcome.NONE, {}),
         ("\ud800\x00", Outcome.WRONG, {"reward": 0.0}), ("fork", Outcome.CORRECT, {"reward": 1.0}),
     ],
@@ -111,6 +114,7 @@ def test_values_become_parts(function: Verifier, completion: str, outcome: Outco
     ("completion", "evidence"),
     [
         ("raise", r"mine.py:reward raised KeyError: 'no box' \(mine.py, line 15\) for the completion 'raise'"),
+        ("lines", r"raised RuntimeError: one two \(mine.py, line "),
         ("list", r"returned \[1.0, 0.0\] \(a list\) for the completion 'list'; a finite number, a dict"),
         ("text", r"returned '0.5' \(a str\) for"), ("nan", r"returned nan \(a float\)"),
         ("inf part", r"returned {'form': 1.0, 'answer': inf} \(a dict\)"),
