@@ -1,6 +1,6 @@
 """Bridges to other people's environments, each against the real package."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -203,3 +203,151 @@ def test_its_tools_are_called_in_the_models_format(tmp_path: Path) -> None:
 def test_what_it_asks_for_and_is_not_there_is_a_sentence(taskset: str, env: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         configured("verifiers", taskset=taskset, env=env)
+
+
+OPENENV = """
+import random
+from enum import Enum
+from fastmcp import FastMCP
+from openenv.core.env_server.http_server import create_app
+from openenv.core.env_server.interfaces import Environment
+from openenv.core.env_server.mcp_environment import MCPEnvironment
+from openenv.core.env_server.mcp_types import CallToolAction, CallToolObservation
+from openenv.core.env_server.types import Action, Observation, State
+
+class Number(Action):
+    guess: int
+
+class Hint(Observation):
+    hint: str = ""
+
+class Guess(Environment):
+    state = State()
+
+    def reset(self, seed=None, episode_id=None, highest=9):
+        self.secret = random.Random(seed).randint(1, highest)
+        return Hint(hint=f"1 to {highest}")
+
+    def step(self, action, timeout_s=None):
+        if action.guess < 0:
+            raise RuntimeError("negative")
+        won = action.guess == self.secret
+        return Hint(hint="equal" if won else "higher" if action.guess < self.secret else "lower", done=won, reward=won)
+
+class Way(str, Enum):
+    up = "up"
+    down = "down"
+
+class Move(Action):
+    way: Way
+    steps: int
+
+class Place(Observation):
+    height: int = 0
+
+class Climb(Environment):
+    state = State()
+
+    def reset(self, seed=None, episode_id=None):
+        self.height = 0
+        return Place()
+
+    def step(self, action, timeout_s=None):
+        self.height += action.steps if action.way == Way.up else -action.steps
+        return Place(height=self.height, done=self.height == 3, reward=1.0 if self.height == 3 else None)
+
+class Adding(MCPEnvironment):
+    state = State()
+
+    def __init__(self):
+        mcp = FastMCP("adding")
+
+        @mcp.tool
+        def add(number: int) -> int:
+            self.total += number
+            return self.total
+
+        super().__init__(mcp)
+
+    def reset(self, seed=None, episode_id=None):
+        self.total = 0
+        return Observation(metadata={"message": "Make it 5."})
+
+    def _step_impl(self, action, timeout_s=None):
+        raise NotImplementedError
+
+    async def step_async(self, action, timeout_s=None):
+        seen = await super().step_async(action, timeout_s=timeout_s)
+        seen.reward, seen.done = float(self.total == 5), self.total == 5
+        return seen
+
+guess = create_app(Guess, Number, Hint)
+climb = create_app(Climb, Move, Place)
+adding = create_app(Adding, CallToolAction, CallToolObservation)
+"""
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., EnvironmentConfig]:
+    pytest.importorskip("openenv", reason="the servers of this test need pip install openenv==0.10.0")
+    pytest.importorskip("websockets", reason="needs pip install 'groupwise[openenv]'")
+    (folder := tmp_path_factory.mktemp("served")).joinpath("served.py").write_text(OPENENV)
+
+    def configure(app: str, **settings: Any) -> EnvironmentConfig:
+        command = f"python -m uvicorn served:{app} --port {{port}}"
+        return configured("openenv", command=command, folder=str(folder), **settings)
+
+    return configure
+
+
+def test_a_server_of_openenv_has_room_for_one_session_and_plays_three(served: Callable[..., EnvironmentConfig]) -> None:
+    config = served("guess")
+    problem = replace(problems_of(config)[0], question="Guess.", data={"highest": 3})
+    workers = CREWS.of(config)
+    turns = [[Turn(text) for text in said] for said in (["1", "2"], ["2", "3"], ["3", "1"])]
+    for number in range(3):
+        now = [workers.play(0, str(i), problem, 0, said[:number]).result() for i, said in enumerate(turns)]
+    assert [len(replies(each)) for each in now] == [1, 1, 1]
+    [first, second] = replies(played(config, problem, ["x", "9"]))
+    assert first["messages"][0]["content"] == 'error: bad_argument: guess = "x": integer is needed'
+    assert second["messages"] == [{"role": "user", "content": "lower"}]
+    won = [replies(played(config, problem, [guess]))[0] for guess in "123"]
+    assert sorted((reply["reward"], reply["done"]) for reply in won) == [(0, False), (0, False), (1, True)]
+    assert played(config, problem, []).opening["messages"][0]["content"] == "Guess.\n1 to 3"
+    assert "EXECUTION_ERROR: negative" in played(config, problem, ["-1"]).failed
+    [_, end] = replies(played(config, problem, ["x"], "turn_limit"))
+    assert (end["reward"], end["outcome"]) == (0, "wrong")
+
+
+def test_an_action_of_several_fields_is_a_call(served: Callable[..., EnvironmentConfig]) -> None:
+    [problem] = problems_of(served("climb"), 1)
+    turns = [Turn("", (call("act", way="up", steps=1),)), Turn("so"), Turn("", (call("act", way="left", steps=1),))]
+    turns.append(Turn("", (call("act", way="down", steps=-2), call("act", way="up", steps=9))))
+    whole = played(served("climb"), problem, turns)
+    [tool] = whole.opening["tools"]
+    assert tool["function"]["parameters"]["properties"]["way"]["enum"] == ["up", "down"]
+    first, second, third, last = replies(whole)
+    assert first["messages"] == [{"role": "tool", "name": "act", "content": '{"height": 1}'}]
+    assert second["messages"] == [{"role": "user", "content": "error: no_name: call one of act"}]
+    assert third["messages"][0]["content"].startswith("error: bad_argument")
+    assert (last["reward"], last["done"]) == (1, True)
+    assert "more than a text can say (way, steps)" in played(served("climb", calls="none"), problem, []).failed
+
+
+def test_its_mcp_tools_are_the_models(served: Callable[..., EnvironmentConfig]) -> None:
+    whole = played(served("adding"), problems_of(served("adding"))[0], [Turn("", (call("add", number=5),))])
+    assert whole.opening["messages"][0]["content"] == "Make it 5."
+    assert [tool["function"]["name"] for tool in whole.opening["tools"]] == ["add"]
+    [reply] = replies(whole)
+    assert (reply["reward"], reply["done"]) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({}, "allowed is one of them"), ({"url": "http://x", "command": "y"}, "one of them"),
+     ({"command": "python -m x"}, "has no {port}")],
+)  # fmt: skip
+def test_a_server_is_named_or_started(settings: dict[str, str], message: str) -> None:
+    pytest.importorskip("websockets")
+    with pytest.raises(ValueError, match=message):
+        configured("openenv", **settings)

@@ -112,7 +112,8 @@ def _repeats(problems: Sequence[Problem]) -> Iterator[Finding]:
 
 
 def _answers(bench: Bench, splits: Mapping[Split, Sequence[Problem]]) -> Iterator[Finding]:
-    empty = [problem.id for problems in splits.values() for problem in problems if not problem.question.strip()]
+    asked = [problem for problems in splits.values() for problem in problems if not problem.environment]
+    empty = [problem.id for problem in asked if not problem.question.strip()]
     if empty:
         yield finding(
             Severity.CRITICAL, f"{len(empty)} problems have no question", "The model is asked nothing.",

@@ -185,6 +185,7 @@ ENVIRONMENTS = Kinds(
         "tic_tac_toe": f"{_HERE}.board_games:TicTacToe",
         "tools": f"{_HERE}.tools:Tools",
         "trl": f"{_HERE}.trl:Trl",
+        "openenv": f"{_HERE}.openenv:OpenEnv",
         "verifiers": f"{_HERE}.verifiers_v1:Verifiers",
     },
 )

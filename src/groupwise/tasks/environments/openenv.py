@@ -1,0 +1,329 @@
+"""Environments behind a server of OpenEnv: its JSON over a WebSocket, a session for each episode.
+
+    [task.environment]
+    kind = "openenv"
+    url = "http://127.0.0.1:8000"                                     # or
+    command = "python -m uvicorn server.app:app --port {port}"        # runs in `folder`, one for each worker
+
+The action is made as its schema says. One required field: it is the turn's text, or the JSON value that the turn is.
+More, or tools (MCP): the model calls them in its own format. A server that has no room for another session is shared:
+a session is closed, and when it is needed again it is made anew from its seed and its actions.
+"""
+
+import contextlib
+import ctypes
+import json
+import shlex
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from functools import cache
+from itertools import count
+from typing import Any
+from urllib.request import urlopen
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+
+from groupwise.config import FOLDER
+from groupwise.config.places import beside
+from groupwise.errors import VerifierError
+from groupwise.randomness import key
+from groupwise.tasks.environments.base import Attempt, EnvironmentConfig, Opening, Reply, Turn
+from groupwise.tasks.environments.others import needs
+from groupwise.tasks.environments.schema import fault_of
+from groupwise.tasks.environments.tools import MOST_CALLS, Calling, CallingConfig, said
+from groupwise.types import Problem
+
+_MCP = {"Action", "CallToolAction", "ListToolsAction"}
+"""Titles of an action that only says which tool is called."""
+_ROOM_S = 5.0
+"""Seconds that a server may take to let go of a session that was closed."""
+_OUTSIDE = ("done", "reward", "metadata")
+
+
+class OpenEnvConfig(CallingConfig):
+    """Settings of a server of OpenEnv."""
+
+    url: str = ""
+    """Address of a server that runs, for example `http://127.0.0.1:8000`."""
+    command: str = ""
+    """Command that starts one, with `{port}` in it; `python` is the one that runs groupwise."""
+    folder: str = "."
+    """Folder in which the command runs, beside the recipe."""
+    text: str = ""
+    """What the model reads of an observation: a field, or fields in a text, `{board} {hint}`; empty: its only field of
+    text, else all of it as JSON."""
+    num_workers: int = Field(1, ge=1)
+    """Worker processes, each with a server of its own where `command` starts it."""
+    timeout_s: float = Field(120.0, gt=0, allow_inf_nan=False)
+    """Seconds that a step may take, the start of the server included, before its process is killed."""
+
+    @field_validator("folder")
+    @classmethod
+    def _beside_the_recipe(cls, folder: str, info: ValidationInfo) -> str:
+        return (
+            beside(folder, (info.context or {}).get(FOLDER))
+            if folder != "."
+            else str((info.context or {}).get(FOLDER) or ".")
+        )
+
+    @model_validator(mode="after")
+    def _has_a_server(self) -> "OpenEnvConfig":
+        needs("websockets", "openenv")
+        if bool(self.url) == bool(self.command):
+            raise ValueError("url and command: allowed is one of them")
+        if self.command and "{port}" not in self.command:
+            raise ValueError(f"command = {self.command!r} has no {{port}}, at which the server would be asked")
+        return self
+
+
+class _Server:
+    """A server, and the sessions that this process has there."""
+
+    def __init__(self, url: str, command: str, folder: str) -> None:
+        self.url, self.sessions = url.rstrip("/"), list[OpenEnv]()
+        if command:
+            self._start(command, folder)
+        try:
+            schemas = self._get("/schema")
+        except OSError as error:
+            raise VerifierError(f"no server of OpenEnv answers at {self.url}: {error}") from error
+        self.action, self.observation = (_whole(schemas[part], schemas[part]) for part in ("action", "observation"))
+        fields = {name: each for name, each in self.action.get("properties", {}).items() if name != "metadata"}
+        required = [name for name in self.action.get("required", ()) if name in fields] or list(fields)[:1]
+        self.is_mcp = self.action.get("title") in _MCP
+        self.field = required[0] if len(required) == 1 and not self.is_mcp else ""
+        texts = [n for n, each in self.observation.get("properties", {}).items() if each.get("type") == "string"]
+        self.text = texts[0] if len(texts) == 1 else ""
+
+    def _start(self, command: str, folder: str) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}"
+        words = [word.replace("{port}", str(port)) for word in shlex.split(command)]
+        words[0] = sys.executable if words[0] == "python" else words[0]
+        output = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the server
+        process = subprocess.Popen(words, cwd=folder, stdout=output, stderr=subprocess.STDOUT, preexec_fn=_with_me)
+        while process.poll() is None:
+            with contextlib.suppress(OSError):
+                self._get("/health")
+                return
+            time.sleep(0.1)
+        output.seek(0)
+        words_of_it = output.read().decode(errors="replace").strip()[-300:]
+        raise VerifierError(f"{command!r} ended with {process.returncode}: {words_of_it}")
+
+    def _get(self, path: str) -> Any:
+        with urlopen(self.url + path) as answer:
+            return json.load(answer)
+
+
+_server = cache(_Server)
+_STARTING = threading.Lock()
+
+
+def _with_me() -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, 9)  # PR_SET_PDEATHSIG: it ends when this process is killed
+
+
+def _whole(schema: Any, root: Mapping[str, Any]) -> Any:
+    """Return a schema without references."""
+    if isinstance(schema, list):
+        return [_whole(each, root) for each in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    if "$ref" in schema:
+        return _whole(root["$defs"][schema["$ref"].rpartition("/")[2]], root)
+    return {name: _whole(each, root) for name, each in schema.items() if name != "$defs"}
+
+
+class _RefusedError(Exception):
+    """The server finds an action malformed; says why."""
+
+
+class OpenEnv(Calling):
+    """One session."""
+
+    Config = OpenEnvConfig
+    config: OpenEnvConfig
+    answers_as = "user"
+    _socket: Any = None
+
+    @classmethod
+    def problems(cls, config: EnvironmentConfig) -> Iterator[Problem]:
+        return (Problem(f"openenv/{index}", "", "") for index in count())
+
+    def start(self, problem: Problem, seed: int) -> Opening:
+        self._faults, self._rewarded, self._lock = 0, False, threading.Lock()
+        self._sent = list[tuple[dict[str, Any], Any]]()
+        with _STARTING:
+            self._server = _server(self.config.url, self.config.command, self.config.folder)
+        row = {name: value for name, value in problem.data.items() if name != "tools" or value}
+        seeded = {"seed": key("openenv", seed, problem.id) % 2**31, **row}
+        text = self._shown(self._told({"type": "reset", "data": seeded}))
+        question = "\n".join(filter(None, (problem.question, text)))
+        if not question:
+            raise VerifierError("its first observation has no text; allowed is task.problems, whose questions begin it")
+        tools = () if self._server.field else tuple(self._tools())
+        if tools and self.config.calls == "none":
+            raise VerifierError(
+                f"its action has more than a text can say ({', '.join(self._server.action.get('required', ()))}); "
+                "allowed are task.environment.calls for a model that calls tools"
+            )
+        self._names = [tool["function"]["name"] for tool in tools]
+        return Opening(Opening.of(question).messages, tools)
+
+    def _tools(self) -> Iterator[dict[str, Any]]:
+        found = [{"name": "act", **self._server.action, "inputSchema": self._server.action}]
+        if self._server.is_mcp:
+            request = {"jsonrpc": "2.0", "method": "tools/list", "params": {}, "id": 1}
+            found = self._told({"type": "mcp", "data": request})["result"]["tools"]
+        for tool in found:
+            schema = dict(tool.get("inputSchema") or tool.get("input_schema") or {"properties": {}})
+            schema["properties"] = {n: each for n, each in schema["properties"].items() if n != "metadata"}
+            parameters = {name: each for name, each in schema.items() if name not in ("title", "description")}
+            shown = {"name": tool["name"], "description": tool.get("description") or "", "parameters": parameters}
+            yield {"type": "function", "function": shown}
+
+    def step(self, turn: Turn) -> Reply:  # type: ignore[override]  # may be either
+        if self._server.field:
+            turn = Turn(turn.text, (self._action(turn.text.strip()),))
+        elif not turn.attempts and self._rewarded:
+            return Reply(done=True)
+        elif not turn.attempts:
+            turn = Turn(turn.text, (Attempt("no_name", 0, 0, evidence=f"call one of {', '.join(self._names)}"),))
+        if over := self.over(turn):
+            return over
+        if turn.attempts[0].status == "no_name" and not turn.calls:
+            return Reply.of(turn.attempts[0].fault)
+        texts, rewards, done = list[str](), list[float](), False
+        for attempt in turn.attempts[:MOST_CALLS]:
+            try:
+                texts.append(attempt.fault)
+                if attempt.status != "ok" or done:
+                    continue
+                answer = self._told({"type": "step", "data": self._payload(attempt)})
+                texts[-1], done = self._shown(answer), bool(answer["done"])
+                rewards += [] if answer["reward"] is None else [float(answer["reward"])]
+            except _RefusedError as error:
+                texts[-1] = f"error: bad_argument: {error}"
+        self._rewarded |= bool(rewards)
+        reward = sum(rewards) if rewards else None
+        if done:
+            return Reply(reward=reward, done=True, evidence=texts[-1][:200])
+        if self._server.field:
+            return Reply.of(texts[0], reward=reward)
+        return Reply(tuple(said(a.name, text) for a, text in zip(turn.attempts, texts, strict=False)), reward=reward)
+
+    def _action(self, text: str) -> Attempt:
+        field, schema = self._server.field, self._server.action["properties"][self._server.field]
+        value: Any = text
+        if schema.get("type") != "string" and "enum" not in schema:
+            with contextlib.suppress(ValueError):
+                value = json.loads(text)
+        fault = fault_of(value, schema, field)
+        return Attempt("bad_argument" if fault else "ok", 0, 0, "act", {field: value}, fault)
+
+    def _payload(self, attempt: Attempt) -> Mapping[str, Any]:
+        if not self._server.is_mcp:
+            return attempt.arguments
+        return {"type": "call_tool", "tool_name": attempt.name, "arguments": attempt.arguments}
+
+    def _shown(self, answer: Mapping[str, Any]) -> str:
+        seen = {name: each for name, each in answer["observation"].items() if name not in _OUTSIDE}
+        if (error := seen.get("error")) and self._server.is_mcp:
+            return f"error: {error.get('message', error)}"
+        if isinstance(result := seen.get("result"), Mapping) and self._server.is_mcp:
+            texts = [part["text"] for part in result.get("content", ()) if part.get("type") == "text"]
+            return "\n".join(texts) if texts else json.dumps(result.get("data", result), sort_keys=True)
+        if wanted := self.config.text or ("" if self._server.is_mcp else self._server.text):
+            return wanted.format_map(seen) if "{" in wanted else str(seen[wanted])
+        shown = seen or answer["observation"].get("metadata") or {}
+        if len(texts := list(shown.values())) < 2 and all(isinstance(text, str) for text in texts):
+            return "".join(texts)
+        return json.dumps(shown, ensure_ascii=False, sort_keys=True)
+
+    def _told(self, message: dict[str, Any]) -> Any:
+        """Send a message and return what answers it; where the session was closed it is made anew first."""
+        from websockets.exceptions import ConnectionClosed
+
+        with self._lock:
+            try:
+                answer = self._asked(message)
+            except ConnectionClosed:
+                self._socket = None
+                answer = self._asked(message)
+            if answer["type"] == "error" and answer["data"].get("code") == "VALIDATION_ERROR":
+                raise _RefusedError(json.dumps(answer["data"].get("errors", answer["data"]["message"]))[:300])
+            if answer["type"] == "error":
+                raise VerifierError(f"{answer['data'].get('code')}: {answer['data'].get('message')}")
+            self._sent.append((message, answer["data"]))
+            return answer["data"]
+
+    def _asked(self, message: dict[str, Any]) -> Any:
+        if self._socket is not None:
+            return self._exchanged(message)
+        if self._sent and not self.config.repeatable:
+            raise VerifierError("its session was closed, and with repeatable = false it cannot be made anew")
+        for before, known in self._sent:
+            again = self._opened(before) if self._socket is None else self._exchanged(before)
+            if again["type"] == "error" or (before["type"] == "step" and _told(again["data"]) != _told(known)):
+                raise VerifierError(f"the same actions with the same seed give {again['data']} and gave {known} before")
+        return self._exchanged(message) if self._socket is not None else self._opened(message)
+
+    def _opened(self, message: dict[str, Any]) -> Any:
+        """Open the session with its first message, in the place of another where there is no room."""
+        from websockets.sync.client import connect
+
+        address, deadline = self._server.url.replace("http", "ws", 1) + "/ws", time.monotonic() + _ROOM_S
+        while True:
+            self._socket = connect(address, max_size=None, proxy=None if self.config.command else True)
+            answer = self._exchanged(message)
+            if answer["type"] != "error" or answer["data"].get("code") != "CAPACITY_REACHED":
+                self._server.sessions.append(self)
+                return answer
+            self._shut()
+            if time.monotonic() > deadline:
+                raise VerifierError(
+                    f"the server has room for {answer['data'].get('max_sessions')} sessions; allowed are as many as "
+                    "there are episodes (its max_concurrent_envs), or repeatable = true and a server of its own"
+                )
+            for other in list(self._server.sessions) if self.config.repeatable else ():
+                if other._lock.acquire(blocking=False):
+                    other._shut()
+                    other._lock.release()
+                    deadline = time.monotonic() + _ROOM_S
+                    break
+            time.sleep(0.02)
+
+    def _exchanged(self, message: dict[str, Any]) -> Any:
+        from websockets.exceptions import ConnectionClosed
+
+        with contextlib.suppress(ConnectionClosed):  # what it said last, that it has no room, is read below
+            self._socket.send(json.dumps(message))
+        return json.loads(self._socket.recv())
+
+    def ended(self, reason: str) -> Reply | None:  # type: ignore[override]
+        return None if self._rewarded else super().ended(reason)
+
+    async def judged(self, text: str) -> Reply:
+        raise NotImplementedError  # observations hold the rewards
+
+    def _shut(self) -> None:
+        with contextlib.suppress(ValueError):
+            self._server.sessions.remove(self)
+        if self._socket is not None:
+            self._socket.close()
+        self._socket = None
+
+    close = _shut
+
+
+def _told(answer: Mapping[str, Any]) -> tuple[Any, ...]:
+    return answer["reward"], answer["done"]
