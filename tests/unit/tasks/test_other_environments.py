@@ -351,3 +351,90 @@ def test_a_server_is_named_or_started(settings: dict[str, str], message: str) ->
     pytest.importorskip("websockets")
     with pytest.raises(ValueError, match=message):
         configured("openenv", **settings)
+
+
+def test_a_game_of_textarena_is_played_alone_and_against_others(tmp_path: Path) -> None:
+    pytest.importorskip("textarena", reason="needs pip install 'groupwise[textarena]'")
+    config = configured("textarena", game="GuessTheNumber-v0", settings={"min_number": 1, "max_number": 4})
+    first, second = problems_of(config, 2)
+    games = [replies(played(config, first, [f"[{n}]"]))[0] for n in range(1, 5)]
+    assert sorted(str(game["outcome"]) for game in games) == ["", "", "", "correct"]
+    assert [game["reward"] for game in games if game["done"]] == [1]
+    assert {game["messages"][0]["content"] for game in games if not game["done"]} <= {
+        "The target number is higher.", "The target number is lower."
+    }  # fmt: skip
+    [unread, late] = replies(played(config, second, ["three"], "turn_limit"))
+    assert "Invalid move format" in unread["messages"][0]["content"]
+    assert (late["reward"], late["outcome"]) == (0, "wrong")
+
+    (tmp_path / "own.py").write_text(
+        "def last(seen):\n    return seen.split('Available Moves: ')[-1].split(\"'\")[-2]\n"
+    )
+    config = configured("textarena", game="TicTacToe-v0", num_players=2, opponent=f"{tmp_path}/own.py:last")
+    problem = problems_of(config)[0]
+    *_, last = replies(played(config, problem, ["[0]", "[1]", "[2]"]))
+    assert (last["reward"], last["done"], last["outcome"]) == (1, True, "correct")
+    config = configured("textarena", game="TicTacToe-v0", num_players=2, opponent="random")
+    assert len({str(played(config, problem, ["[0]"], seed=seed).replies) for seed in range(6)}) > 1
+    with pytest.raises(ValueError, match="has no game 'Gess'; near are GuessWho-v0"):
+        configured("textarena", game="Gess")
+    with pytest.raises(ValueError, match="allowed are both, or neither"):
+        configured("textarena", game="TicTacToe-v0", num_players=2)
+
+
+MESSAGE_ENV = """
+import random
+from tinker_cookbook.rl.message_env import MessageEnv, MessageStepResult
+from tinker_cookbook.tool_use import AgentToolMessageEnv, simple_tool_result, tool
+
+class Guess(MessageEnv):
+    def __init__(self, question, answer, forgets=False):
+        self.question, self.answer, self.forgets = question, answer, forgets
+
+    async def initial_observation(self):
+        self.said = [{"role": "system", "content": "Guess."}, {"role": "user", "content": self.question}]
+        return self.said
+
+    async def step(self, message):
+        won = message["content"] == self.answer
+        hint = {"role": "user", "content": [{"type": "text", "text": f"no {random.random()}"}]}
+        self.said = self.said[1 if self.forgets else 0 :] + [message, hint]
+        return MessageStepResult(float(won), won, self.said, {"won": won})
+
+@tool
+async def double(number: int) -> str:
+    '''Double it.'''
+    return simple_tool_result(str(number * 2))
+
+async def graded(history):
+    return float(history[-1]["content"] == "14"), {"graded": 1.0}
+
+def agent(answer):
+    return AgentToolMessageEnv(
+        tools=[double], initial_messages=[{"role": "user", "content": "7 twice?"}], max_turns=4, reward_fn=graded)
+"""
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_message_env_of_tinker_plays_unchanged(tmp_path: Path) -> None:
+    pytest.importorskip("tinker_cookbook", reason="needs pip install 'groupwise[tinker]'")
+    (tmp_path / "own.py").write_text(MESSAGE_ENV)
+    config = configured("message_env", factory=f"{tmp_path}/own.py:Guess")
+    problem = Problem("row", "1 to 9?", "4")
+    whole = played(config, problem, ["3", "4"])
+    assert [message["role"] for message in whole.opening["messages"]] == ["system", "user"]
+    first, last = replies(whole)
+    assert (first["reward"], first["done"], first["messages"][0]["content"][:5]) == (0, False, "no 0.")
+    assert (last["reward"], last["done"], last["evidence"]) == (1, True, "won 1")
+    forgets = replace(problem, data={"forgets": True})
+    assert "it asks again behind another past, from message 0 on" in played(config, forgets, ["3"]).failed
+
+    config = configured("message_env", factory=f"{tmp_path}/own.py:agent")
+    bad = Attempt("bad_json", 0, 1, evidence="no JSON")
+    whole = played(config, problem, [Turn("so ", (call("double", number=7),)), "14"])
+    assert [tool["function"]["name"] for tool in whole.opening["tools"]] == ["double"]
+    first, last = replies(whole)
+    assert first["messages"] == [{"role": "tool", "content": "14", "name": "double"}]
+    assert (last["reward"], last["done"]) == (1, True)
+    [failed] = replies(played(config, problem, [Turn("{", (bad,))]))
+    assert (failed["reward"], failed["done"]) == (-0.1, True)

@@ -185,7 +185,9 @@ ENVIRONMENTS = Kinds(
         "tic_tac_toe": f"{_HERE}.board_games:TicTacToe",
         "tools": f"{_HERE}.tools:Tools",
         "trl": f"{_HERE}.trl:Trl",
+        "message_env": f"{_HERE}.message_env:MessageEnv",
         "openenv": f"{_HERE}.openenv:OpenEnv",
+        "textarena": f"{_HERE}.textarena:TextArena",
         "verifiers": f"{_HERE}.verifiers_v1:Verifiers",
     },
 )
