@@ -32,6 +32,7 @@ from groupwise.errors import ConfigError
 from groupwise.runs import progress
 from groupwise.runs.progress import Work
 
+HALF = re.compile("[\ud800-\udfff]")
 WIDE = 80
 """Columns of a terminal from which on a command's help has tables."""
 OF_THE_LAB = ("oracle", "claims")
@@ -45,6 +46,8 @@ class _Commands(TyperGroup):
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if odd := [word for word in args if not word.isprintable() and HALF.search(word)]:
+            raise ConfigError(f"the argument {odd[0]!r:.80} is no text: its bytes are not UTF-8")
         homes = [re.fullmatch(r"(--[\w-]+=)?(~|~[\w.-]*/.*)", word, re.DOTALL) for word in args]
         whole = [(m[1] or "") + expanded(m[2]) if m else word for m, word in zip(homes, args, strict=True)]
         return super().parse_args(ctx, whole)

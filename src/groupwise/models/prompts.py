@@ -1,5 +1,6 @@
 """From messages and texts to the ids that a model reads: the one place that knows chat templates and control tokens."""
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -55,14 +56,18 @@ def rendered(
     `prefill` is what the caller will put behind it.
 
     Raises:
-        ModelError: there is no template, it does not read an argument, refuses the messages, or writes no header of the
-            turn to come; or a message holds a control token.
+        ModelError: there is no template, it does not read an argument, refuses the messages, leaves one out, or writes
+            no header of the turn to come; or a message holds a control token.
     """
     for message in messages:
         refuse_controls(tokenizer, message, place)
     text, marked = _rendered(tokenizer, messages, chat, generation, tools, place)
     if not generation:
         return Rendered(text, "", marked)
+    for message in messages:
+        said = message.get("content")
+        if message["role"] in ("system", "user") and isinstance(said, str) and not _holds(text, said):
+            raise ModelError(f"{place}: the chat template leaves out what {message['role']} says, {said!r:.60}")
     plain, _ = _rendered(tokenizer, messages, chat, False, tools, place)
     at = _common(text, plain)
     header = _header(tokenizer, messages, chat, tools, text[:at])
@@ -76,6 +81,12 @@ def rendered(
     if tag := THINKING.search(written):
         end = min(end, tag.start())
     return Rendered(text, written[end:] if written[end:].strip() else "", marked)
+
+
+def _holds(text: str, said: str) -> bool:
+    """True where a text holds another one, spaces aside, as it is or inside a string of JSON."""
+    dense = "".join(text.split())
+    return any("".join(form.split()) in dense for form in (said, json.dumps(said, ensure_ascii=False)[1:-1]))
 
 
 def _common(first: str, second: str) -> int:

@@ -1,12 +1,20 @@
 """Options of commands that are read from the source of what they set."""
 
+import pytest
 from typer.main import get_command
 
 from groupwise.cli.main import app
+from groupwise.errors import ConfigError
 from groupwise.evaluation.measure import evaluate
 from groupwise.evaluation.test_time.settings import BudgetConfig
 
 commands = get_command(app).commands  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("words", [["sample", "base", "\udcff?"], ["verify", "math", "--data", "\ud83d.jsonl"]])
+def test_an_argument_that_is_no_text_is_named(words: list[str]) -> None:
+    with pytest.raises(ConfigError, match="is no text: its bytes are not UTF-8"):
+        app(words, standalone_mode=False)
 
 
 def test_a_command_has_an_option_for_every_plain_key_of_its_section() -> None:

@@ -90,6 +90,8 @@ def test_a_template_that_reads_the_clock_is_given_one_instant(name: str) -> None
         ("{% for m in messages %}", ASKED, "cannot be read: Unexpected end of template"),
         ("{{ range(100000000) | list }}", ASKED, "Range too big"),
         ("{{ ['a', 'b'] | random }}", ASKED, "draws at random"),
+        ("{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}{% endif %}{% endfor %}",
+         [{"role": "system", "content": "Be brief."}, *ASKED], "leaves out what system says, 'Be brief.'"),
         (None, ASKED, "has no chat template, which messages need: give plain text, and task.template.chat = false"),
         ({"rag": "x", "tool_use": "y"}, ASKED, "no chat template 'default'; .* one of rag, tool_use"),
         (IGNORES, ASKED, r"ignores add_generation_prompt: .* ends without '<\|im_start\|>assistant\\n'"),
