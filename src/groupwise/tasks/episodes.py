@@ -16,13 +16,16 @@ from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
-from groupwise.errors import VerifierError
-from groupwise.randomness import Draw
-from groupwise.tasks.base import Candidate, GeneratedConfig, GeneratedTask, TaskConfig, Verify, first_of_split
+from groupwise.errors import ConfigError, VerifierError
+from groupwise.randomness import Draw, key
+from groupwise.tasks.base import Candidate, GeneratedConfig, GeneratedTask, TaskConfig, Verify, first_of_split, split_of
 from groupwise.tasks.environments.base import ENVIRONMENTS, Environment, EnvironmentConfig, Opening, Reply, Turn
 from groupwise.tasks.table import TaskOptions, make_task
-from groupwise.types import Problem, Split
+from groupwise.types import SPLITS, Problem, Split
 from groupwise.verifiers.table import VERIFIERS
+
+FEW = 200
+"""Problems of an environment, below which a split may be empty by chance."""
 
 
 class EpisodesConfig(GeneratedConfig):
@@ -70,12 +73,17 @@ class Episodes(GeneratedTask):
             config, environment = self.config, self.config.environment
             if config.problems:
                 task = make_task(config.problems)
-                found: Sequence[Problem] = task.problems(split)
+                rows = task.undivided() or ()
+                same = len({problem.question for problem in rows}) < len(rows)
+                found: Sequence[Problem] = _divided(rows)[split] if same else task.problems(split)
                 if getattr(environment, "verifier", "") is None:
                     environment = environment.model_copy(update={"verifier": VERIFIERS.read(task.verifier)})
             else:
                 number = config.num_problems if split == "train" else config.num_eval_problems
                 found = first_of_split(islice(self.candidates(), 100 * number + 10_000), split, number)
+                few = [problem for _, problem in islice(self.candidates(), FEW)]
+                if len(few) < FEW and {split_of(problem.id) for problem in few} != {*SPLITS}:
+                    found = _divided(few)[split]
             self._problems[split] = tuple(replace(problem, environment=environment) for problem in found)
         return self._problems[split]
 
@@ -94,6 +102,19 @@ class Episodes(GeneratedTask):
                     f"perfect play of {problem.id} is not done after max_turns = {self.config.environment.max_turns} "
                     f"turns; its first were {[turn.text or turn.attempts for turn in script.turns[:3]]}"
                 )
+
+
+def _divided(problems: Sequence[Problem]) -> dict[Split, Sequence[Problem]]:
+    """Divide problems by all that tells them apart, which their questions may not: a twentieth for dev and for test.
+
+    Raises:
+        ConfigError: there are fewer than three.
+    """
+    if len(problems) < len(SPLITS):
+        raise ConfigError(f"{len(problems)} problems; allowed are at least 3, for train, dev and test")
+    ordered = sorted(problems, key=lambda problem: key("split", problem.question, repr(sorted(problem.data.items()))))
+    size = max(1, len(ordered) // 20)
+    return {"dev": ordered[:size], "test": ordered[size : 2 * size], "train": ordered[2 * size :]}
 
 
 def environments(config: TaskConfig) -> list[EnvironmentConfig]:

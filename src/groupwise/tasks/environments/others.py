@@ -43,6 +43,8 @@ def plain(message: Any) -> dict[str, Any]:
     """
     said = message if isinstance(message, Mapping) else vars(message)
     content = said.get("content") or ""
+    if not isinstance(content, str | list | tuple):
+        raise VerifierError(f"a message holds {type(content).__name__}; allowed is text, or a list of its parts")
     if not isinstance(content, str):
         parts = [part if isinstance(part, Mapping) else vars(part) for part in content]
         if other := next((part for part in parts if part.get("type") not in ("text", "thinking")), None):

@@ -21,7 +21,7 @@ from groupwise.config.kinds import Allowed, Choices
 from groupwise.config.places import beside
 from groupwise.errors import ConfigError
 from groupwise.tasks.environments.base import EnvironmentConfig, Opening, Reply, Turn
-from groupwise.tasks.environments.others import Others
+from groupwise.tasks.environments.others import Others, plain
 from groupwise.tasks.environments.schema import schema_of
 from groupwise.tasks.environments.tools import Calling, CallingConfig, Function
 from groupwise.types import Problem
@@ -71,9 +71,8 @@ class Trl(Others, Calling):
         factory = CLASSES.find(self.config.factory)
         self._instance = factory()
         said = self._instance.reset(**{"prompt": messages, **fields})
-        if said is not None and not isinstance(said, str):
-            raise TypeError(f"reset returned {type(said).__name__}; None and a text are allowed")
-        messages[-1] = {**messages[-1], "content": messages[-1]["content"] + (said or "")}
+        added = plain({"role": "user", "content": said})["content"]
+        messages[-1] = {**messages[-1], "content": messages[-1]["content"] + added}
         return self.begun([getattr(self._instance, function.__name__) for function in _tools(factory)], messages)
 
     async def step(self, turn: Turn) -> Reply:
