@@ -51,7 +51,9 @@ class ReadIf:
 class Section(BaseModel):
     """Base of every configuration model: frozen, unknown keys forbidden, one docstring per field."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, validate_default=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, validate_default=True, allow_inf_nan=False
+    )
 
     @model_validator(mode="after")
     def _has_effect(self) -> Self:

@@ -94,3 +94,14 @@ def test_a_path_is_looked_for_beside_the_recipe(tmp_path: Path, monkeypatch: pyt
 def test_names_for_people() -> None:
     assert label("{zero}") == "zero"
     assert label("models/{zero}") == "models/{zero}"
+
+
+class Rates(Section):
+    lr: float = 1.0
+    coefficients: tuple[float, ...] = ()
+
+
+@pytest.mark.parametrize("table", [{"lr": float("inf")}, {"lr": float("nan")}, {"coefficients": [1.0, float("-inf")]}])
+def test_a_number_is_finite(table: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="finite number"):
+        parse(Rates, table)
