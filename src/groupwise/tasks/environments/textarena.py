@@ -23,7 +23,7 @@ from groupwise.config import FOLDER
 from groupwise.config.kinds import Allowed, Choices
 from groupwise.config.places import beside
 from groupwise.errors import VerifierError
-from groupwise.tasks.environments.base import EnvironmentConfig, Opening, Reply, Turn
+from groupwise.tasks.environments.base import Decided, EnvironmentConfig, Opening, Reply, Turn
 from groupwise.tasks.environments.others import Others, needs
 from groupwise.types import Problem
 
@@ -31,7 +31,8 @@ from groupwise.types import Problem
 def bracketed(seen: str) -> str:
     """Return one of the moves in brackets that a text has shown last."""
     shown = [line for line in seen.splitlines() if "[" in line]
-    return random.choice(re.findall(r"\[[^\[\]]+\]", shown[-1]) if shown else ["[]"])
+    moves: list[str] = re.findall(r"\[[^\[\]]+\]", shown[-1]) if shown else ["[]"]
+    return random.choice(moves)
 
 
 PLAYERS = Choices(
@@ -135,7 +136,7 @@ class TextArena(Others):
             return Reply.of(self._news())
         rewards, told = self._game.close()
         reward: Any = (rewards or {}).get(0)
-        outcome = "correct" if (reward or 0) >= 1 else "wrong"
+        outcome: Decided = "correct" if (reward or 0) >= 1 else "wrong"
         return Reply(reward=reward, done=True, outcome=outcome, evidence=str(told.get(0, {}).get("reason", "")))
 
     def ended(self, reason: str) -> Reply:

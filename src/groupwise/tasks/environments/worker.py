@@ -62,7 +62,8 @@ class Server:
         turns, live = episode["turns"], self._live.pop(episode["id"], None)
         known = len(turns) if episode["ended"] else max(len(turns) - 1, 0)
         if live is not None and (live.num_turns != known or episode["whole"]):
-            live = live.environment.close()
+            live.environment.close()
+            live = None
         live, replies, over = live or _Live(self._make()), [], True
         try:
             if live.opening is None:
