@@ -58,7 +58,7 @@ class MessageEnv(Others):
     def problems(cls, config: EnvironmentConfig) -> Iterator[Problem]:
         return (Problem(f"message_env/{index}", "", "") for index in count())
 
-    async def start(self, problem: Problem, seed: int) -> Opening:  # type: ignore[override]  # may be either
+    async def start(self, problem: Problem, seed: int) -> Opening:
         self.begins(problem, seed)
         factory = FACTORIES.find(self.config.factory)
         known = {"seed": self._seed % 2**31, "question": problem.question, "answer": problem.reference, **problem.data}
@@ -74,7 +74,7 @@ class MessageEnv(Others):
         self._past = list(map(plain, await self._env.initial_observation()))
         return Opening(tuple(self._past), tuple({"type": "function", "function": tool} for tool in tools))
 
-    async def step(self, turn: Turn) -> Reply:  # type: ignore[override]  # may be either
+    async def step(self, turn: Turn) -> Reply:
         self.goes_on()
         result = await self._env.step(self._message(turn))
         metrics = ", ".join(f"{name} {number:g}" for name, number in result.metrics.items())

@@ -78,7 +78,7 @@ class Verifiers(Others, Calling):
         assert isinstance(config, VerifiersConfig)
         return config.house().problems()
 
-    async def start(self, problem: Problem, seed: int) -> Opening:  # type: ignore[override]  # may be either
+    async def start(self, problem: Problem, seed: int) -> Opening:
         self.begins(problem, seed)
         self._asked: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._said: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
