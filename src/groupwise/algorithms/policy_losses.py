@@ -56,8 +56,9 @@ class ClippedRatio(PolicyLoss):
 
     clip_low: float = Field(0.2, ge=0, le=1)
     """ε_low: the ratio π/π_old may fall to 1 - ε_low before its gradient stops (PPO and GRPO: 0.2; GSPO: 3e-4)."""
-    clip_high: float = Field(0.2, ge=0)
-    """ε_high: the ratio may rise to 1 + ε_high (GRPO: 0.2; DAPO's clip-higher: 0.28; GSPO: 4e-4)."""
+    clip_high: float = Field(0.2, ge=0, allow_inf_nan=True)
+    """ε_high: the ratio may rise to 1 + ε_high; inf: without bound (GRPO: 0.2; DAPO's clip-higher: 0.28; GSPO:
+    4e-4)."""
     dual_clip: float = Field(0.0, ge=0)
     """c > 1 bounds the loss of negative advantages at c times the advantage (Ye et al. 2020: 3); 0: off."""
 
@@ -107,7 +108,7 @@ class ClippedWeight(PolicyLoss):
 
     clip_low: float = Field(0.2, ge=0, le=1)
     """ε_low: the weight is at least 1 - ε_low (CISPO: 1, no bound)."""
-    clip_high: float = Field(0.2, ge=0)
+    clip_high: float = Field(0.2, ge=0, allow_inf_nan=True)
     """ε_high: the weight is at most 1 + ε_high (CISPO tunes it and does not print it)."""
 
     def __call__(self, logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, lengths: Tensor) -> TokenLosses:

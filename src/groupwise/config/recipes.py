@@ -6,6 +6,7 @@ what is allowed; a value that no part of this recipe reads is an error too.
 
 import difflib
 import json
+import math
 import re
 import tomllib
 import types
@@ -259,8 +260,8 @@ def toml_literal(value: Any) -> str:
         return f"[{', '.join(toml_literal(item) for item in value)}]"
     if isinstance(value, Mapping):
         return f"{{{', '.join(f'{name} = {toml_literal(inner)}' for name, inner in value.items())}}}"
-    if isinstance(value, float) and value != value:
-        return "nan"
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
     if isinstance(value, Path):
         value = str(value)
     # JSON strings, numbers and booleans are TOML; DEL is the one character JSON leaves bare and TOML forbids

@@ -6,10 +6,11 @@ from typing import Annotated, Any
 import pytest
 from pydantic import Field
 
-from groupwise.config import Section, parse
+from groupwise.config import Section, dump_toml, parse
 from groupwise.config.kinds import Kinds, KindSection
 from groupwise.config.schema import Artifact, DataRef, ModelRef, RewardModelRef, files, label, located, named
 from groupwise.errors import ConfigError
+from groupwise.trainers import load_recipe
 
 
 class Judge(Section):
@@ -105,3 +106,9 @@ class Rates(Section):
 def test_a_number_is_finite(table: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="finite number"):
         parse(Rates, table)
+
+
+def test_a_bound_may_be_none() -> None:
+    policy = {"kind": "clipped_ratio", "clip_high": float("inf")}
+    recipe = load_recipe({"algorithm": "grpo", "loss": {"policy": policy}})
+    assert "clip_high = inf" in dump_toml(recipe)
