@@ -55,8 +55,8 @@ class OpenEnvConfig(CallingConfig):
     folder: str = "."
     """Folder in which the command runs, beside the recipe."""
     text: str = ""
-    """What the model reads of an observation: a field, or fields in a text, `{board} {hint}`; empty: its only field of
-    text, else all of it as JSON."""
+    """Part of an observation that the model reads: a field, or fields in a text, `{board} {hint}`; empty: its only
+    field of text, else all of it as JSON."""
     num_workers: int = Field(1, ge=1)
     """Worker processes, each with a server of its own where `command` starts it."""
     timeout_s: float = Field(120.0, gt=0, allow_inf_nan=False)
