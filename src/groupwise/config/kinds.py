@@ -52,8 +52,9 @@ class Section(BaseModel):
     """Base of every configuration model: frozen, unknown keys forbidden, one docstring per field."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", use_attribute_docstrings=True, validate_default=True, allow_inf_nan=False
-    )
+        frozen=True, extra="forbid", use_attribute_docstrings=True, validate_default=True, allow_inf_nan=False,
+        ser_json_inf_nan="constants",
+    )  # fmt: skip
 
     @model_validator(mode="after")
     def _has_effect(self) -> Self:
