@@ -4,6 +4,7 @@ import importlib.util
 import re
 import shlex
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -187,6 +188,8 @@ def test_recipes_in_the_course_and_the_guides_can_be_read_as_they_are_called(
     for words in calls:
         if not recipe_file(words[1], Path()).is_file():
             assert words[1] == "recipe.toml", words  # the reader's own
+            continue
+        if "pipeline" in tomllib.loads(recipe_file(words[1], Path()).read_text()):
             continue
         pairs = list(pairwise(words))
         changes, extends = ([value for name, value in pairs if name == option] for option in ("--set", "--extend"))

@@ -111,7 +111,8 @@ def evaluate_suite(
         changes=changes, **given,
     )  # fmt: skip
     title = f"{model}, 95 % intervals over problems"
-    table, lines, notes = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)), [], {}
+    table, lines = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)), []
+    notes: dict[str, None] = {}
     for name in ("benchmark", "protocol", "right, %", "n", "published", "tokens", "cut", "time"):
         table.add_column(name, overflow="fold")
     for score in scores:

@@ -324,7 +324,7 @@ class Rounded:
 
     def __enter__(self) -> None:
         for layer, product in self._products:
-            layer.forward = product  # type: ignore[method-assign]
+            layer.forward = product  # type: ignore[method-assign, assignment]
 
     def __exit__(self, *error: object) -> None:
         for layer, _ in self._products:

@@ -64,9 +64,12 @@ def rendered(
     text, marked = _rendered(tokenizer, messages, chat, generation, tools, place)
     if not generation:
         return Rendered(text, "", marked)
+    dense = "".join(text.split())
     for message in messages:
-        said = message.get("content")
-        if message["role"] in ("system", "user") and isinstance(said, str) and not _holds(text, said):
+        if message["role"] not in ("system", "user") or not isinstance(said := message.get("content"), str):
+            continue
+        forms = said, json.dumps(said, ensure_ascii=False)[1:-1]  # as it is, or inside a string of JSON
+        if not any("".join(form.split()) in dense for form in forms):
             raise ModelError(f"{place}: the chat template leaves out what {message['role']} says, {said!r:.60}")
     plain, _ = _rendered(tokenizer, messages, chat, False, tools, place)
     at = _common(text, plain)
@@ -81,12 +84,6 @@ def rendered(
     if tag := THINKING.search(written):
         end = min(end, tag.start())
     return Rendered(text, written[end:] if written[end:].strip() else "", marked)
-
-
-def _holds(text: str, said: str) -> bool:
-    """True where a text holds another one, spaces aside, as it is or inside a string of JSON."""
-    dense = "".join(text.split())
-    return any("".join(form.split()) in dense for form in (said, json.dumps(said, ensure_ascii=False)[1:-1]))
 
 
 def _common(first: str, second: str) -> int:

@@ -72,7 +72,11 @@ class Index:
                 if not (known := self._sought.get(gram)):
                     continue
                 near = plain[max(0, start - 3 * size) : start + 4 * size]
-                numbers = _spellings(near) if any(sought.numbers for sought in known) else set[str]()
+                numbers = set[str]()
+                if any(sought.numbers for sought in known):
+                    groups = [list(group) for is_number, group in groupby(near, str.isdigit) if is_number]
+                    spans = ((g, a, b) for g in groups for a in range(len(g)) for b in range(a + 1, len(g) + 1))
+                    numbers = {"".join(group[a:b]) for group, a, b in spans}
                 if first := next((sought for sought in known if sought.numbers.issubset(numbers)), None):
                     for segment in range(words[start][1], words[start + size - 1][1] + 1):
                         matches.append(Match(segment, " ".join(gram), first.item, first.why))
@@ -106,11 +110,6 @@ def _numbers(words: Iterable[str]) -> Iterator[str]:
     ['1000', '25']
     """
     return ("".join(group) for is_number, group in groupby(words, str.isdigit) if is_number)
-
-
-def _spellings(words: Iterable[str]) -> set[str]:
-    groups = [list(group) for is_number, group in groupby(words, str.isdigit) if is_number]
-    return {"".join(group[a:b]) for group in groups for a in range(len(group)) for b in range(a + 1, len(group) + 1)}
 
 
 def expressions(text: str) -> list[Gram]:

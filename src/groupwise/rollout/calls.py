@@ -50,7 +50,9 @@ def turn_of(kind: CallFormat, text: str, tools: Sequence[Mapping[str, Any]]) -> 
         return Turn(text)
     schemas = {tool["function"]["name"]: tool["function"].get("parameters", {}) for tool in tools}
     attempts = tuple(_checked(attempt, schemas, FORMATS[kind].writes_text) for attempt in FORMATS[kind].scan(text))
-    return Turn(_final(text) if kind == "harmony" else text, attempts)
+    if kind == "harmony" and (messages := list(_MESSAGE.finditer(text))):
+        text = "".join(m["body"] for m in messages if "<|channel|>final" in m["header"])
+    return Turn(text, attempts)
 
 
 def format_shown(text: str) -> CallFormat | None:
@@ -263,11 +265,6 @@ def _harmony(text: str) -> Iterator[Attempt]:
                 yield Attempt("bad_json", begin, span[1], to[1], evidence=fault)
             else:
                 yield _named({"name": to[1], "arguments": value}, span, ["arguments"])
-
-
-def _final(text: str) -> str:
-    messages = list(_MESSAGE.finditer(text))
-    return "".join(m["body"] for m in messages if "<|channel|>final" in m["header"]) if messages else text
 
 
 FORMATS: dict[CallFormat, Format] = {

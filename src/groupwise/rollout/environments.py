@@ -51,7 +51,12 @@ class Workers:
         for pool, waiting in zip(self._pools, self._waiting, strict=True):
             work = (pool, waiting, config.timeout_s, 1 if config.repeatable and alone else MOST_TOGETHER)
             threading.Thread(target=_work, args=work, name="environment", daemon=True).start()
-        self._finalizer = weakref.finalize(self, _end, self._waiting)
+
+        def end(waiting: list["queue.SimpleQueue[_Call | None]"]) -> None:
+            for each in waiting:
+                each.put(None)
+
+        self._finalizer = weakref.finalize(self, end, self._waiting)
 
     def play(
         self,
@@ -77,11 +82,6 @@ class Workers:
 
     def close(self) -> None:
         self._finalizer()
-
-
-def _end(waiting: list["queue.SimpleQueue[_Call | None]"]) -> None:
-    for each in waiting:
-        each.put(None)
 
 
 def _work(pool: WorkerPool, waiting: "queue.SimpleQueue[_Call | None]", timeout_s: float, most: int) -> None:

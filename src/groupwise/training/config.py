@@ -67,7 +67,7 @@ class LossConfig(Section):
     """Training stops when any token's log-probability differs by more than this (nats) between sampler and trainer in a
     step's first update. Not given, and without `correction`: in fp32 one token in 100 may differ by more than 1e-4,
     none by more than 1e-3, and the mean difference, with its sign, by no more than 2e-6 and 1e-3 over the number of
-    tokens; in bf16 0.25, 3, and 1e-2 and 3 over that number. Below temperature 1 all are divided by it."""
+    tokens; in bf16 0.5, 3, and 1e-2 and 3 over that number. Below temperature 1 all are divided by it."""
 
     @field_validator("aggregation", "kl_estimator")
     @classmethod

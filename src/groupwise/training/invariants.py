@@ -27,10 +27,11 @@ def measure_agreement(differences: Tensor) -> Agreement:
     return Agreement(differences.double().mean().item(), sizes.kthvalue(rank).values.item(), sizes.max().item())
 
 
-BOUNDS = {torch.float32: Agreement(2e-6, 1e-4, 1e-3), torch.bfloat16: Agreement(1e-2, 0.25, 3.0)}
+BOUNDS = {torch.float32: Agreement(2e-6, 1e-4, 1e-3), torch.bfloat16: Agreement(1e-2, 0.5, 3.0)}
 """At temperature 1, by the precision of the products. lab/benchmarks/agreement.py measures those of fp32.
 Those of bf16 are set by hand: rare tokens lie far out without any fault. Of Qwen2.5-Coder-0.5B on an H200, 30 steps of
-some 38,000 tokens, p99 was 0.10 to 0.11, the largest 0.36 to 1.5, and the mean at most 3e-4."""
+some 38,000 tokens, p99 was 0.10 to 0.11, the largest 0.36 to 1.5, and the mean at most 3e-4; of SmolLM2-135M with
+adapters, in steps of some 500 tokens at temperature 0.7, p99 was up to 0.53, the largest 0.67, the mean 3.4e-3."""
 
 
 def agreement_bounds(num_tokens: int, temperature: float, dtype: torch.dtype, stated: float | None) -> Agreement:

@@ -91,7 +91,12 @@ def _faults(episodes: Sequence[_Episode]) -> Iterator[Finding]:
             Advice("task.environment", "answer it, for example with an error as the reply"),
             [e.problem.id for e in failed],
         )  # fmt: skip
-    others = [e for e in episodes if e not in failed and e.config.repeatable and _differs(*e.answers)]
+
+    def said(played: Played) -> tuple[object, ...]:
+        return played.opening, [r and {name: r[name] for name in COMPARED} for r in played.replies]
+
+    sound = [e for e in episodes if e not in failed and e.config.repeatable]
+    others = [e for e in sound if said(e.answers[0]) != said(e.answers[1])]
     if others:
         yield finding(
             Severity.CRITICAL,
@@ -100,11 +105,6 @@ def _faults(episodes: Sequence[_Episode]) -> Iterator[Finding]:
             Advice("task.environment", "draw from the seed alone, or say repeatable = false"),
             [e.problem.id for e in others],
         )  # fmt: skip
-
-
-def _differs(first: Played, second: Played) -> bool:
-    kept = [[r and {name: r[name] for name in COMPARED} for r in played.replies] for played in (first, second)]
-    return first.opening != second.opening or kept[0] != kept[1]
 
 
 def _pay(episodes: Sequence[_Episode]) -> Iterator[Finding]:

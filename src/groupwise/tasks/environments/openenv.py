@@ -108,7 +108,7 @@ class _Server:
         words = [word.replace("{port}", str(port)) for word in shlex.split(command)]
         words[0] = sys.executable if words[0] == "python" else words[0]
         output = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the server
-        process = subprocess.Popen(words, cwd=folder, stdout=output, stderr=subprocess.STDOUT, preexec_fn=_with_me)
+        process = subprocess.Popen(words, cwd=folder, stdout=output, stderr=subprocess.STDOUT, preexec_fn=ends_with_me)
         while process.poll() is None:
             with contextlib.suppress(OSError):
                 self._get("/health")
@@ -127,9 +127,10 @@ _server = cache(_Server)
 _STARTING = threading.Lock()
 
 
-def _with_me() -> None:
+def ends_with_me() -> None:
+    """Let this process end when the one that started it is killed."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, 9)  # PR_SET_PDEATHSIG: it ends when this process is killed
+        ctypes.CDLL(None).prctl(1, 9)  # PR_SET_PDEATHSIG
 
 
 def _whole(schema: Any, root: Mapping[str, Any]) -> Any:

@@ -105,12 +105,14 @@ class Shell(Calling):
 
     async def start(self, problem: Problem, seed: int) -> Opening:
         await asyncio.to_thread(_sandbox)  # a sentence where none can be had
-        draw, files, word = Draw("files", problem.id, seed), dict[str, bytes](), problem.data["word"]
+        draw, word = Draw("files", problem.id, seed), problem.data["word"]
+        files: dict[str, bytes] = {}
         for place, name in enumerate(draw.shuffled(_WORDS)[: draw.integer(4, 7)]):
             suffix = _SUFFIXES[place] if place < len(_SUFFIXES) else draw.choice(_SUFFIXES)  # each is there
             words = [word] * (place == 0) + [draw.choice(_WORDS) for _ in range(draw.integer(2, 4))]
             files[f"{name}.{suffix}"] = "".join(f"{each} {draw.integer(1, 9)}\n" for each in words).encode()
-        self._files, self._goal, self._command = files, goal(files, **problem.data), problem.reference
+        self._files: Files = files
+        self._goal, self._command = goal(files, **problem.data), problem.reference
         self._asked = set[str]()
         return self.begun([self.run], [{"role": "user", "content": problem.question}])
 

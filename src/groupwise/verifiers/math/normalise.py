@@ -94,10 +94,10 @@ def spelled(words: list[str]) -> Fraction | None:
     >>> [str(spelled(words.split())) for words in ("two hundred and six", "two thirds", "two and a half", "two one")]
     ['206', '2/3', '5/2', 'None']
     """
-    if "and" in words[1:-2] and words[-1].removesuffix("s") in _SHARES:  # a whole number and a part of one
+    if "and" in words[1:-2] and words[-1].removesuffix("s") in _SHARES:  # a whole number and a share of one
         place = len(words) - 1 - words[::-1].index("and")
-        whole, part = spelled(words[:place]), spelled(words[place + 1 :])
-        return whole + part if whole is not None and part is not None and part < 1 else None
+        whole, rest = spelled(words[:place]), spelled(words[place + 1 :])
+        return whole + rest if whole is not None and rest is not None and rest < 1 else None
     if len(words) > 1 and (share := _SHARES.get(words[-1].removesuffix("s"))):
         count = Fraction(1) if words[:-1] == ["a"] else spelled(words[:-1])
         return count / share if count and (count == 1) != words[-1].endswith("s") else None
