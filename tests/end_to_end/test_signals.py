@@ -39,7 +39,7 @@ def ended(command: list[str], number: signal.Signals, is_begun: Callable[[], boo
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     words = [sys.executable, "-m", "groupwise", *command]
     with processes.Popen(words, stdout=processes.PIPE) as process:
-        until = time.monotonic() + 60
+        until = time.monotonic() + 300
         while not is_begun() and process.returncode is None and time.monotonic() < until:
             time.sleep(0.05)
         process.send_signal(number)
