@@ -23,14 +23,14 @@ from pathlib import Path
 
 def slow(prompt, completion, reference):
     Path("begun").touch()
-    time.sleep(60)
+    time.sleep(600)
     return 1.0
 """
 NOTHING = "nothing of it is kept, and the same command begins again"
-SLOW = ["--task", "arithmetic", "--set", "verifier.kind=reward.py:slow", "--set", "verifier.timeout_s=60"]
+SLOW = ["--task", "arithmetic", "--set", "verifier.kind=reward.py:slow", "--set", "verifier.timeout_s=600"]
 FEW = ["--problems", "2", "--samples", "2"]
 PREFLIGHT = [
-    "preflight", "arithmetic.toml", "--set", "verifier.kind=reward.py:slow", "--set", "verifier.timeout_s=60",
+    "preflight", "arithmetic.toml", "--set", "verifier.kind=reward.py:slow", "--set", "verifier.timeout_s=600",
 ]  # fmt: skip
 
 
@@ -90,7 +90,7 @@ num_samples = 1
 [tasks.sums]
 kind = "arithmetic"
 num_problems = 64
-verifier = { kind = "reward.py:slow", timeout_s = 60 }
+verifier = { kind = "reward.py:slow", timeout_s = 600 }
 
 [stages.kept]
 kind = "rejection_sampling"
@@ -109,7 +109,7 @@ from pathlib import Path
 def slow(prompt, completion, reference):
     if [*Path("pipeline/stages/kept/samples").glob("*.parquet")] and not Path("again").exists():
         Path("begun").touch()
-        time.sleep(60)
+        time.sleep(600)
     return 1.0
 """
 
