@@ -1,6 +1,5 @@
 """Commands that a signal ends at once: one sentence says what is kept, in processes of their own."""
 
-import os
 import signal
 import sys
 import time
@@ -36,7 +35,6 @@ PREFLIGHT = [
 
 def ended(command: list[str], number: signal.Signals, is_begun: Callable[[], bool]) -> tuple[int | None, str]:
     """Run a command until something has begun, send a signal, and return its status and its last line."""
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
     words = [sys.executable, "-m", "groupwise", *command]
     with processes.Popen(words, stdout=processes.PIPE) as process:
         until = time.monotonic() + 300
@@ -63,6 +61,7 @@ def test_a_command_says_what_is_kept(
     command: list[str], number: signal.Signals, kept: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     (tmp_path / "reward.py").write_text(REWARD)
     status, line = ended(command, number, (tmp_path / "begun").exists)
     assert (status, line) == (128 + number, f"groupwise: stopped by {number.name}; {kept}")
@@ -112,6 +111,7 @@ def slow(prompt, completion, reference):
 
 def test_a_data_stage_resumes_behind_the_samples_that_it_wrote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     (tmp_path / "reward.py").write_text(SECOND_PART)
     (tmp_path / "recipe.toml").write_text(PIPELINE)
     command = ["pipeline", "recipe.toml", "--only", "kept"]

@@ -144,19 +144,21 @@ def scripted(config: EnvironmentConfig, problem: Problem, seed: int, random: flo
     if found.best is Environment.best and found.options is Environment.options:
         return None
     environment = found(config)
-    script = Script(_now(environment.start(problem, seed)), [], [])
-    for _ in range(config.max_turns):
-        options, best = environment.options(), environment.best()
-        if {0.0: best is None, 1.0: not options}.get(random, best is None and not options):
-            return None
-        is_random = options and (best is None or draw.uniform() < random)
-        said = draw.choice(options) if is_random else best
-        script.turns.append(said if isinstance(said, Turn) else Turn(str(said)))
-        script.replies.append(_now(environment.step(script.turns[-1])))
-        if script.is_done:
-            break
-    environment.close()
-    return script
+    try:
+        script = Script(_now(environment.start(problem, seed)), [], [])
+        for _ in range(config.max_turns):
+            options, best = environment.options(), environment.best()
+            if {0.0: best is None, 1.0: not options}.get(random, best is None and not options):
+                return None
+            is_random = options and (best is None or draw.uniform() < random)
+            said = draw.choice(options) if is_random else best
+            script.turns.append(said if isinstance(said, Turn) else Turn(str(said)))
+            script.replies.append(_now(environment.step(script.turns[-1])))
+            if script.is_done:
+                break
+        return script
+    finally:
+        environment.close()
 
 
 def _now(answer: Any) -> Any:

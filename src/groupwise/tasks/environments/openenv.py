@@ -65,11 +65,8 @@ class OpenEnvConfig(CallingConfig):
     @field_validator("folder")
     @classmethod
     def _beside_the_recipe(cls, folder: str, info: ValidationInfo) -> str:
-        return (
-            beside(folder, (info.context or {}).get(FOLDER))
-            if folder != "."
-            else str((info.context or {}).get(FOLDER) or ".")
-        )
+        recipe = (info.context or {}).get(FOLDER)
+        return str(recipe or ".") if folder == "." else beside(folder, recipe)
 
     @model_validator(mode="after")
     def _has_a_server(self) -> "OpenEnvConfig":
@@ -167,7 +164,7 @@ class OpenEnv(Calling):
             self._server = _server(self.config.url, self.config.command, self.config.folder)
         row = {name: value for name, value in problem.data.items() if name != "tools" or value}
         seeded = {"seed": key("openenv", seed, problem.id) % 2**31, **row}
-        text = self._shown(self._told({"type": "reset", "data": seeded}))
+        text = self._shown(self._tell({"type": "reset", "data": seeded}))
         question = "\n".join(filter(None, (problem.question, text)))
         if not question:
             raise VerifierError("its first observation has no text; allowed is task.problems, whose questions begin it")
@@ -184,7 +181,7 @@ class OpenEnv(Calling):
         found = [{"name": "act", **self._server.action, "inputSchema": self._server.action}]
         if self._server.is_mcp:
             request = {"jsonrpc": "2.0", "method": "tools/list", "params": {}, "id": 1}
-            found = self._told({"type": "mcp", "data": request})["result"]["tools"]
+            found = self._tell({"type": "mcp", "data": request})["result"]["tools"]
         for tool in found:
             schema = dict(tool.get("inputSchema") or tool.get("input_schema") or {"properties": {}})
             schema["properties"] = {n: each for n, each in schema["properties"].items() if n != "metadata"}
@@ -209,7 +206,7 @@ class OpenEnv(Calling):
                 texts.append(attempt.fault)
                 if attempt.status != "ok" or done:
                     continue
-                answer = self._told({"type": "step", "data": self._payload(attempt)})
+                answer = self._tell({"type": "step", "data": self._payload(attempt)})
                 texts[-1], done = self._shown(answer), bool(answer["done"])
                 rewards += [] if answer["reward"] is None else [float(answer["reward"])]
             except _RefusedError as error:
@@ -250,7 +247,7 @@ class OpenEnv(Calling):
             return "".join(texts)
         return json.dumps(shown, ensure_ascii=False, sort_keys=True)
 
-    def _told(self, message: dict[str, Any]) -> Any:
+    def _tell(self, message: dict[str, Any]) -> Any:
         """Send a message and return what answers it; where the session was closed it is made anew first."""
         from websockets.exceptions import ConnectionClosed
 
@@ -274,7 +271,7 @@ class OpenEnv(Calling):
             raise VerifierError("its session was closed, and with repeatable = false it cannot be made anew")
         for before, known in self._sent:
             again = self._opened(before) if self._socket is None else self._exchanged(before)
-            if again["type"] == "error" or (before["type"] == "step" and _told(again["data"]) != _told(known)):
+            if again["type"] == "error" or (before["type"] == "step" and _worth(again["data"]) != _worth(known)):
                 raise VerifierError(f"the same actions with the same seed give {again['data']} and gave {known} before")
         return self._exchanged(message) if self._socket is not None else self._opened(message)
 
@@ -326,5 +323,5 @@ class OpenEnv(Calling):
     close = _shut
 
 
-def _told(answer: Mapping[str, Any]) -> tuple[Any, ...]:
+def _worth(answer: Mapping[str, Any]) -> tuple[Any, ...]:
     return answer["reward"], answer["done"]
