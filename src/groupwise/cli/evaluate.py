@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from groupwise.cli.app import Checkpoint, Json, Overrides, app, console, options_from, print_json
@@ -111,9 +110,9 @@ def evaluate_suite(
         changes=changes, **given,
     )  # fmt: skip
     title = f"{model}, 95 % intervals over problems"
-    table, lines = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)), []
+    table, lines = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0), pad_edge=False), []
     notes: dict[str, None] = {}
-    for name in ("benchmark", "protocol", "right, %", "n", "published", "tokens", "cut", "time"):
+    for name in ("benchmark", "protocol", "right, %", "n", "published", "tokens", "cut"):
         table.add_column(name, overflow="fold")
     for score in scores:
         lines.append(score.as_dict())

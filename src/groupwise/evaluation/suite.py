@@ -154,15 +154,15 @@ class Score:
         ]
         return (
             self.benchmark, f"{self.protocol}, {self.reading}", f"{value} [{low}, {high}]", f"{self.problems:,}",
-            "\n".join(theirs) or "-", f"{self.tokens:.0f}", f"{self.cut:.1%}", span(self.seconds),
+            "\n".join(theirs) or "-", f"{self.tokens:.0f}", f"{self.cut:.1%}",
         )  # fmt: skip
 
     def notes(self) -> tuple[str, ...]:
         """Return what stands below the table: benchmark, protocol, published values, each said in full."""
         drawn = "greedy" if self.temperature == 0 else f"T {self.temperature:g}"
-        protocol = f"{self.protocol}: {self.harness}; {drawn}, n {self.samples}"
+        how = f"{self.harness}; {drawn}, n {self.samples}; sampled in {span(self.seconds)}"
         theirs = (f"published {each.value:g}: {each.how} ({each.source})" for each in self.published)
-        return f"{self.benchmark}: {self.title}", protocol, *theirs
+        return f"{self.benchmark}: {self.title}", f"{self.benchmark}, {self.protocol}: {how}", *theirs
 
     def holds(self, value: Published) -> bool:
         return self.share.low <= value.value / 100 <= self.share.high

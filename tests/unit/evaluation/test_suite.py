@@ -194,10 +194,11 @@ def test_a_line_says_where_a_published_value_lies() -> None:
     share = Estimate(0.5, 0.42, 0.58)
     score = Score("b", "B", "p", "h", "base", 164, 1, 0.0, share, 210.0, 0.01, 75.0, (value, other))
     assert score.cells() == (
-        "b", "p, base", "50.0 [42.0, 58.0]", "164", "61.6 OUTSIDE\n54.3", "210", "1.0%", "1 min 15 s",
+        "b", "p, base", "50.0 [42.0, 58.0]", "164", "61.6 OUTSIDE\n54.3", "210", "1.0%",
     )  # fmt: skip
     assert score.notes() == (
-        "b: B", "p: h; greedy, n 1", "published 61.6: EvalPlus (report)", "published 54.3: endpoint (blog)",
+        "b: B", "b, p: h; greedy, n 1; sampled in 1 min 15 s", "published 61.6: EvalPlus (report)",
+        "published 54.3: endpoint (blog)",
     )  # fmt: skip
 
 
