@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
 from pydantic import Field, StringConstraints, ValidationInfo, model_validator
@@ -145,8 +145,8 @@ class VerifierConfig(KindSection):
 
 def refuse_settings(config: VerifierConfig, names: Iterable[str], section: str, reason: str) -> None:
     """Refuse settings that are read from another section than this one (ValueError: names the setting)."""
-    for name, field in type(config).model_fields.items():
-        if name in names and getattr(config, name) != field.get_default(call_default_factory=True):
+    for name, setting in type(config).model_fields.items():
+        if name in names and getattr(config, name) != setting.get_default(call_default_factory=True):
             raise ValueError(f"{section}.{name} = {getattr(config, name)!r} has no effect here: {reason}")
 
 
@@ -180,6 +180,7 @@ class Finding:
     outcome: Outcome
     evidence: str
     answer: str | None = None  # the answer in canonical form; None when there is none
+    measures: Mapping[str, float] = field(default_factory=dict)  # for statistics; they earn nothing
 
 
 def data_list(problem: Problem, name: str, kind: type) -> list[Any]:
@@ -198,7 +199,7 @@ def verdict(finding: Finding, config: VerifierConfig, *, tags_right: bool) -> Ve
     if finding.outcome.judged:
         parts["accuracy"] = config.correct_reward if finding.outcome is Outcome.CORRECT else 0.0
         parts["format"] = config.format_reward if tags_right else 0.0
-    return Verdict(finding.outcome, parts, finding.evidence, finding.answer)
+    return Verdict(finding.outcome, parts, finding.evidence, finding.answer, finding.measures)
 
 
 class Verifier(Closing, ABC):

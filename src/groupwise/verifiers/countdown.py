@@ -5,13 +5,12 @@ floor division, no unary sign and no gluing of digits to exploit.
 """
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 
 from groupwise.types import Outcome, Problem
-from groupwise.verifiers.base import data_list
-from groupwise.verifiers.logic import ExactVerifier, Measured, UnreadableError
+from groupwise.verifiers.base import Finding, data_list
+from groupwise.verifiers.logic import ExactVerifier, UnreadableError
 
 MAX_LENGTH = 1000
 MAX_NESTING = 50
@@ -23,18 +22,18 @@ _TOKEN = re.compile(r"\s*([0-9]{1,12}(?![0-9])|[-+*/()])")
 class CountdownVerifier(ExactVerifier):
     """Needs `problem.data["numbers"]` (integers) and `problem.data["target"]` (an integer)."""
 
-    def find(self, problem: Problem, answer: str) -> Measured:
+    def find(self, problem: Problem, answer: str) -> Finding:
         target = problem.data.get("target")
         try:
             numbers = data_list(problem, "numbers", int)
             if type(target) is not int:
                 raise ValueError(f"its target is {target!r:.60}; a whole number is needed")
         except ValueError as error:
-            return Measured(Outcome.CRASHED, f"problem {problem.id} has no usable numbers and target: {error}")
+            return Finding(Outcome.CRASHED, f"problem {problem.id} has no usable numbers and target: {error}")
         tokens, tail = read(answer)
         value, terms = evaluate(tokens)
         fault = ""
-        if Counter(terms) != Counter(numbers):
+        if sorted(terms) != sorted(numbers):
             fault = f"it uses {sorted(terms)}, but each of {sorted(numbers)} must be used exactly once"
         elif value is None:
             fault = "it divides by zero"
@@ -42,7 +41,7 @@ class CountdownVerifier(ExactVerifier):
             fault = f"it equals {value}, not {target}"
         elif tail not in (None, target):
             fault = f"it claims to equal {tail}, not {target}"
-        return Measured(Outcome.WRONG if fault else Outcome.CORRECT, fault or f"it equals {target}", "".join(tokens))
+        return Finding(Outcome.WRONG if fault else Outcome.CORRECT, fault or f"it equals {target}", "".join(tokens))
 
 
 def read(answer: str) -> tuple[list[str], int | None]:
@@ -103,7 +102,7 @@ class _Parser:
     def _atom(self, depth: int) -> Fraction | None:
         token = self._take()
         if token[:1].isdigit():
-            self.numbers.append(Fraction(token))
+            self.numbers.append(Fraction(int(token) if token.isdecimal() else token))
             return self.numbers[-1]
         if token != "(" or depth >= MAX_NESTING:
             raise UnreadableError(f"{token or 'the end'!r} where a number or '(' was expected")

@@ -104,7 +104,7 @@ def _outermost(text: str) -> list[tuple[int, int, int]]:
     """Find the complete outermost boxes: start of the box, start and end of its content."""
     spans: list[tuple[int, int, int]] = []
     open_braces: list[tuple[int, int] | None] = []  # a box's command and content; None for a plain brace
-    for token in _BRACES.finditer(text):
+    for token in _BRACES.finditer(text) if "box" in text else ():
         if token["box"] or token["open"]:
             open_braces.append(token.span() if token["box"] else None)
         elif token["close"] and open_braces and (start := open_braces.pop()) is not None:

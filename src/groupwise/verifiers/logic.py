@@ -17,17 +17,21 @@ import re
 import unicodedata
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from decimal import Context, Decimal
+from functools import lru_cache
 from statistics import fmean
 from types import MappingProxyType
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pydantic import Field
 
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers.base import ExtractingConfig, Finding, Request, Verifier, data_list, verdict
 from groupwise.verifiers.extraction import Extracted, after_thinking, boxes, explained, extract, thought_once
+
+if TYPE_CHECKING:
+    from jsonschema import Draft202012Validator
 
 MAX_LENGTH = 10_000  # most characters of an answer that are read
 
@@ -36,13 +40,6 @@ ContentT = TypeVar("ContentT")
 
 class UnreadableError(Exception):
     """The answer is not in the required form; the message says what it is instead."""
-
-
-@dataclass(frozen=True, slots=True)
-class Measured(Finding):
-    """A finding with measures, which are for statistics and earn nothing."""
-
-    measures: Mapping[str, float] = field(default_factory=dict)
 
 
 class ExactVerifier(Verifier):
@@ -54,7 +51,7 @@ class ExactVerifier(Verifier):
     config: ExtractingConfig
 
     @abstractmethod
-    def find(self, problem: Problem, answer: str) -> Measured:
+    def find(self, problem: Problem, answer: str) -> Finding:
         """Judge an answer; raise UnreadableError where it is not in the required form."""
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
@@ -70,18 +67,17 @@ class ExactVerifier(Verifier):
         extraction = self.extract(text)
         if extraction.answer is None:
             return verdict(Finding(Outcome.UNPARSABLE, extraction.reason), self.config, tags_right=False)
-        finding = self._attempt(problem, extraction.answer)
-        return replace(verdict(finding, self.config, tags_right=extraction.tags_right), measures=finding.measures)
+        return verdict(self._attempt(problem, extraction.answer), self.config, tags_right=extraction.tags_right)
 
-    def _attempt(self, problem: Problem, answer: str) -> Measured:
+    def _attempt(self, problem: Problem, answer: str) -> Finding:
         if len(answer) > MAX_LENGTH:
-            return Measured(Outcome.UNPARSABLE, f"{len(answer)} characters, at most {MAX_LENGTH} are read")
+            return Finding(Outcome.UNPARSABLE, f"{len(answer)} characters, at most {MAX_LENGTH} are read")
         try:
             return self.find(problem, answer)
         except UnreadableError as error:
-            return Measured(Outcome.UNPARSABLE, str(error))
+            return Finding(Outcome.UNPARSABLE, str(error))
         except Exception as error:  # a fault of ours or of the problem's data is never a wrong answer
-            return Measured(Outcome.CRASHED, f"problem {problem.id}: {type(error).__name__}: {error}"[:400])
+            return Finding(Outcome.CRASHED, f"problem {problem.id}: {type(error).__name__}: {error}"[:400])
 
 
 class ReferenceVerifier(ExactVerifier, Generic[ContentT]):
@@ -99,15 +95,15 @@ class ReferenceVerifier(ExactVerifier, Generic[ContentT]):
     def canonical(self, content: ContentT) -> str:
         """Return one text for all spellings of the same content."""
 
-    def find(self, problem: Problem, answer: str) -> Measured:
+    def find(self, problem: Problem, answer: str) -> Finding:
         try:
             reference = self.read(problem.reference)
         except UnreadableError as error:
-            return Measured(Outcome.CRASHED, f"the reference answer of problem {problem.id} is unreadable: {error}")
+            return Finding(Outcome.CRASHED, f"the reference answer of problem {problem.id} is unreadable: {error}")
         content = self.read(answer)
         fault = self.difference(content, reference)
         outcome = Outcome.WRONG if fault else Outcome.CORRECT
-        return Measured(outcome, fault or "it equals the reference answer", self.canonical(content))
+        return Finding(outcome, fault or "it equals the reference answer", self.canonical(content))
 
 
 def plain(answer: str) -> str:
@@ -180,7 +176,7 @@ class JsonConfig(ExtractingConfig):
     there is none) and `values` (the share of values that are right). 0: no such part."""
 
 
-class JsonVerifier(ReferenceVerifier[Any]):
+class JsonVerifier(ExactVerifier):
     """Object members may come in any order, list items may not; white space between tokens is free.
 
     Its measures, each 0 to 1: `parses`, `valid` and `values`. A value is right under its path in reference and answer;
@@ -212,48 +208,56 @@ class JsonVerifier(ReferenceVerifier[Any]):
                 verdicts[index] = replace(result, parts={**result.parts, **partial}, measures=measures)
         return verdicts
 
-    def find(self, problem: Problem, answer: str) -> Measured:
-        finding = super().find(problem, answer)
-        if finding.outcome is Outcome.CRASHED:
-            return finding
-        content, reference = self.read(answer), self.read(problem.reference)
-        values, right = _leaves(content), _leaves(reference)
+    def find(self, problem: Problem, answer: str) -> Finding:
+        schema = json.dumps(problem.data["schema"]) if "schema" in problem.data else ""
+        try:
+            reference, right, fits = _read_reference(problem.reference, schema)
+        except UnreadableError as error:
+            return Finding(Outcome.CRASHED, f"the reference answer of problem {problem.id} is unreadable: {error}")
+        content = _read(answer)
+        fault = _difference(content, reference, "$")
+        values = _leaves(content) if fault else right
         equal = sum(path in values and not _difference(values[path], right[path], "$") for path in right)
         measures = {"parses": 1.0, "values": equal / len(values.keys() | right.keys())}
-        if "schema" not in problem.data:
-            return replace(finding, measures=measures)
-        from jsonschema import Draft202012Validator  # loading it takes as long as all the rest of this module
+        misfit = _misfit(content, schema) if schema and (fault or not fits) else ""
+        if misfit and not fault:
+            return Finding(Outcome.CRASHED, f"the reference answer of problem {problem.id} does not fit its schema")
+        if schema and not misfit:
+            measures["valid"] = 1.0
+        evidence = fault or "it equals the reference answer"
+        evidence = f"it does not fit the schema: {misfit}; {evidence}" if misfit else evidence
+        return Finding(Outcome.WRONG if fault else Outcome.CORRECT, evidence, _CANONICAL.encode(content), measures)
 
-        fault = next(Draft202012Validator(problem.data["schema"]).iter_errors(content), None)
-        if fault is None:
-            return replace(finding, measures={**measures, "valid": 1.0})
-        if finding.outcome is Outcome.CORRECT:
-            return Measured(Outcome.CRASHED, f"the reference answer of problem {problem.id} does not fit its schema")
-        evidence = f"it does not fit the schema: {fault.json_path}: {shown(fault.message)}; {finding.evidence}"
-        return replace(finding, evidence=evidence, measures=measures)
 
-    def read(self, text: str) -> Any:
-        depth = 0
-        for bracket in _BRACKET.findall(_STRING.sub("", text)):
-            depth += 1 if bracket in "[{" else -1
-            if depth > MAX_NESTING:
-                raise UnreadableError(f"nested deeper than {MAX_NESTING}")
-        try:
-            return json.loads(
-                text,
-                object_pairs_hook=_object,
-                parse_constant=_bounded,
-                parse_float=lambda digits: Decimal(_bounded(digits)),
-                parse_int=lambda digits: int(_bounded(digits)),
-            )
-        except json.JSONDecodeError as error:
-            raise UnreadableError(f"not JSON: {error}") from None
+@lru_cache(maxsize=1024)  # the completions of a group have one reference and one schema
+def _read_reference(text: str, schema: str) -> tuple[Any, dict[tuple[str | int, ...], Any], bool]:
+    content = _read(text)
+    return content, _leaves(content), not schema or not _misfit(content, schema)
 
-    def difference(self, answer: Any, reference: Any) -> str:
-        return _difference(answer, reference, "$")
 
-    def canonical(self, content: Any) -> str:
-        return json.dumps(content, sort_keys=True, default=lambda number: {"number": str(_EXACT.normalize(number))})
+def _misfit(content: Any, schema: str) -> str:
+    """Describe the first thing in a value that does not fit a schema; empty when all does."""
+    fault = next(_validator(schema).iter_errors(content), None)
+    return f"{fault.json_path}: {shown(fault.message)}" if fault else ""
+
+
+@lru_cache(maxsize=1024)
+def _validator(schema: str) -> "Draft202012Validator":
+    from jsonschema import Draft202012Validator  # loading it takes as long as all the rest of this module
+
+    return Draft202012Validator(json.loads(schema))
+
+
+def _read(text: str) -> Any:
+    depth = 0
+    for bracket in _BRACKET.findall(_STRING.sub("", text)):
+        depth += 1 if bracket in "[{" else -1
+        if depth > MAX_NESTING:
+            raise UnreadableError(f"nested deeper than {MAX_NESTING}")
+    try:
+        return _DECODER.decode(text)
+    except json.JSONDecodeError as error:
+        raise UnreadableError(f"not JSON: {error}") from None
 
 
 def _leaves(content: Any, path: tuple[str | int, ...] = ()) -> dict[tuple[str | int, ...], Any]:
@@ -280,6 +284,15 @@ def _bounded(digits: str) -> str:
     if _LARGE_EXPONENT.search(digits):
         raise UnreadableError(f"the number {shown(digits)} has an exponent of more than three digits")
     return digits
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_object,
+    parse_constant=_bounded,
+    parse_float=lambda digits: Decimal(_bounded(digits)),
+    parse_int=lambda digits: int(_bounded(digits)),
+)
+_CANONICAL = json.JSONEncoder(sort_keys=True, default=lambda number: {"number": str(_EXACT.normalize(number))})
 
 
 def _difference(answer: Any, reference: Any, path: str) -> str:
@@ -371,7 +384,7 @@ class InstructionsVerifier(ExactVerifier):
                 verdicts[index] = replace(result, parts={**result.parts, "partial": partial})
         return verdicts
 
-    def find(self, problem: Problem, answer: str) -> Measured:
+    def find(self, problem: Problem, answer: str) -> Finding:
         constraints = data_list(problem, "constraints", dict)
         if character := next((c for c in answer if unicodedata.category(c) in ("Cc", "Cf") and c not in "\n\t"), ""):
             raise UnreadableError(f"the text has the invisible character U+{ord(character):04X}")
@@ -380,4 +393,4 @@ class InstructionsVerifier(ExactVerifier):
         violations = [constraint for constraint in constraints if not CHECKS[constraint["kind"]](constraint, answer)]
         outcome = Outcome.WRONG if violations else Outcome.CORRECT
         evidence = f"not met: {dict(violations[0])}" if violations else f"all {len(constraints)} constraints are met"
-        return Measured(outcome, evidence, answer, {"constraints": 1 - len(violations) / len(constraints)})
+        return Finding(outcome, evidence, answer, {"constraints": 1 - len(violations) / len(constraints)})
