@@ -23,8 +23,8 @@ from typing import Any
 from groupwise.evaluation.checkpoints import Context
 from groupwise.evaluation.suite import Protocol
 from groupwise.runs.records import Records
+from groupwise.verifiers.extraction import sanitised
 from groupwise.verifiers.ifeval import CHECKS, variants
-from groupwise.verifiers.sanitise import sanitised
 
 
 def rows(path: Path) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import torch
 
 from groupwise.algorithms.step_advantages import Process, ProcessGae, ProcessMin
-from groupwise.checks.preflight.settings import PADDED
+from groupwise.checks.preflight.machine import PADDED
 
 KINDS = {
     "`process`": Process(kind="process"),

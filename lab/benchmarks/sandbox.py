@@ -9,9 +9,9 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from groupwise.checks.audit.sandbox import read_probes, run_probes
 from groupwise.sandbox.base import Program, Sandbox, SandboxConfig
 from groupwise.sandbox.opening import open_sandbox
-from groupwise.sandbox.probes import read_probes, run_probes
 from groupwise.tasks import make_task
 from groupwise.types import Outcome, Problem
 from groupwise.verifiers import Request

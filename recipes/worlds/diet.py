@@ -28,9 +28,11 @@ from groupwise.randomness import Draw
 from groupwise.tasks import word_problems as stories
 from groupwise.tasks.arithmetic import (
     Kind,
+    NumberKind,
     Step,
     chain_problem,
     decompose,
+    draw_numbers,
     operands,
     pair_problem,
     step,
@@ -38,7 +40,6 @@ from groupwise.tasks.arithmetic import (
 from groupwise.tasks.base import Template, split_of
 from groupwise.tasks.countdown import CountdownConfig, combine, draw_countdown
 from groupwise.tasks.general import draw_question
-from groupwise.tasks.numbers import NumberKind, draw_numbers
 from groupwise.types import Problem
 
 Written = tuple[Problem, str, str]

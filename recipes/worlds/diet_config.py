@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from general import Hands, Weights, over
-from groupwise.tasks.texts import TextSource
+from groupwise.tasks.preferences import TextSource
 
 FAMILIES = {
     "product": 0.25,  # two two-digit numbers

@@ -28,7 +28,7 @@ from diet_working import say
 from groupwise.errors import ConfigError
 from groupwise.randomness import Draw
 from groupwise.tasks.arithmetic import Step, decompose
-from groupwise.tasks.texts import AnswerWriter, Preference
+from groupwise.tasks.preferences import AnswerWriter, Preference
 from groupwise.tasks.word_problems import Language
 from groupwise.types import Problem
 

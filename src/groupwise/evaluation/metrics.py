@@ -25,7 +25,7 @@ from groupwise.evaluation.behaviour import (
 )
 from groupwise.runs.row import Row
 from groupwise.types import FAMILY_END, FinishReason, Outcome
-from groupwise.verifiers.style.form import is_tagged
+from groupwise.verifiers.style import is_tagged
 from groupwise.verifiers.style.language import MIN_WORDS
 
 NOT_MEASURED = "not measured"

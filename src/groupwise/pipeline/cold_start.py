@@ -25,7 +25,7 @@ from groupwise.rollout.sampling import SamplingConfig
 from groupwise.runs.row import Row
 from groupwise.tasks import make_task
 from groupwise.tasks.base import Task, Template, split_problems
-from groupwise.tasks.texts import Writer
+from groupwise.tasks.preferences import Writer
 from groupwise.types import Problem
 from groupwise.verifiers import make_verifier
 

@@ -32,7 +32,7 @@ from groupwise.runs.row import Row
 from groupwise.tasks import TaskOptions, make_task
 from groupwise.tasks.base import split_problems
 from groupwise.tasks.episodes import environments
-from groupwise.tasks.texts import Writer
+from groupwise.tasks.preferences import Writer
 from groupwise.trainers.sft import PairsData, read_pairs
 from groupwise.types import Outcome, Problem
 from groupwise.verifiers import Request, make_verifier

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from groupwise.tasks.environments.base import Attempt, CallFormat, Turn
-from groupwise.tasks.environments.schema import Schema, fault_of, names_in
+from groupwise.tasks.environments.tools import Schema, fault_of, names_in
 
 PROBE: dict[str, Any] = {
     "type": "function",

@@ -10,13 +10,15 @@ Hugging Face hub do: with the prompt's messages in a separate field, or at the b
 
 import json
 import math
+from abc import abstractmethod
 from collections.abc import Sequence
 from itertools import takewhile
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
-from groupwise.config import Section
+from groupwise.config import KindSection, Section
+from groupwise.config.kinds import Kinds
 from groupwise.config.schema import DataRef
 from groupwise.errors import ConfigError, DataError
 from groupwise.randomness import Draw, key
@@ -25,9 +27,65 @@ from groupwise.tasks import TaskOptions, make_task
 from groupwise.tasks.base import ChatArguments, Template
 from groupwise.tasks.conversations import Message, Said, said, tools_of
 from groupwise.tasks.data_files import field_of, read_file
-from groupwise.tasks.texts import AnyPreference, Preference
 from groupwise.types import Problem
 from groupwise.verifiers.extraction import after_thinking
+
+
+class TextSource(KindSection):
+    """Texts without end."""
+
+    @abstractmethod
+    def text(self, seed: int, place: int) -> tuple[str, str]:
+        """Return the prompt and the completion of a text; the same arguments give the same text."""
+
+    @abstractmethod
+    def alphabet(self) -> str:
+        """Return every character that the texts can contain; the tokenizer of a new model is made of them."""
+
+
+class AnswerWriter(KindSection):
+    """Answers as people might write them."""
+
+    @abstractmethod
+    def written(self, draw: Draw, problem: Problem) -> str:
+        """Return a completion of a problem."""
+
+    @abstractmethod
+    def summary(self, draw: Draw, answer: str, language: str) -> str:
+        """Return a sentence that says the answer again, to stand behind it."""
+
+
+class Preference(KindSection):
+    """Pairs of completions, and which one of them is better."""
+
+    sees: ClassVar[Literal["completion", "answer"]] = "completion"
+    """`answer`: a pair shows only what stands after `</think>`, behind a prompt without prefill."""
+
+    @abstractmethod
+    def written(self, draw: Draw, problem: Problem) -> str:
+        """Return a completion of a problem."""
+
+    @property
+    def name(self) -> str:
+        """Return what its draws are called after: pairs of another name are other pairs."""
+        return type(self).__name__.lower()
+
+    @abstractmethod
+    def worth(self, problem: Problem, completion: str) -> float:
+        """Return how good a completion is, from 0 to 1."""
+
+
+TEXTS = Kinds("text source", {}, base=TextSource)
+"""None is built in."""
+WRITERS = Kinds("answer writer", {}, base=AnswerWriter)
+"""None is built in."""
+PREFERENCES = Kinds("preference", {}, base=Preference)
+"""None is built in."""
+
+Texts = Annotated[TextSource, TEXTS]
+Writer = Annotated[AnswerWriter, WRITERS]
+AnyPreference = Annotated[Preference, PREFERENCES]
+
 
 MAX_DRAWS = 1000
 """Most pairs of completions that are drawn until two differ in worth."""

@@ -17,7 +17,7 @@ from groupwise.errors import ConfigError
 from groupwise.randomness import key
 from groupwise.tasks.base import Candidate, GeneratedConfig, GeneratedTask, Template
 from groupwise.types import Problem
-from groupwise.verifiers.reasoning_gym import generator
+from groupwise.verifiers.python import generator
 
 SEED = 0
 ANSWERS_IN_TAGS = Template(

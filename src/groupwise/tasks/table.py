@@ -18,7 +18,7 @@ TASKS = Kinds(
     "task",
     {
         "arithmetic": f"{_HERE}.arithmetic:Arithmetic",
-        "numbers": f"{_HERE}.numbers:Numbers",
+        "numbers": f"{_HERE}.arithmetic:Numbers",
         "word_problems": f"{_HERE}.word_problems:WordProblems",
         "countdown": f"{_HERE}.countdown:Countdown",
         "general": f"{_HERE}.general:General",

@@ -13,7 +13,7 @@ from groupwise.trainers.record import discarded
 from groupwise.trainers.report import StepResult
 from groupwise.training.forward import Arrays
 from groupwise.types import FinishReason, ScoredGroup
-from groupwise.verifiers.style.form import loop_period
+from groupwise.verifiers.style import loop_period
 from groupwise.verifiers.style.language import scripts_of, written_words
 
 

@@ -19,7 +19,7 @@ from groupwise.errors import ConfigError, DataError
 from groupwise.models.policy import Policy
 from groupwise.randomness import key, permutation, uniforms
 from groupwise.tasks.data_files import read_file
-from groupwise.tasks.texts import Texts, TextSource
+from groupwise.tasks.preferences import Texts, TextSource
 from groupwise.training.config import RunConfig
 
 MEASURED = 256

@@ -43,8 +43,7 @@ from groupwise.sandbox.functions import (
 from groupwise.sandbox.opening import LazySandbox
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers.base import Finding, Request, Verifier, VerifierConfig, verdict
-from groupwise.verifiers.extraction import Extracted, extract_program
-from groupwise.verifiers.sanitise import sanitised
+from groupwise.verifiers.extraction import Extracted, extract_program, sanitised
 
 _NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,4})?")
 _WORDS = {"+nan": "nan", "-nan": "nan", "+inf": "inf", "infinity": "inf", "+infinity": "inf", "-infinity": "-inf"}

@@ -6,7 +6,10 @@ nothing but separators between them (`\boxed{1}, \boxed{2} and \boxed{3}`), whic
 reference.
 """
 
+import ast
 import re
+import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from groupwise.verifiers.base import Extraction
@@ -156,3 +159,88 @@ def extract_program(text: str) -> Extracted:
     if program is None:
         return Extracted(None, "no fenced python block after the reasoning", False)
     return Extracted(program, "", thought_once(text))
+
+
+Assigned = ast.Assign | ast.AnnAssign
+_NAMES = ("id", "attr", "arg", "name", "asname", "module")
+Defined = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef | Assigned
+
+
+def sanitised(text: str, entry_point: str) -> str:
+    r"""Return the program in a text as EvalPlus 0.3.1 reads it (Liu et al. 2023, arXiv:2305.01210, `sanitize.py`).
+
+    It is imports and the definitions that the entry point reaches; without any, the longest run of lines that parses,
+    by Python's parser here and by tree-sitter there.
+
+    >>> sanitised("Sure:\nimport re\ndef f(x):\n    return g(x)\ng = len\nprint(f(2))\nDone!", "f")
+    'import re\ndef f(x):\n    return g(x)\ng = len'
+    """
+    run = longest_run(text)
+    try:
+        statements = _parsed(run).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return run
+    imports = [statement for statement in statements if isinstance(statement, ast.Import | ast.ImportFrom)]
+    defined: dict[str, Defined] = {}
+    for statement in statements:
+        if name := _name(statement):
+            defined.setdefault(name, statement)  # type: ignore[arg-type]
+    reached, waiting = {entry_point}, [entry_point]
+    while waiting:
+        if (node := defined.get(waiting.pop())) is not None:
+            said = [getattr(n, f, None) for n in ast.walk(node) for f in _NAMES]
+            names = {name for text in said if isinstance(text, str) for name in text.split(".")} - reached
+            reached |= names
+            waiting += names
+    kept = [*imports, *(node for name, node in defined.items() if name in reached)]
+    return "\n".join(ast.get_source_segment(run, node) or "" for node in kept).strip() or run
+
+
+def longest_run(text: str) -> str:
+    """Return the lines, two at least, of the longest run that is Python; blank lines do not count."""
+    lines = text.split("\n")
+    weight = [0]
+    for line in lines:
+        weight.append(weight[-1] + bool(line.strip()))
+    best, chosen = 0, (0, 1)
+    for start in range(len(lines) - 1):
+        end = len(lines)
+        while end - start >= 2 and weight[end] - weight[start] > best:
+            fault = _fault("\n".join(lines[start:end]))
+            if fault is None:
+                while end - start > 2 and not lines[end - 1].strip():
+                    end -= 1
+                best, chosen = weight[end] - weight[start], (start, end)
+            else:  # a run that holds this line and the next has the same fault
+                end = min(end - 1, max(start + fault, start + 1))
+    return "\n".join(lines[chosen[0] : chosen[1]])
+
+
+def _fault(source: str) -> int | None:
+    """Return the line, from 1, of the first fault of a source; None where it is Python."""
+    try:
+        _parsed(source)
+    except SyntaxError as error:
+        return error.lineno or 1
+    except (ValueError, RecursionError, MemoryError):
+        return len(source.split("\n"))
+    return None
+
+
+def _parsed(source: str) -> ast.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of odd escapes in what a model wrote
+        return ast.parse(source)
+
+
+def _name(statement: ast.stmt) -> str:
+    """Return the name that a statement defines, empty where EvalPlus leaves it out: functions that return nothing."""
+    match statement:
+        case ast.ClassDef(decorator_list=[]):
+            return statement.name
+        case ast.FunctionDef(decorator_list=[]) | ast.AsyncFunctionDef(decorator_list=[]):
+            return statement.name if any(isinstance(node, ast.Return) for node in ast.walk(statement)) else ""
+        case ast.Assign(targets=[target, *_], value=value) | ast.AnnAssign(target=target, value=value):
+            names: Sequence[ast.expr | None] = (target, value)  # it takes the first identifier that stands alone
+            return next((node.id for node in names if isinstance(node, ast.Name)), "")
+    return ""

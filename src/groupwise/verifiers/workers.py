@@ -1,34 +1,93 @@
 """Worker processes with a deadline that the parent keeps: on expiry the worker is killed and replaced.
 
 Signals and threads bound nothing here: GMP ignores alarms, and a thread cannot be killed. Workers are forked from a
-clean server that has imported everything once (`_worker.py`), so a new one costs milliseconds. They are trusted, and
-are the tier below the sandboxes: the same fork server, without confinement.
+clean server that has imported everything once, so a new one costs milliseconds. They are trusted, and are the tier
+below the sandboxes: the same fork server, without confinement.
+
+The server is this file, run as `python -m groupwise.verifiers.workers package.module:function memory_bytes` with the
+control of the server (`sandbox/zygote.py`) as standard input. It imports the function once, and its module's `warm_up`
+runs, if there is one, before the first fork. A worker reads requests from its channel and answers them there, one at a
+time, until the end of file; a frame is four bytes of length (big endian) and that many bytes of JSON.
 """
 
 import contextlib
+import gc
+import importlib
 import json
+import math
 import os
 import queue
+import resource
 import signal
 import socket
+import struct
 import sys
 import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal, NoReturn
 
 from groupwise.errors import SandboxError, VerifierError
 from groupwise.runs.progress import counted
 from groupwise.sandbox.fork_server import ForkServer, last_words
-from groupwise.verifiers._worker import HEADER, encode
+from groupwise.sandbox.zygote import Server
 
 START_S = 120.0  # seconds the server may take to import its libraries, which is not part of a request's deadline
 CLOSE_S = 2.0  # seconds that closing waits for verdicts in progress
 MEMORY_BYTES = 2 << 30  # address space of one worker
+HEADER = struct.Struct(">I")
+_SPARE_CPU_S = 5
+
+
+def encode(message: Any) -> bytes:
+    """Return a message as a frame."""
+    body = json.dumps(message).encode("ascii")
+    return HEADER.pack(len(body)) + body
+
+
+def answer_requests(function: Callable[[Any], Any], requests: BinaryIO, replies: BinaryIO) -> None:
+    """Answer requests `{"timeout_s": float, "request": ...}` until the end of file."""
+    while len(header := requests.read(HEADER.size)) == HEADER.size:
+        message = json.loads(requests.read(HEADER.unpack(header)[0]))
+        # a second bound, in case the parent, which keeps the deadline, is gone
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        seconds = math.ceil(usage.ru_utime + usage.ru_stime + message["timeout_s"] + _SPARE_CPU_S)
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+        try:
+            reply = {"reply": function(message["request"])}
+        except Exception as error:  # reported as CRASHED with this text; the worker lives on
+            reply = {"failed": f"{type(error).__name__}: {error}"[:400]}
+        replies.write(encode(reply))
+        replies.flush()
+
+
+def main(target: str, memory_bytes: int) -> NoReturn:
+    """Serve until the parent is gone; a forked process works until the end of its channel."""
+    control = os.dup(0)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    module_name, _, name = target.partition(":")
+    module = importlib.import_module(module_name)
+    function = getattr(module, name)
+    getattr(module, "warm_up", lambda: None)()
+    gc.freeze()  # what is imported stays shared with the workers
+    channel, output = Server(control).serve()
+    status = 1
+    try:
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        for stream in (sys.stdout, sys.stderr):  # what a function prints cannot fail
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, resource.getrlimit(resource.RLIMIT_AS)[1]))
+        with os.fdopen(channel, "rb", closefd=False) as requests, os.fdopen(channel, "wb") as replies:
+            answer_requests(function, requests, replies)
+        status = 0
+    finally:
+        os._exit(status)
 
 
 class DiedError(Exception):
@@ -218,7 +277,7 @@ class WorkerPool:
                 except SandboxError:
                     self._server.end()
                     self._server = None
-            command = [sys.executable, "-m", "groupwise.verifiers._worker", self._target, str(self._memory_bytes)]
+            command = [sys.executable, "-m", "groupwise.verifiers.workers", self._target, str(self._memory_bytes)]
             path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
             # nothing but what a server needs; the fixed hash seed makes SymPy's orderings, hence verdicts, repeatable
             needed = {"PYTHONPATH": path, "PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1", "LC_ALL": "C.UTF-8"}
@@ -230,3 +289,7 @@ def _discard(worker: Worker | None) -> Worker | None:
     if worker is not None:
         worker.kill()
     return None
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

@@ -22,7 +22,7 @@ from groupwise.tasks.base import ChatArguments, Template
 from groupwise.trainers import base
 from groupwise.training.config import Recipe
 from groupwise.types import Problem
-from groupwise.verifiers.style.form import is_tagged
+from groupwise.verifiers.style import is_tagged
 
 from .chat_templates import CASES, CLOCKS, IGNORES, SPECIAL
 

@@ -168,7 +168,7 @@ def test_training_reads_what_its_settings_choose(read: Callable[[str, object], s
     settings = {"algorithm": "grpo", "task": {"kind": "arithmetic"}, "verifier": {"kind": "math"}}
     found = read(Train.__module__, settings | {"loss": {"policy_loss": {"kind": "clipped_ratio"}}})
     step = {"training.update", "algorithms.policy_losses", "rollout.in_process", "models.packed", "trainers.grpo"}
-    judges = {"verifiers.math", "verifiers.math.symbolic", "verifiers._worker"}  # the last two by name alone
+    judges = {"verifiers.math", "verifiers.math.symbolic", "verifiers.workers"}  # the last two by name alone
     assert found >= step | judges | {"tasks.arithmetic"}
     others = ("cli", "oracle", "pages.run", "tasks.countdown", "trainers.ppo", "verifiers.judge")
     assert not [name for name in found if name.startswith(others)]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise.randomness import permutation
-from groupwise.recall.classifier import Descent, Linear, sigmoid, slope, train
+from groupwise.recall.words import Descent, Linear, sigmoid, slope, train
 
 TEXTS = [np.array(text) for text in ([0, 1, 2, 3], [1, 2], [3, 4], [4, 5, 6], [0, 3], [5, 6])]
 LABELS = [True, True, False, False, True, False]

@@ -16,9 +16,8 @@ from diet_solutions import chain, fraction, product, remainder, slipped_answer
 from groupwise.config import read_toml
 from groupwise.randomness import Draw
 from groupwise.tasks import make_task
-from groupwise.tasks.arithmetic import Kind, pair_content
+from groupwise.tasks.arithmetic import Kind, NumberKind, fraction_content, pair_content
 from groupwise.tasks.base import split_of
-from groupwise.tasks.numbers import NumberKind, fraction_content
 
 MIX = Diet()
 KINDS = get_args(NumberKind)

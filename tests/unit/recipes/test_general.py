@@ -15,7 +15,7 @@ from groupwise.tasks.general import FAMILIES, ITEMS, General, GeneralConfig
 from groupwise.tasks.word_problems import WordProblems, WordProblemsConfig
 from groupwise.types import SPLITS, Problem
 from groupwise.verifiers import make_verifier
-from groupwise.verifiers.style.form import is_tagged
+from groupwise.verifiers.style import is_tagged
 
 TASK = General(GeneralConfig(kind="general", num_problems=1500, num_eval_problems=100))
 STORIES = WordProblems(WordProblemsConfig(kind="word_problems", num_problems=600, num_eval_problems=1))

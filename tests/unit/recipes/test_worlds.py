@@ -5,7 +5,7 @@ from pathlib import Path
 
 from groupwise.config import RECIPES
 from groupwise.config.places import beside
-from groupwise.tasks.texts import PREFERENCES, TEXTS, WRITERS
+from groupwise.tasks.preferences import PREFERENCES, TEXTS, WRITERS
 
 WORLDS = RECIPES / "worlds"
 

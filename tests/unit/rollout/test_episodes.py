@@ -18,7 +18,7 @@ from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.scripted import ScriptedEngine
 from groupwise.tasks import Template, make_task
 from groupwise.tasks.environments.base import EnvironmentConfig
-from groupwise.tasks.environments.guess import Guess
+from groupwise.tasks.environments.games import Guess
 from groupwise.tasks.environments.worker import Server
 from groupwise.types import Completion, FinishReason, Outcome, ScoredGroup
 from groupwise.verifiers import make_verifier

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from groupwise.checks.audit import sandbox as audit
+from groupwise.checks.audit.sandbox import read_probes, run_probes
 from groupwise.errors import DataError
-from groupwise.sandbox import probes
 from groupwise.sandbox.base import Program, RunResult, SandboxConfig, Status
 from groupwise.sandbox.opening import open_sandbox
-from groupwise.sandbox.probes import read_probes, run_probes
 
 PROBES = Path(__file__).parents[4] / "shared/data/attack_probes/code.jsonl"
 collected = pytest.mark.skipif(not PROBES.exists(), reason="the attack probes are not here")
@@ -19,7 +19,7 @@ collected = pytest.mark.skipif(not PROBES.exists(), reason="the attack probes ar
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probes, "_ATTACK_S", 0.5)
+    monkeypatch.setattr(audit, "_ATTACK_S", 0.5)
 
 
 @collected
@@ -35,10 +35,10 @@ def test_collected_attacks_as_an_ordinary_user(bubblewrap: None, as_ordinary_use
     text = f"""
 from groupwise.sandbox.base import SandboxConfig
 from groupwise.sandbox.opening import open_sandbox
-from groupwise.sandbox import probes
-probes._ATTACK_S = 0.5
+from groupwise.checks.audit import sandbox as audit
+audit._ATTACK_S = 0.5
 with open_sandbox(SandboxConfig(cpu_s=1)) as sandbox:
-    results = probes.run_probes(sandbox, {read_probes(PROBES)!r})
+    results = audit.run_probes(sandbox, {read_probes(PROBES)!r})
 print(len(results), [result for result in results if not result.contained])
 """
     assert as_ordinary_user(text) == "37 []\n"

@@ -10,10 +10,9 @@ import pytest
 
 from groupwise.randomness import Draw
 from groupwise.tasks import make_task
-from groupwise.tasks.environments import blackjack, lights_out
+from groupwise.tasks.environments import games
 from groupwise.tasks.environments.base import Environment, Reply, Turn
-from groupwise.tasks.environments.board_games import best_moves, moves, value, winner
-from groupwise.tasks.environments.lights_out import PRESSES
+from groupwise.tasks.environments.games import PRESSES, best_moves, moves, value, winner
 from groupwise.tasks.episodes import Episodes, scripted
 from groupwise.types import SPLITS
 
@@ -104,23 +103,23 @@ def test_guessing_takes_as_many_turns_as_halving() -> None:
 def test_blackjack_by_a_second_computation() -> None:
     """Perfect play wins what dynamic programming says, and the dealer's totals are those of enumeration."""
 
-    def enumerated(hand: blackjack.Hand, chance: Fraction) -> dict[int, Fraction]:
+    def enumerated(hand: games.Hand, chance: Fraction) -> dict[int, Fraction]:
         if hand[0] >= 17:
             return {hand[0]: chance}
         totals: dict[int, Fraction] = {}
         for card in (*range(1, 10), *(10,) * 4):
-            for total, p in enumerated(blackjack.with_card(hand, card), chance / 13).items():
+            for total, p in enumerated(games.with_card(hand, card), chance / 13).items():
                 totals[total] = totals.get(total, Fraction(0)) + p
         return totals
 
     exact = enumerated((16, False), Fraction(1))
-    assert blackjack.dealers((16, False)) == pytest.approx({total: float(p) for total, p in exact.items()})
-    assert blackjack.optimum() == pytest.approx(-0.0466, abs=1e-4)
+    assert games.dealers((16, False)) == pytest.approx({total: float(p) for total, p in exact.items()})
+    assert games.optimum() == pytest.approx(-0.0466, abs=1e-4)
     mean = results("blackjack", "perfect", 300)[1]
-    assert abs(mean - blackjack.optimum()) < 3 * 0.95 / 300**0.5
+    assert abs(mean - games.optimum()) < 3 * 0.95 / 300**0.5
     assert results("blackjack", "random", 300)[1] < -0.25
-    assert blackjack.of_hit((16, False), 10) > blackjack.of_stand(16, 10)  # the textbook's hardest hand
-    assert blackjack.of_stand(12, 4) > blackjack.of_hit((12, False), 4)
+    assert games.of_hit((16, False), 10) > games.of_stand(16, 10)  # the textbook's hardest hand
+    assert games.of_stand(12, 4) > games.of_hit((12, False), 4)
 
 
 def test_lights_out_by_all_subsets() -> None:
@@ -132,7 +131,7 @@ def test_lights_out_by_all_subsets() -> None:
             for press in cells:
                 board ^= press
             least.setdefault(board, size)
-    assert lights_out.least() == least
+    assert games.least() == least
     assert PRESSES[0] == 0b110100000
     assert PRESSES[4] == 0b010111010
 

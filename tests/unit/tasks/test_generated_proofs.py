@@ -21,7 +21,7 @@ from groupwise.tasks.propositional import (
 from groupwise.tasks.propositional import draw_problem as draw_proof
 from groupwise.types import SPLITS, Problem
 from groupwise.verifiers import make_verifier
-from groupwise.verifiers.proofs.natural_deduction import FORMULAS, RULES, Expression
+from groupwise.verifiers.proofs.propositional import RULES, Expression, parse
 
 SMALL = {"num_problems": 150, "num_eval_problems": 8}
 PROPOSITIONAL = PropositionalProofs(PropositionalProofsConfig(kind="propositional_proofs", **SMALL))
@@ -66,7 +66,7 @@ def rows_of(text: str) -> set[tuple[bool, ...]]:
         }.get(formula.head, row.get(formula.head, False))  # fmt: skip
 
     every = product((False, True), repeat=3)
-    return {row for row in every if value(FORMULAS.parse(text), dict(zip("PQR", row, strict=True)))}
+    return {row for row in every if value(parse(text), dict(zip("PQR", row, strict=True)))}
 
 
 def test_every_premise_is_needed_and_they_do_not_contradict_each_other() -> None:

@@ -17,7 +17,7 @@ from groupwise.tasks.base import Task
 from groupwise.tasks.mixture import interleaved
 from groupwise.types import SPLITS, Outcome, Verdict
 from groupwise.verifiers import Request, make_verifier, verifier_config
-from groupwise.verifiers.routed import RoutedConfig, RoutedVerifier
+from groupwise.verifiers.composition import RoutedConfig, RoutedVerifier
 
 SUMS = {"kind": "arithmetic", "kinds": ["sum"], "num_problems": 60, "num_eval_problems": 10}
 GAMES = {"kind": "countdown", "num_problems": 60, "num_eval_problems": 10}

@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from groupwise.tasks import make_task
-from groupwise.tasks.numbers import NumberKind
+from groupwise.tasks.arithmetic import NumberKind
 from groupwise.types import SPLITS, Problem
 from groupwise.verifiers import make_verifier
 

@@ -8,7 +8,7 @@ import pytest
 
 from groupwise.sandbox.base import Sandbox, SandboxConfig
 from groupwise.sandbox.opening import open_sandbox
-from groupwise.tasks.evalplus import ROOTS, arguments, oracle
+from groupwise.tasks.code import ROOTS, arguments, oracle
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers.code import CodeVerifier, same_output
 

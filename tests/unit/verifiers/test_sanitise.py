@@ -2,7 +2,7 @@
 
 import pytest
 
-from groupwise.verifiers.sanitise import longest_run, sanitised
+from groupwise.verifiers.extraction import longest_run, sanitised
 
 F = "def f(x):\n    return x"
 

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from groupwise.errors import ConfigError
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers.base import Request, StylePart
-from groupwise.verifiers.style.form import FormatPart, RepetitionPart
+from groupwise.verifiers.style import CosineLengthPart, FormatPart, OverlongPart, RepetitionPart
 from groupwise.verifiers.style.language import units
-from groupwise.verifiers.style.length import CosineLengthPart, OverlongPart
 from groupwise.verifiers.table import PARTS
 
 PROBLEM = Problem("p", "q", "3")

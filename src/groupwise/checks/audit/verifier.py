@@ -15,8 +15,8 @@ from groupwise.tasks import TASKS, TaskOptions, make_task
 from groupwise.tasks.base import GeneratedTask, Task, Template
 from groupwise.types import Problem
 from groupwise.verifiers import VERIFIERS, Verifier, VerifierConfig, extraction_of, make_verifier
+from groupwise.verifiers.composition import RoutedConfig
 from groupwise.verifiers.python import PythonVerifier
-from groupwise.verifiers.routed import RoutedConfig
 
 GRACE_S = 3.0
 """Seconds beyond a verifier's own deadline after which a verdict counts as a hang: its worker is killed in them."""

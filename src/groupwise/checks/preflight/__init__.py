@@ -14,10 +14,9 @@ from groupwise.checks import Advice, Finding, Severity
 from groupwise.checks.preflight.bench import Bench, Check, Checked, Cost, Preflight, PreflightOptions
 from groupwise.checks.preflight.data import DATA, PROMPTS
 from groupwise.checks.preflight.judging import JUDGING
-from groupwise.checks.preflight.machine import MACHINE
+from groupwise.checks.preflight.machine import MACHINE, SETTINGS
 from groupwise.checks.preflight.rehearsal import REHEARSAL
 from groupwise.checks.preflight.sample import SAMPLE
-from groupwise.checks.preflight.settings import SETTINGS
 from groupwise.errors import ConfigError, GroupwiseError, ModelError
 from groupwise.runs.progress import counted
 from groupwise.trainers.base import Recipe, with_chat, with_precision

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from groupwise.checks import Advice
 from groupwise.checks.preflight import CHECKS, Cost, Preflight, PreflightOptions, Severity, preflight
 from groupwise.checks.preflight.bench import finding
-from groupwise.checks.preflight.settings import schedule
+from groupwise.checks.preflight.machine import schedule
 from groupwise.config.schema import SHIPPED, located, named, resolve, stage_of
 from groupwise.trainers.base import Recipe
 from groupwise.trainers.rl_recipe import RlRecipe

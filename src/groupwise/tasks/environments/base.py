@@ -176,13 +176,13 @@ _HERE = "groupwise.tasks.environments"
 ENVIRONMENTS = Kinds(
     "environment",
     {
-        "guess": f"{_HERE}.guess:Guess",
-        "blackjack": f"{_HERE}.blackjack:Blackjack",
+        "guess": f"{_HERE}.games:Guess",
+        "blackjack": f"{_HERE}.games:Blackjack",
         "database": f"{_HERE}.database:Database",
-        "lights_out": f"{_HERE}.lights_out:LightsOut",
-        "nim": f"{_HERE}.board_games:Nim",
+        "lights_out": f"{_HERE}.games:LightsOut",
+        "nim": f"{_HERE}.games:Nim",
         "shell": f"{_HERE}.shell:Shell",
-        "tic_tac_toe": f"{_HERE}.board_games:TicTacToe",
+        "tic_tac_toe": f"{_HERE}.games:TicTacToe",
         "tools": f"{_HERE}.tools:Tools",
         "trl": f"{_HERE}.trl:Trl",
         "message_env": f"{_HERE}.message_env:MessageEnv",

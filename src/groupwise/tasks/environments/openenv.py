@@ -34,8 +34,7 @@ from groupwise.errors import VerifierError
 from groupwise.randomness import key
 from groupwise.tasks.environments.base import Attempt, EnvironmentConfig, Opening, Reply, Turn
 from groupwise.tasks.environments.others import needs
-from groupwise.tasks.environments.schema import fault_of
-from groupwise.tasks.environments.tools import MOST_CALLS, Calling, CallingConfig, said
+from groupwise.tasks.environments.tools import MOST_CALLS, Calling, CallingConfig, fault_of, said
 from groupwise.types import Problem
 
 _MCP = {"Action", "CallToolAction", "ListToolsAction"}

@@ -22,8 +22,7 @@ from groupwise.config.places import beside
 from groupwise.errors import ConfigError
 from groupwise.tasks.environments.base import EnvironmentConfig, Opening, Reply, Turn
 from groupwise.tasks.environments.others import Others, plain
-from groupwise.tasks.environments.schema import schema_of
-from groupwise.tasks.environments.tools import Calling, CallingConfig, Function
+from groupwise.tasks.environments.tools import Calling, CallingConfig, Function, schema_of
 from groupwise.types import Problem
 
 CLASSES = Choices(

@@ -13,12 +13,15 @@ from groupwise.sandbox.base import Program
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers.base import ExtractingConfig, Finding, Request, Verifier, verdict
 from groupwise.verifiers.extraction import extract
-from groupwise.verifiers.proofs.natural_deduction import RuleError
 
 MAX_LENGTH = 20_000  # most characters of a proof that are read
 SEARCHED = "/usr/local/bin:/usr/bin"  # directories in which the sandbox finds the programs of proof assistants
 PATIENCE = 8
 """A check may take this many times its limit by the clock, because the machine may be busy; then it is a timeout."""
+
+
+class RuleError(Exception):
+    """A step of a proof breaks a rule; says which."""
 
 
 class ProofConfig(Section):

@@ -20,8 +20,7 @@ from groupwise.sandbox.base import Program, RunResult, Sandbox, SandboxConfig, S
 from groupwise.sandbox.opening import LazySandbox
 from groupwise.types import Outcome, Problem
 from groupwise.verifiers.base import ExtractingConfig, Finding
-from groupwise.verifiers.proofs.base import SEARCHED, ProofConfig, ProofVerifier, without_comments
-from groupwise.verifiers.proofs.natural_deduction import RuleError
+from groupwise.verifiers.proofs.base import SEARCHED, ProofConfig, ProofVerifier, RuleError, without_comments
 
 CLOSED = b"Closed under the global context"
 _FINDLIB = b'path="/usr/local/lib/ocaml:/usr/lib/ocaml:/usr/lib64/ocaml"\n'  # the sandbox has no /etc/ocamlfind.conf

@@ -31,8 +31,7 @@ from groupwise.sandbox.opening import LazySandbox
 from groupwise.types import Outcome, Problem
 from groupwise.verifiers.base import ExtractingConfig, Finding
 from groupwise.verifiers.post import OversizedError, post
-from groupwise.verifiers.proofs.base import PATIENCE, SEARCHED, LeanConfig, ProofVerifier, without_comments
-from groupwise.verifiers.proofs.natural_deduction import RuleError
+from groupwise.verifiers.proofs.base import PATIENCE, SEARCHED, LeanConfig, ProofVerifier, RuleError, without_comments
 
 _SEVERITIES = ("error", "warning", "info", "information", "trace")
 

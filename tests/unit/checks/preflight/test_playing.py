@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from groupwise.checks.preflight.bench import Bench
-from groupwise.checks.preflight.playing import playing
+from groupwise.checks.preflight.judging import playing
 from groupwise.config import parse
 from groupwise.trainers.grpo import GrpoRecipe
 

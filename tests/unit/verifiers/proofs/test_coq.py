@@ -13,9 +13,8 @@ from groupwise.sandbox.base import RunResult, Status
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers import Request, make_verifier
 from groupwise.verifiers.proofs import coq
-from groupwise.verifiers.proofs.base import ProofConfig
+from groupwise.verifiers.proofs.base import ProofConfig, RuleError
 from groupwise.verifiers.proofs.coq import CoqVerifier, tactics_only
-from groupwise.verifiers.proofs.natural_deduction import RuleError
 
 CONFIG = CoqVerifier.Config(kind="coq", proof=ProofConfig(timeout_s=20, memory_mb=1024))
 needs_coq = pytest.mark.skipif(

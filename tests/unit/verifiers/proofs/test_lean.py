@@ -15,9 +15,8 @@ from groupwise.types import Outcome, Problem
 from groupwise.verifiers import Request, VerifierConfig, make_verifier
 from groupwise.verifiers.base import Finding
 from groupwise.verifiers.proofs import lean
-from groupwise.verifiers.proofs.base import LeanConfig
+from groupwise.verifiers.proofs.base import LeanConfig, RuleError
 from groupwise.verifiers.proofs.lean import LeanProgram, LeanVerifier, Message, Reply, complete
-from groupwise.verifiers.proofs.natural_deduction import RuleError
 
 HEADER = "import Mathlib\nset_option maxHeartbeats 0\n"
 STATEMENT = "theorem two (x : Nat)\n  (h : x = 2) : x + x = 4 := by"

@@ -14,7 +14,8 @@ from groupwise.randomness import Draw
 from groupwise.tasks.propositional import PropositionalProofsConfig, draw_problem
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers import make_verifier
-from groupwise.verifiers.proofs.natural_deduction import FORMULAS, RULES, Expression, RuleError, Theorem, infer
+from groupwise.verifiers.proofs.base import RuleError
+from groupwise.verifiers.proofs.propositional import RULES, Expression, Theorem, infer, parse, write
 
 VERIFIER = make_verifier("propositional_proof")
 
@@ -125,8 +126,8 @@ def test_only_rules_make_theorems() -> None:
 
 def test_the_formulas_text_reads_back() -> None:
     for text in ("~(P & Q) -> (R | ~~S)", "P <-> (Q <-> False)", "(P -> Q) -> P"):
-        assert FORMULAS.write(FORMULAS.parse(text)) == text
-    assert FORMULAS.parse("~P & Q | R -> S -> T <-> P") == FORMULAS.parse("((((~P) & Q) | R) -> (S -> T)) <-> P")
+        assert write(parse(text)) == text
+    assert parse("~P & Q | R -> S -> T <-> P") == parse("((((~P) & Q) | R) -> (S -> T)) <-> P")
 
 
 @given(st.text(alphabet="123. PQ~&|->()<byEIassumeprmi\n\\{}∧", max_size=80))
@@ -202,7 +203,7 @@ def test_every_theorem_of_the_kernel_holds() -> None:
     start = ["P", "Q", "~P", "~~Q", "P | Q", "P -> Q", "Q -> P", "P & Q", "P <-> Q", "False", "~(P | Q)"]
     for seed in range(30):
         rng = Random(seed)
-        pool = [infer("assume", FORMULAS.parse(text), []) for text in start]
+        pool = [infer("assume", parse(text), []) for text in start]
         for _ in range(400):
             name = rng.choice([name for name in RULES if name not in ("assume", "copy")])
             cited = random_citations(rng, name, pool)
@@ -340,13 +341,13 @@ def test_mutants_are_judged_as_by_the_slow_checker_and_what_passes_holds() -> No
         _, drawn = draw_problem(Draw("mutants", index), config)
         premises, goal, lines = drawn.data["premises"], drawn.data["goal"], drawn.reference.split("\n")
         assert slowly_accepts(premises, goal, lines)
-        given = [FORMULAS.parse(premise) for premise in premises]
+        given = [parse(premise) for premise in premises]
         for mutant in mutants(Random(index), lines):
             verdict = VERIFIER.verify(drawn, "\\boxed{" + "\n".join(mutant) + "}")
             counts[verdict.outcome] += 1
             accepted = verdict.outcome is Outcome.CORRECT
             assert accepted == slowly_accepts(premises, goal, mutant), (mutant, verdict.evidence)
             if accepted:
-                assert entails(given, FORMULAS.parse(goal))
+                assert entails(given, parse(goal))
     assert counts[Outcome.WRONG] > 800, counts
     assert counts[Outcome.CORRECT] > 20, counts  # some changes do no harm
