@@ -18,8 +18,8 @@ WEIGHTS = {
 CONFIGS = ("recipe", "settings", "config", "self", "heading")
 """Their `.model` is a section of a recipe or its class; the `.model` of anything else is a transformers model."""
 EXCEPTIONS = {
-    ("training/optimizer.py", "self.adamw.state_dict"),
-    ("training/optimizer.py", "self.adamw.load_state_dict"),
+    ("training/optimizer.py", "optimizer.state_dict"),
+    ("training/optimizer.py", "optimizer.load_state_dict"),
 }
 """The state of AdamW, which is no weight."""
 

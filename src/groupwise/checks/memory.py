@@ -27,7 +27,6 @@ from groupwise.trainers.grpo import GrpoRecipe
 from groupwise.trainers.rl_recipe import RlRecipe
 from groupwise.training.gradient import num_micro_batches_at_once
 
-MOMENTS = 2  # AdamW keeps two numbers per weight
 HEAD_COPIES = 3  # chunks of logits alive at one time in the backward: log-probabilities, probabilities, the slope
 HELD = 0.35
 """Share of the activations that an allocator on a processor holds beside them, in pieces between them that fit nothing:
@@ -64,7 +63,8 @@ def plan(recipe: RlRecipe, prompt_tokens: int = 64) -> MemoryPlan:
     weights = {"policy": of_weight * count}
     if recipe.lora:
         weights["adapters"] = FP32 * learnt
-    weights["optimizer"] = MOMENTS * FP32 * learnt
+    in_layers = learnt if recipe.lora else learnt - size.outside
+    weights["optimizer"] = _moments(recipe.optimizer.kind, learnt, in_layers)
     rounded = of_weight != FP32 and not recipe.lora  # adapters stay fp32, and what is never trained has no master
     if rounded:
         weights["masters"] = FP32 * count
@@ -74,7 +74,7 @@ def plan(recipe: RlRecipe, prompt_tokens: int = 64) -> MemoryPlan:
     beside = trainer_of(recipe).trained_beside(recipe)
     for name in beside:
         copy = FP32 * learnt_beside if recipe.lora else of_weight * count
-        weights |= {name: copy, f"{name}'s optimizer": MOMENTS * FP32 * learnt_beside}
+        weights |= {name: copy, f"{name}'s optimizer": _moments(recipe.optimizer.kind, learnt_beside, in_layers)}
         if rounded:
             weights[f"{name}'s masters"] = FP32 * size.body
         training[f"{name}'s gradients"] = FP32 * learnt_beside
@@ -130,6 +130,13 @@ def plan(recipe: RlRecipe, prompt_tokens: int = 64) -> MemoryPlan:
         held = cache if cache <= 2 * text.num_hidden_layers * LARGEST_HELD else 0
         training["freed, but held"] = int(HELD * activations) + held
     return MemoryPlan(weights, sampling, training, checkpointing)
+
+
+def _moments(kind: str, learnt: int, in_layers: int) -> int:
+    """Bytes of an optimizer's running numbers: two a weight, of fp32 or, with scales, of 8 bits; Muon's one."""
+    if kind == "adamw_8bit":
+        return 2 * learnt + 2 * FP32 * learnt // 256
+    return FP32 * (2 * learnt - in_layers if kind == "muon" else 2 * learnt)
 
 
 REHEARSAL = "policy's bits, while servers rehearse"

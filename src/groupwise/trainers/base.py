@@ -126,7 +126,7 @@ def _changed(section: Any, change: Callable[[Section], dict[str, Any]]) -> Any:
 
 
 class FineTuningConfig(OptimizerConfig):
-    """AdamW with the rate of fine-tuning."""
+    """The optimizer, with the rate of fine-tuning."""
 
     lr: float = Field(1e-5, ge=0)
     """Peak learning rate (InstructGPT's reward model: 9e-6; DPO: 1e-6); pretraining from random weights wants some
@@ -137,7 +137,7 @@ class FineTuningRecipe(ModelRecipe):
     """Base of all recipes that learn from data with AdamW."""
 
     optimizer: FineTuningConfig = FineTuningConfig()
-    """AdamW."""
+    """The optimizer."""
 
 
 class MicroBatchConfig(Section):

@@ -52,7 +52,7 @@ class RlRecipe(ModelRecipe):
     loss: LossConfig = LossConfig()
     """The policy loss."""
     optimizer: OptimizerConfig = OptimizerConfig()
-    """AdamW."""
+    """The optimizer."""
     evaluation: EvaluationConfig = EvaluationConfig()
     """Dev and test."""
     record: RecordConfig = RecordConfig()

@@ -1,4 +1,4 @@
-"""AdamW with warm-up, decay and gradient clipping.
+"""AdamW, AdamW of 8 bits and Muon, with warm-up, decay and gradient clipping.
 
 Weights in bf16 have fp32 master copies here (Micikevicius et al. 2018, arXiv:1710.03740, section 3.1): bf16 has 8 bits
 of precision, so an update smaller than about 1/256 of a weight would be rounded away. The gradient of a micro-batch
@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
 from groupwise.config import ReadIf, Section
-from groupwise.errors import CheckpointError, InvariantError
+from groupwise.errors import CheckpointError, ConfigError, InvariantError
 from groupwise.models.cores import Sharing
 from groupwise.ranks.group import RANKS
 from groupwise.ranks.sharding import clip_by_norm, own_rows, settle, sharded_like, whole_tensor
@@ -26,12 +26,17 @@ DROPS = ReadIf(lambda optimizer: optimizer.schedule == "steps", 'schedule = "ste
 
 
 class OptimizerConfig(Section):
-    """AdamW (Loshchilov and Hutter, arXiv:1711.05101) and its schedule."""
+    """The optimizer and its schedule."""
 
+    kind: Literal["adamw", "adamw_8bit", "muon"] = "adamw"
+    """`adamw`: Loshchilov and Hutter, arXiv:1711.05101. `adamw_8bit`: its moments in 8 bits, a quarter of the memory
+    (Dettmers et al., arXiv:2110.02861; the library bitsandbytes, extra `8bit`). `muon`: matrices of the layers step
+    along their orthogonalised momentum (Jordan 2024; `torch.optim.Muon`), scaled so that `lr` and `weight_decay` are
+    those of AdamW (Liu et al., arXiv:2502.16982, eq. 4); embeddings, head and vectors have AdamW."""
     lr: float = Field(1e-6, ge=0)
     """Peak learning rate. 1e-6 is DeepSeekMath's for a 7 B model; the shipped 1.7 M model wants some 1e-4."""
     betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.95)
-    """Decay of the running mean and of the running square of the gradient."""
+    """Decay of AdamW's running mean and running square of the gradient."""
     eps: float = Field(1e-8, ge=0)
     """Added to the root of the running square."""
     weight_decay: float = Field(0.0, ge=0)
@@ -59,7 +64,7 @@ class OptimizerConfig(Section):
 
 
 class Optimizer:
-    """AdamW and its schedule as one object: `update(step)` is one optimizer step."""
+    """Optimizer and schedule as one object: `update(step)` is one optimizer step."""
 
     def __init__(
         self,
@@ -74,19 +79,22 @@ class Optimizer:
         """Steps in the whole run; the schedule ends there."""
         self.updates_done = 0
         """Updates so far: the policy's version."""
-        copies = [[(weight, _master(weight)) for _, weight in named] for named in (weights, critic)]
-        self._rounded = {id(master): weight for part in copies for weight, master in part if master is not weight}
+        copies = [[(name, weight, _master(weight)) for name, weight in named] for named in (weights, critic)]
+        self._rounded = {id(master): weight for part in copies for _, weight, master in part if master is not weight}
         """The bf16 weight of each master, by the master's id."""
-        of_policy, of_critic = ([master for _, master in part] for part in copies)
+        of_policy, of_critic = ([master for _, _, master in part] for part in copies)
         self._parts = [of_policy, of_critic] if of_critic else [of_policy]
         """Policy, then the critic if there is one; each is clipped by its own norm."""
-        groups = []
-        for parameters, lr in zip(self._parts, (config.lr, critic_lr), strict=False):
-            matrices = [parameter for parameter in parameters if parameter.ndim >= 2]
-            vectors = [parameter for parameter in parameters if parameter.ndim < 2]
-            groups.append({"params": matrices, "weight_decay": config.weight_decay, "lr": lr, "peak": lr})
-            groups.append({"params": vectors, "weight_decay": 0.0, "lr": lr, "peak": lr})
-        self.adamw = torch.optim.AdamW(groups, lr=config.lr, betas=config.betas, eps=config.eps, fused=True)
+        groups, orthogonal = [], []
+        for part, lr in zip(copies, (config.lr, critic_lr), strict=True):
+            rate = {"lr": lr, "peak": lr}
+            of_layers = [m for name, _, m in part if config.kind == "muon" and m.ndim == 2 and ".layers." in name]
+            others = [master for _, _, master in part if not any(master is m for m in of_layers)]
+            matrices, vectors = ([m for m in others if (m.ndim >= 2) is is_matrix] for is_matrix in (True, False))
+            groups.append({"params": matrices, "weight_decay": config.weight_decay, **rate})
+            groups.append({"params": vectors, "weight_decay": 0.0, **rate})
+            orthogonal.append({"params": of_layers, "weight_decay": config.weight_decay, **rate})
+        self.optimizers = _optimizers(config, *([g for g in made if g["params"]] for made in (groups, orthogonal)))
 
     def update(self, step: int) -> float:
         """Clip, step, clear, at the rate of this step; returns the policy gradient's norm before clipping.
@@ -111,45 +119,52 @@ class Optimizer:
                     "weights are unchanged"
                 )
             share = learning_rate_share(self.config, step, self.num_steps)
-            for group in self.adamw.param_groups:
+            for group in self._groups():
                 group["lr"] = group["peak"] * share
             self._step()
             with torch.no_grad():
                 for _, master in self._masters():
                     self._rounded[id(master)].copy_(master)
-            self.adamw.zero_grad(set_to_none=True)
+            for parameter in self._changed():
+                parameter.grad = None
             self.updates_done += 1
             return norms[0]
 
     def _step(self) -> None:
-        """Take a step of AdamW; where sums are fixed, in fp64 for weights that ranks may cut within a block."""
+        """Take a step; where sums are fixed, in fp64 for weights that ranks may cut within a block."""
         apart = []
         if RANKS.are_sums_fixed:
-            for group in self.adamw.param_groups:
+            for group in self._groups():
                 # such weights have rows that are no multiple of a block
                 ragged = [weight for weight in group["params"] if math.prod(weight.shape[1:]) % BLOCK]
                 apart += [(weight, weight.grad, group) for weight in ragged]
         for weight, _, _ in apart:
             weight.grad = None
-        self.adamw.step()
+        for optimizer in self.optimizers:
+            optimizer.step()
         for weight, gradient, group in apart:
             if gradient is not None:
-                _step_in_double(weight, gradient, group, self.adamw.state[weight])
+                _step_in_double(weight, gradient, group, self.optimizers[0].state[weight])
+
+    def _groups(self) -> list[dict[str, Any]]:
+        return [group for optimizer in self.optimizers for group in optimizer.param_groups]  # loading makes them anew
+
+    def _changed(self) -> list[Tensor]:
+        return [parameter for group in self._groups() for parameter in group["params"]]
 
     def _masters(self) -> list[tuple[int, Tensor]]:
-        changed = (parameter for group in self.adamw.param_groups for parameter in group["params"])
-        return [(index, parameter) for index, parameter in enumerate(changed) if id(parameter) in self._rounded]
+        return [(index, each) for index, each in enumerate(self._changed()) if id(each) in self._rounded]
 
     def lr(self, step: int) -> float:
         return self.config.lr * learning_rate_share(self.config, step, self.num_steps)
 
     def state(self) -> dict[str, Tensor]:
         """Return running moments, and masters where there are any, by parameter index, for a checkpoint."""
-        states = self.adamw.state_dict()["state"]
+        states = {parameter: state for optimizer in self.optimizers for parameter, state in optimizer.state.items()}
         return {
             f"{index}.{name}": whole_tensor(torch.as_tensor(value))
-            for index, state in states.items()
-            for name, value in state.items()
+            for index, parameter in enumerate(self._changed())
+            for name, value in states.get(parameter, {}).items()
         } | {f"{index}.{MASTER}": master.detach() for index, master in self._masters()}
 
     def load_state(self, tensors: dict[str, Tensor], updates_done: int) -> None:
@@ -159,14 +174,19 @@ class Optimizer:
             CheckpointError: the masters are missing, superfluous, or do not round to the model's weights.
         """
         self._load_masters({key: tensor for key, tensor in tensors.items() if key.endswith(f".{MASTER}")})
-        states: dict[int, dict[str, Tensor]] = {}
-        changed = [parameter for group in self.adamw.param_groups for parameter in group["params"]]
+        states: dict[int, dict[str, Any]] = {}
+        changed, first = self._changed(), 0
         for key, tensor in tensors.items():
             index, name = key.split(".", 1)
-            if name == MASTER:
-                continue
-            states.setdefault(int(index), {})[name] = sharded_like(tensor, changed[int(index)])
-        self.adamw.load_state_dict({"state": states, "param_groups": self.adamw.state_dict()["param_groups"]})
+            if name != MASTER:
+                # bitsandbytes counts its steps by a Python number
+                value = tensor.item() if tensor.dtype is torch.int64 else sharded_like(tensor, changed[int(index)])
+                states.setdefault(int(index), {})[name] = value
+        for optimizer in self.optimizers:
+            size = sum(len(group["params"]) for group in optimizer.param_groups)
+            of_it = {index - first: states[index] for index in states if first <= index < first + size}
+            optimizer.load_state_dict({"state": of_it, "param_groups": optimizer.state_dict()["param_groups"]})
+            first += size
         self.updates_done = updates_done
 
     @torch.no_grad()
@@ -181,6 +201,35 @@ class Optimizer:
             if not torch.equal(saved[key].to(master.device, torch.bfloat16), self._rounded[id(master)]):
                 raise CheckpointError(f"the checkpoint's master {key} does not round to the model's weight")
             master.copy_(saved[key])
+
+
+def _optimizers(
+    config: OptimizerConfig, groups: list[dict[str, Any]], orthogonal: list[dict[str, Any]]
+) -> list[torch.optim.Optimizer]:
+    """Return AdamW for some groups and Muon for the others.
+
+    Raises:
+        ConfigError: the kind needs whole matrices and there are ranks, or bitsandbytes is absent.
+    """
+    if config.kind != "adamw" and (RANKS.size > 1 or RANKS.are_sums_fixed):
+        raise ConfigError(
+            f'optimizer.kind = "{config.kind}" works on whole matrices in one process: with ranks, "adamw"'
+        )
+    settings: dict[str, Any] = {"lr": config.lr, "betas": config.betas, "eps": config.eps}
+    made: list[torch.optim.Optimizer] = []
+    if config.kind == "adamw_8bit":
+        try:
+            from bitsandbytes.optim import AdamW8bit
+        except ImportError as error:
+            raise ConfigError(
+                'optimizer.kind = "adamw_8bit" needs bitsandbytes: pip install "groupwise[8bit]"'
+            ) from error
+        made.append(AdamW8bit(groups, **settings))
+    elif groups:
+        made.append(torch.optim.AdamW(groups, fused=True, **settings))
+    if orthogonal:
+        made.append(torch.optim.Muon(orthogonal, lr=config.lr, adjust_lr_fn="match_rms_adamw"))
+    return made
 
 
 BLOCK = 16

@@ -1,13 +1,14 @@
-"""AdamW: the first steps by hand, schedules, clipping, refusal of broken gradients, and going on from saved moments."""
+"""Optimizers: first steps by hand, schedules, clipping, refusal of broken gradients, going on from saved moments."""
 
 import math
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
 
-from groupwise.errors import InvariantError
+from groupwise.errors import ConfigError, InvariantError
+from groupwise.ranks.group import RANKS
 from groupwise.training.optimizer import Optimizer, OptimizerConfig, learning_rate_share
 
 
@@ -133,7 +134,7 @@ def test_the_norm_is_reported_before_clipping_and_cut_to_the_limit() -> None:
     before = torch.cat([p.detach().flatten().clone() for p in model.parameters()]).double()
     assert optimizer.update(0) == pytest.approx(gradient.norm().item(), rel=1e-5)
     # with so large an eps the step is the clipped gradient over eps; the moments keep the clipped gradient
-    moments = torch.cat([state["exp_avg"].flatten() for state in optimizer.adamw.state.values()])
+    moments = torch.cat([state["exp_avg"].flatten() for state in optimizer.optimizers[0].state.values()])
     assert moments.norm().item() == pytest.approx(0.5, rel=1e-4)
     torch.testing.assert_close(moments / moments.norm(), gradient / gradient.norm(), atol=1e-5, rtol=0)
     assert (torch.cat([p.detach().flatten() for p in model.parameters()]).double() - before).abs().max() < 1e-5
@@ -148,7 +149,7 @@ def test_a_gradient_below_the_limit_is_left_alone(limit: float) -> None:
     set_gradient(model, 0)
     gradient = torch.cat([p.grad.flatten().clone() for p in model.parameters()])
     optimizer.update(0)
-    moments = torch.cat([state["exp_avg"].flatten() for state in optimizer.adamw.state.values()])
+    moments = torch.cat([state["exp_avg"].flatten() for state in optimizer.optimizers[0].state.values()])
     torch.testing.assert_close(moments, gradient)
 
 
@@ -181,17 +182,82 @@ def test_frozen_parameters_are_left_out() -> None:
     assert torch.equal(model.bias, before)
 
 
-def test_saved_moments_go_on_exactly() -> None:
-    config = OptimizerConfig(lr=0.1, schedule="cosine", warmup_steps=2, weight_decay=0.1)
-    whole, first = small_model(), small_model()
-    optimizer, half = Optimizer(whole.named_parameters(), config, 6), Optimizer(first.named_parameters(), config, 6)
+class Layered(torch.nn.Module):
+    """A matrix of a layer, an embedding of as many numbers, and a vector of the layer."""
+
+    def __init__(self, size: int = 4) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList([torch.nn.Linear(size, size)])
+        self.embedding = torch.nn.Embedding(size, size)
+
+    def named(self) -> list[tuple[str, torch.Tensor]]:
+        return [(f"model.{name}", parameter) for name, parameter in self.named_parameters()]
+
+
+def test_muon_by_hand() -> None:
+    """Orthogonal rows of one length stay so: their singular values, 1/2 after division by the norm, go five times
+    through 3.4445 s - 4.775 s^3 + 2.0315 s^5; the step is 0.2 sqrt(4) times as long (2502.16982, eq. 4)."""
+    model, s = Layered(), 0.5
+    for _ in range(5):
+        s = 3.4445 * s - 4.775 * s**3 + 2.0315 * s**5
+    rows = torch.tensor([[1.0, 1, 1, 1], [1, -1, 1, -1], [1, 1, -1, -1], [1, -1, -1, 1]])
+    config = OptimizerConfig(kind="muon", lr=0.1, eps=1e-12, weight_decay=0.5, max_grad_norm=0)
+    optimizer = Optimizer(model.named(), config, 1)
+    before = {name: parameter.detach().clone() for name, parameter in model.named()}
+    for _, parameter in model.named():
+        parameter.grad = 3 * rows if parameter.ndim == 2 else rows[1].clone()
+    optimizer.update(0)
+    steps = {name: parameter.detach() - before[name] for name, parameter in model.named()}
+    matrix, embedding = "model.layers.0.weight", "model.embedding.weight"
+    orthogonal = steps[matrix] + 0.1 * 0.5 * before[matrix]
+    torch.testing.assert_close(orthogonal, -0.1 * 0.2 * 2 * s * rows / 2, atol=0, rtol=0.1)  # it multiplies in bf16
+    torch.testing.assert_close(steps[embedding], -0.1 * rows - 0.1 * 0.5 * before[embedding], atol=1e-5, rtol=0)
+    torch.testing.assert_close(steps["model.layers.0.bias"], -0.1 * rows[1], atol=1e-5, rtol=0)
+
+
+def test_eight_bits_follow_adamw() -> None:
+    """A step of the library's is within the grid of its moments of fp32's, and they take a quarter of the memory."""
+    pytest.importorskip("bitsandbytes")
+    models = [Layered(64), Layered(64)]
+    models[1].load_state_dict(models[0].state_dict())
+    kinds: tuple[Literal["adamw", "adamw_8bit"], ...] = ("adamw", "adamw_8bit")
+    both = [
+        Optimizer(model.named(), OptimizerConfig(kind=kind, lr=0.01), 3)
+        for model, kind in zip(models, kinds, strict=True)
+    ]
+    before = models[0].layers[0].weight.detach().clone()
+    for step in range(3):
+        for model, optimizer in zip(models, both, strict=True):
+            set_gradient(model, step)
+            optimizer.update(step)
+    exact, coarse = (model.layers[0].weight.detach() - before for model in models)
+    assert torch.nn.functional.cosine_similarity(exact.flatten(), coarse.flatten(), dim=0) > 0.98
+    sizes = [sum(t.nbytes for name, t in o.state().items() if "qmap" not in name) for o in both]
+    assert sizes[1] < 0.3 * sizes[0]
+
+
+@pytest.mark.parametrize("kind", ["adamw_8bit", "muon"])
+def test_what_needs_whole_matrices_is_refused_with_ranks(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RANKS, "size", 2)
+    with pytest.raises(ConfigError, match=rf'optimizer.kind = "{kind}" works on whole matrices'):
+        Optimizer(Layered().named(), OptimizerConfig(kind=kind), 1)
+
+
+@pytest.mark.parametrize("kind", ["adamw", "adamw_8bit", "muon"])
+def test_saved_moments_go_on_exactly(kind: str) -> None:
+    if kind == "adamw_8bit":
+        pytest.importorskip("bitsandbytes")
+    config = OptimizerConfig(kind=kind, lr=0.1, schedule="cosine", warmup_steps=2, weight_decay=0.1)
+    whole, first = Layered(64), Layered(64)
+    first.load_state_dict(whole.state_dict())
+    optimizer, half = Optimizer(whole.named(), config, 6), Optimizer(first.named(), config, 6)
     for step in range(3):
         for model, one in ((whole, optimizer), (first, half)):
             set_gradient(model, step)
             one.update(step)
-    second = small_model()
+    second = Layered(64)
     second.load_state_dict(first.state_dict())
-    resumed = Optimizer(second.named_parameters(), config, 6)
+    resumed = Optimizer(second.named(), config, 6)
     resumed.load_state({name: tensor.clone() for name, tensor in half.state().items()}, half.updates_done)
     for step in range(3, 6):
         for model, one in ((whole, optimizer), (second, resumed)):
@@ -199,12 +265,12 @@ def test_saved_moments_go_on_exactly() -> None:
             one.update(step)
         assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), second.parameters(), strict=True))
     assert resumed.updates_done == 6
-    without = Optimizer(second.named_parameters(), config, 6)
+    without = Optimizer(second.named(), config, 6)
     set_gradient(second, 9)
     set_gradient(whole, 9)
     without.update(1)
     optimizer.update(1)
-    assert not torch.equal(whole.weight, second.weight)  # the moments do matter
+    assert not torch.equal(whole.layers[0].weight, second.layers[0].weight)  # the moments do matter
 
 
 def test_an_optimizer_that_has_not_stepped_has_no_moments() -> None:

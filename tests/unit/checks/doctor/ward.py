@@ -182,7 +182,7 @@ def one_large_loss(patch: pytest.MonkeyPatch) -> None:
 
     def update(self: Optimizer, step: int) -> float:
         if step == 12:
-            for group in self.adamw.param_groups:
+            for group in self.optimizers[0].param_groups:
                 for weight in group["params"]:
                     if weight.grad is not None:
                         weight.grad *= 1000
@@ -196,7 +196,7 @@ def no_rate(patch: pytest.MonkeyPatch) -> None:
     real = Optimizer.update
 
     def update(self: Optimizer, step: int) -> float:
-        for group in self.adamw.param_groups:
+        for group in self.optimizers[0].param_groups:
             group["peak"] = 0.0
         return real(self, step)
 
