@@ -3,6 +3,7 @@
     [task.environment]
     kind = "tools"
     tools = ["calculator", "python", "my_tools.py:search"]
+    servers = ["python my_server.py"]
 
 A tool is a function with type hints and a docstring with `Args:`, `async` or not. Every attempt of a turn is answered,
 in the order of the calls, a bad one by its fault. What a function raises is an answer, too; `GroupwiseError`,
@@ -18,9 +19,9 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin, get_type_hints
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from groupwise.config import FOLDER
 from groupwise.config.kinds import Allowed, Choices
@@ -36,6 +37,7 @@ from groupwise.tasks.environments.base import (
     Reply,
     Turn,
 )
+from groupwise.tasks.environments.mcp import ServedTool, server
 from groupwise.types import Problem
 from groupwise.verifiers import Verifier, VerifierConfig, make_verifier
 from groupwise.verifiers.table import VERIFIERS
@@ -194,7 +196,8 @@ class Calling(Environment):
 
     def begun(self, functions: Sequence[Function], messages: Sequence[Mapping[str, Any]]) -> Opening:
         self._faults, self._functions = 0, {function.__name__: function for function in functions}
-        return Opening(tuple(messages), tuple(map(schema_of, functions)))
+        shown = (each.shown if isinstance(each, ServedTool) else schema_of(each) for each in functions)
+        return Opening(tuple(messages), tuple(shown))
 
     def over(self, turn: Turn) -> Reply | None:
         """Return the end where a result is forged, or too many turns in a row have bad calls."""
@@ -265,8 +268,11 @@ def said(name: str, text: str) -> Message:
 class ToolsConfig(CallingConfig):
     """Settings of tools."""
 
-    tools: tuple[str, ...] = Field(min_length=1)
+    tools: tuple[str, ...] = ()
     """Functions: `calculator`, `python` (in the sandbox), `file.py:function`."""
+    servers: tuple[str, ...] = ()
+    """Commands that start servers of the Model Context Protocol on their standard input and output; all their tools are
+    offered. One serves many episodes: where its answers depend on earlier calls, `repeatable = false`."""
     verifier: Annotated[VerifierConfig, VERIFIERS] | None = None
     """Judges the answer, which is the last turn without its thinking; None: that of the problems' task."""
 
@@ -282,6 +288,12 @@ class ToolsConfig(CallingConfig):
             raise ValueError(f"tools has {twice[0]!r} twice; allowed are functions of different names")
         return found
 
+    @model_validator(mode="after")
+    def _has_any(self) -> Self:
+        if not self.tools and not self.servers:
+            raise ValueError("tools and servers are empty; allowed is at least one tool, or a server that has some")
+        return self
+
 
 class Tools(Calling):
     """The question of a problem, functions, and an answer that the verifier judges."""
@@ -292,6 +304,9 @@ class Tools(Calling):
     def start(self, problem: Problem, seed: int) -> Opening:
         self._problem = problem
         functions = [FUNCTIONS.find(tool) for tool in self.config.tools]
+        functions += [tool for command in self.config.servers for tool in server(command).tools()]
+        if twice := [name for name, count in Counter(each.__name__ for each in functions).items() if count > 1]:
+            raise ConfigError(f"tools and servers have {twice[0]!r} twice; allowed are tools of different names")
         return self.begun(functions, problem.messages or [{"role": "user", "content": problem.question}])
 
     async def judged(self, text: str) -> Reply:

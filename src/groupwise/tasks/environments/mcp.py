@@ -1,0 +1,122 @@
+"""Tools of servers of the Model Context Protocol (2025-06-18), spoken to by lines of JSON-RPC on their standard input.
+
+The four messages that tools need are here, rather than in the protocol's own library with its thirty packages. A server
+serves all episodes of a worker process, many calls at a time, and ends with its standard input.
+"""
+
+import itertools
+import json
+import shlex
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from threading import Lock, Thread
+from typing import IO, Any
+
+from groupwise.errors import ConfigError
+
+NO_SUCH_METHOD = -32601
+
+
+@dataclass(frozen=True)
+class ServedTool:
+    """A tool of a server, to be called with arguments by name."""
+
+    server: "Server"
+    shown: Mapping[str, Any]
+    """Schema of the function, as a chat template shows it."""
+
+    @property
+    def __name__(self) -> str:
+        return str(self.shown["function"]["name"])
+
+    def __call__(self, **arguments: Any) -> str:
+        """Return the text of the result. Raises ConnectionError: the server has ended. ValueError: it refuses."""
+        result = self.server.ask("tools/call", name=self.__name__, arguments=arguments)
+        parts = [part["text"] if part["type"] == "text" else f"[{part['type']}]" for part in result.get("content", [])]
+        return ("error: " if result.get("isError") else "") + "\n".join(parts)
+
+
+class Server:
+    """A process that a command started."""
+
+    def __init__(self, command: str) -> None:
+        self._command, self._ids, self._lock = command, itertools.count(), Lock()
+        self._waiting: dict[int, Future[Any]] = {}
+        self._last_words: Future[str] = Future()
+        errors = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
+        try:
+            self._process = subprocess.Popen(
+                shlex.split(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors
+            )
+        except (OSError, ValueError) as error:
+            errors.close()
+            raise ConfigError(f"the server of tools {command!r} cannot be started: {error}") from error
+        Thread(target=self._listen, args=(errors,), daemon=True).start()
+        about = {"name": "groupwise", "version": "1"}
+        self.ask("initialize", protocolVersion="2025-06-18", capabilities={}, clientInfo=about)
+        self._send(method="notifications/initialized")
+
+    def tools(self) -> list[ServedTool]:
+        """Return all that it offers, page by page."""
+        tools, page = list[ServedTool](), dict[str, Any]()
+        while True:
+            found = self.ask("tools/list", **page)
+            for tool in found["tools"]:
+                about = {"name": tool["name"], "description": tool.get("description", "")}
+                shown = {"type": "function", "function": about | {"parameters": tool["inputSchema"]}}
+                tools.append(ServedTool(self, shown))
+            if not found.get("nextCursor"):
+                return tools
+            page = {"cursor": found["nextCursor"]}
+
+    def ask(self, method: str, **params: Any) -> Any:
+        """Return the result of a request. Raises ConnectionError: the server has ended. ValueError: it refuses."""
+        answer: Future[Any] = Future()
+        number = next(self._ids)
+        self._waiting[number] = answer
+        self._send(id=number, method=method, params=params)
+        message = answer.result()
+        if "error" in message:
+            raise ValueError(f"{method} is refused: {message['error'].get('message', message['error'])}")
+        return message["result"]
+
+    def _send(self, **message: Any) -> None:
+        assert self._process.stdin is not None
+        try:
+            with self._lock:
+                self._process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+                self._process.stdin.flush()
+        except (OSError, ValueError) as error:  # ValueError: it was closed here
+            raise ConnectionError(self._last_words.result()) from error
+
+    def _listen(self, errors: IO[bytes]) -> None:
+        assert self._process.stdout is not None and self._process.stdin is not None
+        for line in self._process.stdout:
+            try:
+                message = json.loads(line)
+            except ValueError:
+                continue  # a print among the messages
+            if "method" in message and "id" in message:  # a client offers nothing but that it is there
+                there = message["method"] == "ping"
+                answer = {"result": {}} if there else {"error": {"code": NO_SUCH_METHOD, "message": "not offered"}}
+                self._send(id=message["id"], **answer)
+            elif waiting := self._waiting.pop(message.get("id", -1), None):
+                waiting.set_result(message)
+        code = self._process.wait()
+        errors.seek(0)
+        words = errors.read()[-300:].decode(errors="replace").strip() or "it said nothing"
+        self._last_words.set_result(f"the server of tools {self._command!r} has ended with code {code}: {words}")
+        for stream in (errors, self._process.stdout, self._process.stdin):
+            with suppress(BrokenPipeError):
+                stream.close()
+        while self._waiting:
+            self._waiting.popitem()[1].set_exception(ConnectionError(self._last_words.result()))
+
+
+server = cache(Server)
+"""The server of a command; one in each process."""
