@@ -24,7 +24,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, SerializationInfo, ValidationInfo, model_validator
 from pydantic_core import CoreSchema, core_schema
 
-from groupwise.config.places import Place, beside
+from groupwise.config.places import RECIPES, Place, beside
 from groupwise.errors import ConfigError
 
 FOLDER = "folder"
@@ -96,7 +96,7 @@ class Choices:
 
         Args:
             what: the part in words, as in `there is no verifier 'x'`; its entry points are in `groupwise.<what>`.
-            table: `package.module:name` of every built-in implementation.
+            table: `package.module:name` of every built-in implementation, or `file.py:name` among the shipped recipes.
             adopt: `package.module:name` of a function that makes an implementation of a `Place`; by default the user's
                 Python is run and taken as it is.
             allowed: what an implementation that is not built in must be.
@@ -206,5 +206,7 @@ class Kinds(Choices):
 
 @cache
 def _imported(target: str) -> Any:
+    if shipped := Place.of(target):
+        return Place(RECIPES / shipped.file, shipped.name).load()
     module, _, name = target.partition(":")
     return getattr(importlib.import_module(module), name)

@@ -17,8 +17,7 @@ from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.scripted import ScriptedEngine
 from groupwise.tasks import Template, make_task
-from groupwise.tasks.environments.base import EnvironmentConfig
-from groupwise.tasks.environments.games import Guess
+from groupwise.tasks.environments.base import ENVIRONMENTS, EnvironmentConfig
 from groupwise.tasks.environments.worker import Server
 from groupwise.types import Completion, FinishReason, Outcome, ScoredGroup
 from groupwise.verifiers import make_verifier
@@ -216,8 +215,9 @@ def test_hundreds_wait_at_the_same_time(play: Any) -> None:
 
 def test_an_instance_is_made_once_and_again_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     starts = list[int]()
-    begin = Guess.start
-    monkeypatch.setattr(Guess, "start", lambda self, problem, seed: starts.append(seed) or begin(self, problem, seed))
+    guess = ENVIRONMENTS.find("guess")
+    begin = guess.start
+    monkeypatch.setattr(guess, "start", lambda self, problem, seed: starts.append(seed) or begin(self, problem, seed))
     server = Server("guess", {"kind": "guess", "highest": 7})
     problem = {"id": "p", "question": "1 to 7", "reference": "1"}
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+import games
+from games import PRESSES, best_moves, moves, value, winner
 from groupwise.randomness import Draw
 from groupwise.tasks import make_task
-from groupwise.tasks.environments import games
 from groupwise.tasks.environments.base import Environment, Reply, Turn
-from groupwise.tasks.environments.games import PRESSES, best_moves, moves, value, winner
 from groupwise.tasks.episodes import Episodes, scripted
 from groupwise.types import SPLITS
 

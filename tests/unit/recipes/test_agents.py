@@ -6,15 +6,15 @@ from typing import Any, get_args
 
 import pytest
 
+from database import SCHEMA, Database
 from groupwise.errors import SandboxError
 from groupwise.randomness import Draw
 from groupwise.tasks import make_task
 from groupwise.tasks.environments.base import Reply, Turn
-from groupwise.tasks.environments.database import SCHEMA, Database
-from groupwise.tasks.environments.shell import Level, Shell, goal
 from groupwise.tasks.environments.tools import calling
 from groupwise.tasks.episodes import Episodes, scripted
 from groupwise.types import SPLITS, Problem
+from shell import Level, Shell, goal
 
 KINDS = ("database", "shell")
 
@@ -158,7 +158,7 @@ def test_without_a_sandbox_nothing_is_run(monkeypatch: pytest.MonkeyPatch) -> No
     def refuses() -> None:
         raise SandboxError("install bubblewrap")
 
-    monkeypatch.setattr("groupwise.tasks.environments.shell._opened", refuses)
+    monkeypatch.setattr("shell._opened", refuses)
     with pytest.raises(SandboxError, match="install bubblewrap"):
         begun(Shell, agent("shell").problems("train")[0])
 
