@@ -194,6 +194,11 @@ def _template(tokenizer: Any, name: str | None, has_tools: bool) -> tuple[str, _
     return templates, _compiled(templates)
 
 
+def reads_tools(tokenizer: Any, chat: ChatArguments) -> bool:
+    """Tell whether the chat template shows tools."""
+    return "tools" in _template(tokenizer, chat.arguments.get("chat_template"), True)[1].reads
+
+
 def reads_clock(tokenizer: Any) -> bool:
     """Tell whether a chat template of this tokenizer writes the day or the time."""
     templates = tokenizer.chat_template or {}

@@ -5,16 +5,18 @@
 Sampled ids are never decoded and encoded again, and no past is rendered anew. The glue of new messages is what the chat
 template writes for them behind the stop token of an answer. It must be the same behind any history, which is checked
 once against the model's own template, for messages of users and for those of tools. Without a template messages are
-written as `task.template.prompt` writes a question.
+written as `task.template.prompt` writes a question. For a template that shows no tools, `calls = "hermes"` writes them
+into the system turn, and their results as the user.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from groupwise.errors import ConfigError, ModelError
 from groupwise.models.policy import Policy
-from groupwise.models.prompts import encode_prompt, rendered
+from groupwise.models.prompts import encode_prompt, reads_tools, rendered
 from groupwise.rollout.calls import FORMATS, PROBE, PROBE_TOOL, format_shown, turn_of
 from groupwise.rollout.tools.base import without_controls
 from groupwise.tasks.base import Template
@@ -30,6 +32,34 @@ _HISTORIES: tuple[tuple[Message, ...], ...] = (
     (*_BEGIN, {"role": "assistant", "content": _THOUGHT}),
 )
 """Histories behind each of which the template must write the same for a next message."""
+_TOOLS = """# Tools
+
+You may call one or more functions to assist with the user query.
+
+You are provided with function signatures within <tools></tools> XML tags:
+<tools>
+{}
+</tools>
+
+For each function call, return a json object with function name and arguments within <tool_call></tool_call> XML tags:
+<tool_call>
+{{"name": <function-name>, "arguments": <args-json-object>}}
+</tool_call>"""
+"""Text of Qwen 2.5's template."""
+
+
+def _in_text(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> list[Message]:
+    """Return the messages with tools in the system turn, and with results in turns of the user."""
+    results = [f"<tool_response>\n{m['content']}\n</tool_response>" for m in messages if m["role"] == "tool"]
+    others = [message for message in messages if message["role"] != "tool"]
+    if results:
+        others = [{"role": "user", "content": "\n".join([*results, *(m["content"] for m in others)])}]
+    if tools:
+        is_system = others[0]["role"] == "system"
+        shown = _TOOLS.format("\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools))
+        content = f"{others[0]['content']}\n\n{shown}" if is_system else shown
+        others = [{"role": "system", "content": content}, *others[is_system:]]
+    return others
 
 
 def _called(name: str, content: str = "") -> Message:
@@ -61,12 +91,14 @@ class Dialogue:
         self._controls = tuple(policy.tokenizer.all_special_tokens)
         self._stops = tuple(policy.tokenizer.convert_ids_to_tokens(sorted(policy.stop_ids)))
         self._format: CallFormat | None = None if config.calls == "auto" else config.calls
-        self._check(ENVIRONMENTS.find(config.kind).answers_as)
+        self._in_text = template.chat and config.calls == "hermes" and not reads_tools(policy.tokenizer, template)
+        self._check("user" if self._in_text else ENVIRONMENTS.find(config.kind).answers_as)
 
     def _check(self, role: str) -> None:
         if not self._template.chat or role in self._checked:
             return
         name, tools = "probe_tool", (PROBE_TOOL,) if role == "tool" else ()
+        self._can_show(tools)
         message = {"role": role, "content": _NEXT} | ({"name": name} if role == "tool" else {})
         following = {self._following([message], tools, history) for history in _histories(role, name)}
         if len(following) > 1:
@@ -85,6 +117,13 @@ class Dialogue:
                 "that does not change its past"
             )
         self._checked.add(role)
+
+    def _can_show(self, tools: Sequence[Mapping[str, Any]]) -> None:
+        if tools and self._template.chat and not reads_tools(self._policy.tokenizer, self._template):
+            raise ModelError(
+                'the chat template shows no tools; task.environment.calls = "hermes" writes them into '
+                "the system turn and their results as the user"
+            )
 
     def _changes_past(self, message: Message, tools: Sequence[Mapping[str, Any]]) -> str:
         shown = list(tools) or None
@@ -122,9 +161,13 @@ class Dialogue:
         Raises:
             ModelError: there are tools, and the chat template writes calls in no format that is known.
         """
+        if not self._in_text:
+            self._can_show(tools)
         if tools and self._format is None:
             self._format = self._shown(tools)
-        messages = self._apart(messages)
+        messages = list[Message](self._apart(messages))
+        if self._in_text:
+            messages, tools = _in_text(messages, tools), ()
         roles, question = [message["role"] for message in messages], "\n".join(m["content"] for m in messages)
         asked = replace(problem, question=question)
         if self._template.chat and (tools or roles != ["user"]):
@@ -162,6 +205,8 @@ class Dialogue:
         return ids
 
     def _written(self, problem: Problem, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> list[int]:
+        if self._in_text:
+            messages, tools = _in_text(messages), ()
         if self._template.chat:
             self._check(role := messages[0]["role"])
             text = self._following(messages, tools, _histories(role, str(messages[0].get("name", "")))[0])

@@ -18,7 +18,7 @@ from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.scripted import ScriptedEngine
 from groupwise.tasks import Template, make_task
 from groupwise.tasks.environments.base import EnvironmentConfig
-from groupwise.types import Completion, FinishReason, Outcome, ScoredGroup
+from groupwise.types import Completion, FinishReason, Outcome, Problem, ScoredGroup
 from groupwise.verifiers import make_verifier
 
 # the form of Qwen 2.5: results are one turn of the user
@@ -185,6 +185,24 @@ def test_a_format_or_a_template_that_is_not_read_is_named(play: Any, policy: Pol
         play("3", template=QWEN.replace("m.content }}{% endif %}", "m.content.split('</think>')[-1] }}{% endif %}"))
     thinks = "{{ '[' + m.role + ']' }}{% if loop.last and m.tool_calls %}<think></think>{% endif %}"  # as Qwen 3 does
     assert play("\\boxed{3}", template=QWEN.replace("{{ '[' + m.role + ']' }}", thinks)).rewards == (1.0,)
-    with pytest.raises(ModelError, match="does not read the argument tools"):
+    with pytest.raises(ModelError, match=r'shows no tools; task.environment.calls = "hermes" writes them'):
         play("3", template=QWEN.replace("tools", "nothing"))
     assert Dialogue(policy, Template(), EnvironmentConfig(kind="tools")).turn("x").attempts == ()
+
+
+@pytest.mark.parametrize("system", [(), ({"role": "system", "content": "Be short."},)])
+def test_a_template_without_tools_gets_them_as_text(policy: Policy, monkeypatch: Any, system: Any) -> None:
+    plain = "{% for m in messages %}[{{ m.role }}]{{ m.content }}<|end|>{% endfor %}"
+    plain += "{% if add_generation_prompt %}[assistant]{% endif %}"
+    monkeypatch.setattr(policy.tokenizer, "chat_template", plain)
+    dialogue = Dialogue(policy, Template(chat=True), EnvironmentConfig(kind="tools", calls="hermes"))
+    tools, said = [{"type": "function", "function": {"name": "f"}}], ({"role": "user", "content": "1 + 2?"},)
+    text = dialogue.prompt(Problem("", "", ""), (*system, *said), tools).text
+    assert text.startswith("[system]" + "Be short.\n\n" * len(system) + "# Tools\n\nYou may call")
+    assert '<tools>\n{"type": "function", "function": {"name": "f"}}\n</tools>' in text
+    assert text.endswith("</tool_call><|end|>[user]1 + 2?<|end|>[assistant]")
+    results = [{"role": "tool", "name": "f", "content": content} for content in ("3", "4")]
+    glue = policy.tokenizer.decode(dialogue.glue(Problem("", "", ""), results, tools))
+    one, two = ("<tool_response>\n3\n</tool_response>", "<tool_response>\n4\n</tool_response>")
+    assert glue == f"[user]{one}\n{two}<|end|>[assistant]"
+    assert dialogue.turn(call("f", "{}"), tools).calls

@@ -28,8 +28,8 @@ from groupwise.types import Problem
 CLASSES = Choices(
     "class for environment_factory",
     {},
-    allowed=Allowed(lambda found: isinstance(found, type) and callable(getattr(found, "reset", None)),
-                    "a class with a method `reset`"),
+    allowed=Allowed(lambda found: callable(getattr(found, "reset", None) if isinstance(found, type) else found),
+                    "a class with a method `reset`, or a function that returns an instance of one"),
 )  # fmt: skip
 _OTHERS = ("reset", "get_reward")
 
@@ -38,14 +38,16 @@ class TrlConfig(CallingConfig):
     """Settings of a class for TRL."""
 
     factory: str
-    """The class: `file.py:Class` or `package.module:Class`; it is made without arguments."""
+    """The class, `file.py:Class` or `package.module:Class`, or a function that makes an instance; called without
+    arguments."""
 
     @field_validator("factory")
     @classmethod
     def _is_class(cls, factory: str, info: ValidationInfo) -> str:
         place = beside(factory, (info.context or {}).get(FOLDER))
         try:
-            for function in _tools(CLASSES.find(place)):
+            factory = CLASSES.find(place)
+            for function in _tools(factory) if isinstance(factory, type) else ():
                 schema_of(function)
         except ConfigError as error:
             raise ValueError(str(error)) from error
@@ -67,12 +69,13 @@ class Trl(Others, Calling):
         self.begins(problem, seed)
         messages = [dict(message) for message in problem.messages or [{"role": "user", "content": problem.question}]]
         fields = {name: value for name, value in problem.data.items() if name != "tools" or value}
-        factory = CLASSES.find(self.config.factory)
-        self._instance = factory()
+        self._instance = CLASSES.find(self.config.factory)()
         said = self._instance.reset(**{"prompt": messages, **fields})
         added = plain({"role": "user", "content": said})["content"]
         messages[-1] = {**messages[-1], "content": messages[-1]["content"] + added}
-        return self.begun([getattr(self._instance, function.__name__) for function in _tools(factory)], messages)
+        return self.begun(
+            [getattr(self._instance, function.__name__) for function in _tools(type(self._instance))], messages
+        )
 
     async def step(self, turn: Turn) -> Reply:
         self.goes_on()
