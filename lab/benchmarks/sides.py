@@ -68,7 +68,7 @@ class Ours:
         plan = self.workload.plan(step)
         problems = [Problem(f"{step}-{i}", text, "") for i, text in enumerate(plan.prompts)]
         self.verifier.follow(plan)
-        with _forced_lengths(self._lengths(step, problems, plan), self.workload.tokenizer.eos_token_id):
+        with forced_lengths(self._lengths(step, problems, plan), self.workload.tokenizer.eos_token_id):
             start = time.perf_counter()
             result = grpo_step(self.learner, step, problems)
             total = time.perf_counter() - start
@@ -107,7 +107,7 @@ class _PlannedVerifier(Verifier):
 
 
 @contextlib.contextmanager
-def _forced_lengths(lengths: Mapping[int, int], stop_id: int) -> Iterator[None]:
+def forced_lengths(lengths: Mapping[int, int], stop_id: int) -> Iterator[None]:
     """Let the engine draw the stop token at the planned length and nowhere else; log-probabilities stay the model's."""
     stops = torch.zeros(0, dtype=torch.bool)
 
@@ -142,11 +142,14 @@ class TrlSettings(NamedTuple):
     """Generate with transformers' continuous batching instead of `generate`."""
     checkpointing: bool = False
     """Compute activations again in the backward: TRL's default, which costs time and saves memory."""
+    bf16: bool = False
+    """Products in bf16 by autocast, weights in fp32."""
 
     def __str__(self) -> str:
         sampling = "continuous batching" if self.continuous else "generate"
         checkpointing = ", gradient checkpointing" if self.checkpointing else ""
-        return f"{sampling}, {self.micro_batch} completions per forward{checkpointing}"
+        precision = ", bf16" if self.bf16 else ""
+        return f"{sampling}, {self.micro_batch} completions per forward{checkpointing}{precision}"
 
 
 def train_trl(
@@ -162,10 +165,12 @@ def train_trl(
     forward, backward, optimizer. Checkpoints, logging and reports are off.
     """
     import datasets
+    from datasets.table import InMemoryTable
     from trl import GRPOConfig, GRPOTrainer
 
     shape = workload.shape
     plans = [workload.plan(step) for step in range(num_steps)]
+    prompts = {"prompt": [text for plan in plans for text in plan.prompts]}
     model = workload.model("sdpa")
     before = _copy(model)
     clock = _TrlClock(model, plans, workload.tokenizer.eos_token_id, before_first, after_step)
@@ -173,7 +178,7 @@ def train_trl(
         config = GRPOConfig(
             output_dir=directory,
             use_cpu=True,
-            bf16=False,
+            bf16=settings.bf16,
             fp16=False,
             gradient_checkpointing=settings.checkpointing,
             per_device_train_batch_size=settings.micro_batch,
@@ -204,7 +209,7 @@ def train_trl(
             model=model,
             reward_funcs=clock.reward,
             args=config,
-            train_dataset=datasets.Dataset.from_dict({"prompt": [text for plan in plans for text in plan.prompts]}),
+            train_dataset=datasets.Dataset(InMemoryTable.from_pydict(prompts), fingerprint="planned"),
             processing_class=workload.tokenizer,
             callbacks=[clock],
         )
