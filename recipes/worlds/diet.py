@@ -173,7 +173,7 @@ def _chain(draw: Draw, mix: DietConfig) -> Written:
 def _story(draw: Draw, mix: DietConfig) -> Written:
     language: stories.Language = "zh" if draw.uniform() < CHINESE else "en"
     while True:
-        problem = stories.draw_story(draw, (language,), (1, 2, 3), 0.3)
+        problem = stories.draw_story(draw, (language,), (1, 2, 3))
         if split_of(problem.question) == "train":
             break
     strategy = drawn(draw, mix.stories)

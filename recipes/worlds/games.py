@@ -72,11 +72,8 @@ class Guess(Environment):
         return [str(number) for number in range(1, self.config.highest + 1)]
 
 
-class LightsOutConfig(EnvironmentConfig):
-    """Dials of the game."""
-
-    presses: int = Field(4, ge=1, le=9)
-    """Most presses that a board needs."""
+MAX_PRESSES = 4
+"""Most presses that a board needs."""
 
 
 class LightsOut(Environment):
@@ -85,15 +82,11 @@ class LightsOut(Environment):
     Every turn costs 1 / `max_turns`, and darkness earns 1 beside that. Correct is the least number of presses.
     """
 
-    Config = LightsOutConfig
-    config: LightsOutConfig
-
     @classmethod
     def problems(cls, config: EnvironmentConfig) -> Iterator[Problem]:
-        assert isinstance(config, LightsOutConfig)
         for index in count():
-            draw = Draw("lights out", config.presses, index)
-            cells = draw.shuffled(range(9))[: draw.integer(1, config.presses)]
+            draw = Draw("lights out", MAX_PRESSES, index)
+            cells = draw.shuffled(range(9))[: draw.integer(1, MAX_PRESSES)]
             board = 0
             for cell in cells:
                 board ^= PRESSES[cell]

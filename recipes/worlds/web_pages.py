@@ -45,7 +45,7 @@ def chinese_stories(draw: Draw) -> list[str]:
 
 def _story(draw: Draw, language: stories.Language) -> str:
     while True:
-        problem = stories.draw_story(draw, (language,), (1, 2, 3), 0.3)
+        problem = stories.draw_story(draw, (language,), (1, 2, 3))
         if split_of(problem.question) == "train":
             break
     steps, unit = w.linked(draw, problem.data["steps"], language), problem.data["unit"]

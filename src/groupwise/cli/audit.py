@@ -2,9 +2,8 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from math import isnan
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -14,10 +13,9 @@ from rich.text import Text
 from groupwise.cli.app import Json, Overrides, app, console, print_json
 
 if TYPE_CHECKING:
-    from groupwise.algorithms.statistics import Estimate
     from groupwise.checks.audit.judge import Result
     from groupwise.checks.audit.sandbox import SandboxAudit
-    from groupwise.checks.audit.summary import Summary, Tally
+    from groupwise.checks.audit.summary import Summary
     from groupwise.checks.audit.verifier import Audit
 
 MAX_DISAGREEMENTS = 5
@@ -98,7 +96,7 @@ def show_sandbox(audit: "SandboxAudit") -> None:
 
 def show_audit(title: str, summary: "Summary", explanations: Sequence[Sequence[str]], most_alike: int) -> None:
     """Print the result of an audit: one explanation per miss, in their order; of misses alike at most `most_alike`."""
-    from groupwise.checks.audit.summary import agreement_line, milliseconds, outcomes, verdict_line
+    from groupwise.checks.audit.summary import agreement_line, milliseconds, outcomes, tally, verdict_line
     from groupwise.verifiers.extraction import clipped
 
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, caption="rates in %, with 95 % intervals")
@@ -109,7 +107,7 @@ def show_audit(title: str, summary: "Summary", explanations: Sequence[Sequence[s
         table.add_row(*_cells(name, group))
     if len(summary.groups) > 1:
         table.add_section()
-        table.add_row(*_cells("all", summary.total), style="bold")
+        table.add_row(*_cells("all", tally(summary.decided)), style="bold")
     console.print(table)
     totals: Counter[tuple[str, str]] = Counter()
     for result, lines in zip(summary.misses, explanations, strict=True):
@@ -133,19 +131,17 @@ def show_audit(title: str, summary: "Summary", explanations: Sequence[Sequence[s
     console.print(Text(verdict_line(summary), style=style), soft_wrap=True)
 
 
-def _cells(name: str, counts: "Tally") -> list[Text | str]:
+def _cells(name: str, counts: dict[str, Any]) -> list[Text | str]:
     from groupwise.checks.audit.summary import others, share
 
-    def rate(count: int, estimate: "Estimate") -> Text | str:
-        text = f"{count}   {share(estimate).replace(' %', '')}"
-        return "–" if isnan(estimate.value) else Text(text, style="red" if count else "")
-
-    return [
-        Text(name).append(f"\n{others(counts)}" if others(counts) else "", style="dim"),
-        f"{counts.right}/{counts.decided}",
-        rate(counts.false_positives, counts.false_positive_rate),
-        rate(counts.false_negatives, counts.false_negative_rate),
+    rates = [
+        Text(f"{rate['count']}   {share(rate).replace(' %', '')}", style="red" if rate["count"] else "")
+        if rate["of"]
+        else "–"
+        for rate in (counts["false_positives"], counts["false_negatives"])
     ]
+    events = Text(name).append(f"\n{others(counts)}" if others(counts) else "", style="dim")
+    return [events, f"{counts['right']}/{counts['decided']}", *rates]
 
 
 def miss(result: "Result", lines: Sequence[str]) -> Text:

@@ -29,7 +29,7 @@ A recipe is a TOML file. `extends = ["other.toml"]` lays it over other recipes, 
 without effect. Wherever a `kind` or an `algorithm` is read, `"my_file.py:name"` loads your own.
 """
 PLAIN: dict[Any, str] = {bool: "`true` or `false`", int: "whole number", float: "number", str: "text", Any: "anything"}
-ARTIFACTS = {"model": "model", "reward_model": "reward model", "data": "file of data", "place": "path", "hub": "text"}
+ARTIFACTS = {"model": "model", "reward_model": "reward model", "data": "file of data", "place": "path"}
 BOUNDS = {Ge: ("≥", "ge"), Gt: (">", "gt"), Le: ("≤", "le"), Lt: ("<", "lt"), MinLen: ("at least", "min_length")}
 
 

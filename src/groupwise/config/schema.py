@@ -110,12 +110,11 @@ def value_at(tables: Any, path: Sequence[str]) -> Any:
     return tables
 
 
-Makes = Literal["model", "reward_model", "data", "place", "hub"]
+Makes = Literal["model", "reward_model", "data", "place"]
 """`model`: a policy's checkpoint. `reward_model`: a reward model's. `data`: a file of rows. `place`: nothing, the path
-is where something is written, or a folder of files, from the working directory. `hub`: a data set of the hub."""
+is where something is written, or a folder of files, from the working directory."""
 SHIPPED = "base"
 """The path that means the base model inside the package."""
-NOT_MADE = ("place", "hub")
 _REFERENCE = re.compile(r"\{([^{}]*)\}")
 
 
@@ -132,9 +131,7 @@ class Artifact:
         context = info.context or {}
         if name := stage_of(value):
             return str(context.get(ARTIFACTS, {}).get(name, value))
-        if (
-            not value or self.makes == "hub" or (value == SHIPPED and self.makes != "data")
-        ):  # an implicit reward model is one
+        if not value or (value == SHIPPED and self.makes != "data"):  # an implicit reward model is one
             return value
         try:
             return expanded(value) if self.makes == "place" else beside(value, context.get(FOLDER))
@@ -146,7 +143,6 @@ ModelRef = Annotated[str, Artifact("model")]
 RewardModelRef = Annotated[str, Artifact("reward_model")]
 DataRef = Annotated[str, Artifact("data")]
 PlaceRef = Annotated[str, Artifact("place")]
-HubRef = Annotated[str, Artifact("hub")]
 
 
 @runtime_checkable
@@ -240,7 +236,7 @@ class Named(NamedTuple):
 
 def named(section: BaseModel) -> Iterator[Named]:
     """Yield everything that a section and those in it name, in the order of their fields."""
-    marked = ((key, value, mark) for key, value, mark in walk(section) if mark and mark.makes not in NOT_MADE)
+    marked = ((key, value, mark) for key, value, mark in walk(section) if mark and mark.makes != "place")
     return (Named(key, value, mark.makes) for key, value, mark in marked if isinstance(value, str))
 
 

@@ -38,8 +38,6 @@ class Annotator(KindSection):
 class Oracle(Annotator):
     """Knows the truth about made pages, and errs at a given rate."""
 
-    kind: str = "oracle"
-    """The truth, with errors."""
     error_rate: float = Field(0.0, ge=0, le=1)
     """Probability that an answer is wrong."""
 
@@ -57,10 +55,7 @@ class Oracle(Annotator):
 
 
 class NoAnnotator(Annotator):
-    """No annotation: the seed never grows."""
-
-    kind: str = "none"
-    """No answers; all rounds after the first repeat it."""
+    """No annotation: the seed never grows, and all rounds after the first repeat it."""
 
     def answers(self, asked: Sequence[Asked], round_number: int, seed: int) -> dict[str, bool]:
         return {}
@@ -69,8 +64,6 @@ class NoAnnotator(Annotator):
 class File(Annotator):
     """A TOML file of patterns, written with a question mark behind each, for people to fill in."""
 
-    kind: str = "file"
-    """People, through a file."""
     path: PlaceRef = Field("patterns.toml", min_length=1)
     """The file. It stays when everything else is made again, and no pattern is asked twice."""
 

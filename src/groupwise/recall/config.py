@@ -49,12 +49,9 @@ class DecontaminateConfig(Section):
     tasks: dict[str, TaskOptions] = Field(default_factory=dict)
     """Tasks, by names that you choose, whose dev and test problems are looked for, their arithmetical expressions
     (`45 × 77`) included."""
-    ngram: int = Field(10, ge=1)
-    """Words of a run that must be the same (DeepSeekMath: 10); 20 characters count as ten words of Chinese. Texts of
-    three words up to this number must occur as a whole."""
     numbers: bool = True
-    """A run counts only where the numbers around it in the benchmark's text are around it on the page, too: the same
-    words with other numbers are another problem. A run of twice `ngram` words always counts. `false`: the paper's."""
+    """A run of ten words counts only where the numbers around it in the benchmark's text are around it on the page,
+    too: the same words with other numbers are another problem. A run of twenty always counts. `false`: the paper's."""
 
 
 class RecallConfig(Section):
@@ -70,7 +67,7 @@ class RecallConfig(Section):
     """Scoring of pages."""
     rounds: RoundsConfig = RoundsConfig()
     """Selection of pages."""
-    annotator: Annotated[Annotator, ANNOTATORS] = Oracle()
+    annotator: Annotated[Annotator, ANNOTATORS] = Oracle(kind="oracle")
     """The judge of URL patterns: mathematics or not."""
     decontaminate: DecontaminateConfig = DecontaminateConfig()
     """Benchmark texts that are removed in the end."""

@@ -100,16 +100,8 @@ def _sought(item: str, rule: Rule) -> Iterator[Sought]:
 def _runs(item: str, words: Sequence[str], size: int, numbers: bool) -> Iterator[Sought]:
     for start in range(len(words) - size + 1):
         near = words[max(0, start - 2 * size) : start + 3 * size] if numbers else ()
-        yield Sought(tuple(words[start : start + size]), item, "run", frozenset(_numbers(near)))
-
-
-def _numbers(words: Iterable[str]) -> Iterator[str]:
-    """Yield numbers; adjacent groups of digits are one: `1,000` is `1000`.
-
-    >>> list(_numbers(exact_words("has 1,000 apples and 25 pears")))
-    ['1000', '25']
-    """
-    return ("".join(group) for is_number, group in groupby(words, str.isdigit) if is_number)
+        groups = (group for is_number, group in groupby(near, str.isdigit) if is_number)  # `1,000` is `1000`
+        yield Sought(tuple(words[start : start + size]), item, "run", frozenset(map("".join, groups)))
 
 
 def expressions(text: str) -> list[Gram]:

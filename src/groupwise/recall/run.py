@@ -60,7 +60,7 @@ class Recall:
         path, how = self.directory / "corpus.jsonl", self.config.decontaminate
         if path.exists():
             return
-        index = Index(self.items, Rule(how.ngram, numbers=how.numbers))
+        index = Index(self.items, Rule(numbers=how.numbers))
         pages, short = self.prepared.pages, list[int]()
         rows, removed = list[dict[str, Any]](), list[dict[str, Any]]()
         for done, number in enumerate(sorted(last.kept)):

@@ -42,8 +42,6 @@ class PageSource(KindSection):
 class Docstrings(PageSource):
     """Real text: docstrings of the functions of installed packages."""
 
-    kind: str = "docstrings"
-    """Docstrings."""
     mathematics: tuple[str, ...] = ("mpmath", "sympy.ntheory", "sympy.functions", "sympy.combinatorics")
     """Packages whose docstrings are mathematics."""
     others: tuple[str, ...] = ("networkx.algorithms", "asyncio", "email", "http", "logging")
@@ -109,8 +107,6 @@ def _modules(package: ModuleType) -> Iterator[ModuleType | Unreadable]:
 class Records(PageSource):
     """Pages in a file: JSON lines or Parquet."""
 
-    kind: str = "file"
-    """A file of records."""
     path: DataRef
     """The file: `.parquet`, else one JSON object a line."""
     url_field: str = "url"
@@ -220,8 +216,6 @@ def _values(column: Any) -> list[Any]:
 class Warc(PageSource):
     """Pages of a web archive; needs `pip install 'groupwise[warc]'`."""
 
-    kind: str = "warc"
-    """A WARC file."""
     path: DataRef
     """The archive, compressed or not: its responses of type HTML are the pages."""
 

@@ -49,7 +49,7 @@ class Input:
         path = str(location.file if location else text)
         if makes == "python" and location is None:  # a module by its name
             return cls(name, text, makes, str(Place.importable(text).file))
-        is_elsewhere = makes == "hub" or text.startswith("hub:") or (text == SHIPPED and makes != "data")
+        is_elsewhere = text.startswith("hub:") or (text == SHIPPED and makes != "data")
         is_hub_name = makes in ("model", "reward_model") and not os.path.exists(path) and not os.path.isabs(path)
         return cls(name, text, makes, path if is_elsewhere or is_hub_name else os.path.abspath(path))
 
@@ -228,7 +228,7 @@ def _replaced(value: Any, keys: Sequence[str], text: str, path: str) -> Any:
 def _revision(name: str, makes: str) -> str:
     """The commit of a name on the hub: what the hub says, else the one in its cache; empty where nobody knows it."""
     kind = "model" if makes in ("model", "reward_model") else "dataset"
-    if os.path.isabs(name) or (kind == "dataset" and makes != "hub" and not name.startswith("hub:")):
+    if os.path.isabs(name) or (kind == "dataset" and not name.startswith("hub:")):
         return ""
     from huggingface_hub import HfApi, constants  # takes half a second
 

@@ -19,6 +19,8 @@ from groupwise.types import Problem
 
 MAX_VALUE = 12
 """Largest number to combine; the smallest is 1."""
+TARGETS = (10, 100)
+"""The smallest target and the largest."""
 
 
 class CountdownConfig(GeneratedConfig):
@@ -28,22 +30,11 @@ class CountdownConfig(GeneratedConfig):
     """Fewest numbers in a problem."""
     max_numbers: int = Field(default=4, ge=2, le=6)
     """Most numbers in a problem."""
-    min_target: int = Field(default=10, ge=1)
-    """Smallest target."""
-    max_target: int = Field(default=100, ge=1)
-    """Largest target."""
 
     @model_validator(mode="after")
-    def _check_ranges(self) -> Self:
-        for name in ("numbers", "target"):
-            low, high = getattr(self, f"min_{name}"), getattr(self, f"max_{name}")
-            if low > high:
-                raise ValueError(f"min_{name} = {low} is above max_{name} = {high}; at most {high} is allowed")
-        if self.min_target > MAX_VALUE * self.min_numbers:
-            raise ValueError(
-                f"min_target = {self.min_target} can hardly be made of {self.min_numbers} numbers up to "
-                f"{MAX_VALUE}; at most {MAX_VALUE * self.min_numbers} is allowed"
-            )
+    def _check_range(self) -> Self:
+        if (low := self.min_numbers) > (high := self.max_numbers):
+            raise ValueError(f"min_numbers = {low} is above max_numbers = {high}; at most {high} is allowed")
         return self
 
 
@@ -76,7 +67,7 @@ def draw_countdown(draw: Draw, config: CountdownConfig) -> Candidate:
         num_numbers = draw.integer(config.min_numbers, config.max_numbers)
         numbers = [draw.integer(1, MAX_VALUE) for _ in range(num_numbers)]
         solution, steps = combine(draw, numbers)
-        if config.min_target <= solution.value <= config.max_target:
+        if TARGETS[0] <= solution.value <= TARGETS[1]:
             break
     name = f"{'-'.join(map(str, sorted(numbers)))}={solution.value}"
     listing = f"{', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"

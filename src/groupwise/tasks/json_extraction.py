@@ -193,12 +193,14 @@ LEVELS: tuple[tuple[str, int, int, str], ...] = (
 )
 """Levels from 1: what its schemas have, fewest and most fields, the form that one of the fields has at least."""
 
-_REQUEST = "Give the facts of {} as one JSON value that fits the schema, and nothing else.\n\nSchema: {}\nText: {}"
+_REQUEST = (
+    "Give the facts of the text as one JSON value that fits the schema, and nothing else.\n\nSchema: {}\nText: {}"
+)
 
 
 _SCHEMA = schema_of({"colour": {"type": "string"}, "windows": {"type": "integer"}})
 EXAMPLE = (
-    _REQUEST.format("the text", json.dumps(_SCHEMA), "Room 7. It has 3 windows. It is painted blue."),
+    _REQUEST.format(json.dumps(_SCHEMA), "Room 7. It has 3 windows. It is painted blue."),
     '{"colour": "blue", "windows": 3}',
 )
 """The example that every prompt begins with: question and answer."""
@@ -235,8 +237,6 @@ class JsonExtractionConfig(GeneratedConfig):
     with a choice (`enum`), 4 a number with bounds, 5 a field that may be missing, 6 an array, 7 an object inside."""
     num_extra_facts: int = Field(default=1, ge=0, le=8)
     """Facts of each thing that are stated and not asked for."""
-    num_things: int = Field(default=1, ge=1, le=5)
-    """Things (orders, say) in the text; one of them is asked for."""
 
     @field_validator("levels")
     @classmethod
@@ -269,22 +269,16 @@ def draw_extraction(draw: Draw, config: JsonExtractionConfig) -> Candidate:
     facts = [first, *draw.shuffled([fact for fact in pool if fact is not first])]
     num_fields = draw.integer(fewest, most)
     asked = {draw.choice(fact.names): fact for fact in draw.shuffled(facts[:num_fields])}
-    extra = dict(enumerate(facts[num_fields : num_fields + config.num_extra_facts]))
     optional = draw.choice(list(asked)) if form == "optional" else ""
-    lowest = draw.integer(100, 900)
-    numbers = draw.shuffled(range(lowest, lowest + config.num_things))
-    records, paragraphs = {}, []
-    for number in numbers:
-        records[number] = {name: fact.draw(draw) for name, fact in asked.items()}
-        if optional and draw.integer(0, 1):
-            del records[number][optional]
-        sentences = [asked[name].say(value) for name, value in records[number].items()]
-        sentences += [fact.say(fact.draw(draw)) for fact in extra.values()]
-        paragraphs.append(f"{thing} {number}. {' '.join(draw.shuffled(sentences))}")
-    number = draw.choice(numbers)
+    number, _ = draw.integer(100, 900), draw.uniform()  # so that problems are those that were always drawn
+    record = {name: fact.draw(draw) for name, fact in asked.items()}
+    if optional and draw.integer(0, 1):
+        del record[optional]
+    sentences = [asked[name].say(value) for name, value in record.items()]
+    sentences += [fact.say(fact.draw(draw)) for fact in facts[num_fields : num_fields + config.num_extra_facts]]
     schema = schema_of({name: fact.schema for name, fact in asked.items()}, optional)
-    which = f"{thing.lower()} {number}" if config.num_things > 1 else "the text"
-    question = _REQUEST.format(which, json.dumps(schema), " ".join(paragraphs))
+    text = f"{thing} {number}. {' '.join(draw.shuffled(sentences))}"
+    question = _REQUEST.format(json.dumps(schema), text)
     name = f"json_extraction/{key('json_extraction', question):016x}"
-    problem = Problem(name, question, json.dumps(records[number]), f"{level} {what}", data={"schema": schema})
+    problem = Problem(name, question, json.dumps(record), f"{level} {what}", data={"schema": schema})
     return " ".join([thing, *sorted(asked)]), problem

@@ -14,13 +14,13 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from groupwise.config.schema import DataRef, HubRef, PlaceRef
+from groupwise.config.schema import DataRef, PlaceRef
 from groupwise.errors import ConfigError, DataError
 from groupwise.randomness import key
 from groupwise.runs.jsonl import Record
 from groupwise.tasks.base import TEMPLATES, Task, TaskConfig, Template
 from groupwise.tasks.conversations import Message, messages_in, question_in, tools_of
-from groupwise.tasks.data_files import BOXED, answer_of, field_of, read_file, read_hub, text_of
+from groupwise.tasks.data_files import BOXED, answer_of, field_of, read_file, text_of
 from groupwise.types import SPLITS, Problem, Split
 
 
@@ -37,7 +37,6 @@ class Source:
     """Records known to have no answer; they are left out."""
     repeated_questions: int = 0
     """Training records known to be in the test data too; they are left out of training."""
-    hub_split: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +52,16 @@ _GSM8K = r"#### (.+)"
 
 PRESETS: dict[str, Preset] = {
     "gsm8k": Preset(
-        train=Source("gsm8k/train.jsonl", answer_pattern=_GSM8K, hub_split="train"),
-        test=Source("gsm8k/test.jsonl", answer_pattern=_GSM8K, hub_split="test"),
+        train=Source("gsm8k/train.jsonl", answer_pattern=_GSM8K),
+        test=Source("gsm8k/test.jsonl", answer_pattern=_GSM8K),
     ),
     "math": Preset(
         train=Source("math_train/math_train.json", "problem", "answer", None, "difficulty", 4, repeated_questions=1),
         test=Source("math_test/test.jsonl", "problem", "solution", BOXED, "level"),
     ),
-    "math500": Preset(test=Source("math500/math500.jsonl", "problem", "answer", None, "level", hub_split="test")),
+    "math500": Preset(test=Source("math500/math500.jsonl", "problem", "answer", None, "level")),
     "svamp": Preset(train=Source("svamp/SVAMP.json", ("Body", "Question"), "Answer", None, "Type"), test_fraction=0.3),
-    "aime": Preset(train=Source(None, "problem"), test=Source(None, "problem", hub_split="train")),
+    "aime": Preset(train=Source(None, "problem"), test=Source(None, "problem")),
 }
 
 
@@ -77,13 +76,13 @@ REASONING = Template(
 
 
 class JsonlConfig(TaskConfig):
-    """Dials of the jsonl task: one of `preset`, `path` / `test_path`, or `hub`."""
+    """Dials of the jsonl task: `preset`, `path` and `test_path`."""
 
     template: Annotated[Template, TEMPLATES] = REASONING
     """Makes the prompt of a problem."""
     preset: Literal["gsm8k", "math", "math500", "svamp", "aime"] | None = None
-    """A benchmark whose files and fields are known; `aime` needs a `path`, a `test_path` or a `hub` name. Any
-    other dial that is set comes before the preset's."""
+    """A benchmark whose files and fields are known; `aime` needs a `path` or a `test_path`. Any other
+    dial that is set comes before the preset's."""
     data_dir: PlaceRef = "../shared/data"
     """Directory of the presets' files, from the working directory."""
     path: DataRef | None = None
@@ -91,14 +90,6 @@ class JsonlConfig(TaskConfig):
     directory or pattern of shards, what `datasets` saved, or `hub:NAME:SPLIT` or `hub:NAME:CONFIGURATION:SPLIT`."""
     test_path: DataRef | None = None
     """Problems to test on."""
-    hub: HubRef | None = None
-    """Name of a data set of the Hugging Face hub."""
-    hub_config: str | None = None
-    """Configuration of that data set, for example `main`."""
-    hub_split: str | None = None
-    """Split of that data set to train on."""
-    hub_test_split: str | None = None
-    """Split of that data set to test on."""
     question_field: str | tuple[str, ...] | None = None
     """Field of the question, text or messages (with `template.chat`); several are joined with a space, and `a.b` is the
     field `b` in the field `a`. Without a preset: `question`."""
@@ -122,16 +113,10 @@ class JsonlConfig(TaskConfig):
     @model_validator(mode="after")
     def _check_source(self) -> Self:
         has_file = self.path is not None or self.test_path is not None
-        if self.hub is not None and has_file:
-            raise ValueError("`hub` and `path` / `test_path` are both set; exactly one source is allowed")
-        if self.hub is None and not has_file and self.preset in (None, "aime"):
-            raise ValueError(
-                "no problems: set `preset`, `path`, `test_path` or `hub` (for `aime` one of the last three)"
-            )
-        if self.hub is None and (self.hub_config or self.hub_split or self.hub_test_split):
-            raise ValueError("`hub_config`, `hub_split` and `hub_test_split` are allowed only with `hub`")
-        if (self.test_path or self.hub_test_split) and self.test_fraction:
-            raise ValueError("`test_fraction` is allowed only where there is no `test_path` or `hub_test_split`")
+        if not has_file and self.preset in (None, "aime"):
+            raise ValueError("no problems: set `preset`, `path` or `test_path` (for `aime` one of the last two)")
+        if self.test_path and self.test_fraction:
+            raise ValueError("`test_fraction` is allowed only where there is no `test_path`")
         if self.dev_fraction + (self.test_fraction or 0) >= 1:
             raise ValueError("`dev_fraction` + `test_fraction` must be below 1, or nothing is left to train on")
         if self.answer_pattern is not None and self.answer_pattern != BOXED:
@@ -181,14 +166,13 @@ class Jsonl(Task):
         """All rows of a plain file, in its order, where it is the only one and no share of it is for tests."""
         config = self.config
         paths = [path for path in (config.path, config.test_path) if path]
-        if config.preset or config.hub or config.test_fraction or len(paths) != 1:
+        if config.preset or config.test_fraction or len(paths) != 1:
             return None
         return list(self.rows("train" if config.path else "test"))
 
     @property
     def _label(self) -> str:
-        config = self.config
-        return config.preset or config.hub or Path(config.path or config.test_path or "").stem
+        return self.config.preset or Path(self.config.path or self.config.test_path or "").stem
 
     def _load(self) -> dict[Split, Sequence[Problem]]:
         splits: dict[Split, list[Problem]] = {"train": [], "dev": [], "test": list(self.rows("test"))}
@@ -215,7 +199,7 @@ class Jsonl(Task):
         config = self.config
         position = key("split", question) / 2**64
         test_fraction = self._preset.test_fraction if config.test_fraction is None else config.test_fraction
-        if config.test_path or config.hub_test_split:
+        if config.test_path:
             test_fraction = 0.0  # a preset's share gives way to data for testing
         if position < config.dev_fraction:
             return "dev"
@@ -239,22 +223,13 @@ class Jsonl(Task):
 
     def _records(self, role: Role) -> Iterator[Record]:
         config, preset_path = self.config, self._source(role).path
-        if config.hub is not None:
-            split = self._hub_split(role)
-            return read_hub(config.hub, config.hub_config, split) if split else iter(())
         path = config.path if role == "train" else config.test_path
         if path is not None:
             return read_file(path)
         if preset_path and not (Path(config.data_dir) / preset_path).exists():
             missing = Path(config.data_dir, preset_path).absolute()
-            raise DataError(f"there is no problem file {missing}; give data_dir, where the preset's files are, or hub")
+            raise DataError(f"there is no problem file {missing}; give data_dir, where the preset's files are, or path")
         return read_file(Path(config.data_dir) / preset_path) if preset_path else iter(())
-
-    def _hub_split(self, role: Role) -> str | None:
-        config = self.config
-        if config.hub_split or config.hub_test_split:
-            return config.hub_split if role == "train" else config.hub_test_split
-        return self._source(role).hub_split or ("train" if role == "train" and not config.preset else None)
 
     def _problem(self, record: Record, role: Role) -> Problem:
         config, source = self.config, self._source(role)

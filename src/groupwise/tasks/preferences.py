@@ -91,25 +91,30 @@ MAX_DRAWS = 1000
 """Most pairs of completions that are drawn until two differ in worth."""
 
 
-class GeneratedPairs(Section):
+class FromTask(Section):
+    """Pairs of a task's problems."""
+
+    task: TaskOptions
+    """Source of the problems; its dev split is held out."""
+
+    @model_validator(mode="after")
+    def _check_template(self) -> Self:
+        if self.task.template.chat:
+            raise ValueError("task.template.chat = true: pairs of a task are plain text, so false is allowed")
+        return self
+
+
+class GeneratedPairs(FromTask):
     """Pairs that a Python file of yours writes and compares."""
 
     source: Literal["generated"] = "generated"
     """Says that the pairs are generated."""
     rule: AnyPreference
     """Writes the completions and says how good they are, for example `worlds/general.py:Helpful`."""
-    task: TaskOptions
-    """Source of the problems; its dev split is held out."""
     noise: float = Field(default=0.1, ge=0, lt=0.5)
     """Probability of a wrong label."""
     num_pairs: int = Field(default=5000, ge=1)
     """Pairs to learn from; problems are taken in turn. Held out is one pair for each problem of the dev split."""
-
-    @model_validator(mode="after")
-    def _check_template(self) -> Self:
-        if self.task.template.chat:
-            raise ValueError("task.template.chat = true: generated pairs are plain text, so false is allowed")
-        return self
 
 
 class Labelled(NamedTuple):
@@ -194,19 +199,11 @@ class PairsFile(ChatArguments):
     """Share of the prompts that is measured on, not trained on; a function of the prompt alone decides which."""
 
 
-class TaskPairs(Section):
+class TaskPairs(FromTask):
     """Pairs made from a task: its ideal answer, and the same with one digit of the result changed."""
 
     source: Literal["task"] = "task"
     """Says that the pairs are made from a task."""
-    task: TaskOptions
-    """Source of the problems; its dev split is held out."""
-
-    @model_validator(mode="after")
-    def _check_template(self) -> Self:
-        if self.task.template.chat:
-            raise ValueError("task.template.chat = true: pairs made from a task are plain text, so false is allowed")
-        return self
 
 
 PairsData = Annotated[PairsFile | TaskPairs | GeneratedPairs, Field(discriminator="source")]

@@ -31,8 +31,6 @@ class WordProblemsConfig(GeneratedConfig):
     """Languages of the stories, each as likely: `en`, `zh`."""
     steps: tuple[NumSteps, ...] = Field(default=(1, 2, 3), min_length=1)
     """Numbers of steps a solution may have, 1 to 3, each as likely."""
-    distractors: float = Field(default=0.3, ge=0, le=1)
-    """Probability that a story has an irrelevant number."""
 
 
 class WordProblems(GeneratedTask):
@@ -46,7 +44,7 @@ class WordProblems(GeneratedTask):
     def candidates(self) -> Iterator[Candidate]:
         config = self.config
         for index in count():
-            problem = draw_story(Draw("word_problems", index), config.languages, config.steps, config.distractors)
+            problem = draw_story(Draw("word_problems", index), config.languages, config.steps)
             yield problem.question, problem
 
 
@@ -179,16 +177,18 @@ FAMILIES: tuple[Family, ...] = (
            "{a}只鸡各下{b}个蛋，碎了{c}个，{n}又卖掉{d}个，还剩多少个？", ("eggs", "个")),
 )  # fmt: skip
 MAX_RESULT = 999
+DISTRACTED = 0.3
+"""Share of stories with an irrelevant number."""
 
 
-def draw_story(draw: Draw, languages: tuple[Language, ...], steps: tuple[int, ...], distractors: float) -> Problem:
+def draw_story(draw: Draw, languages: tuple[Language, ...], steps: tuple[int, ...]) -> Problem:
     """A story in one of the languages, with one of the numbers of steps. Its split is `split_of(question)`."""
     language = draw.choice(languages)
     num_steps = draw.choice(steps)
     family = draw.choice([family for family in FAMILIES if len(family.steps) == num_steps])
     values, solution = draw_numbers(draw, family)
     words = draw_words(draw, language)
-    distractor = draw.integer(5, 30) if draw.uniform() < distractors else None
+    distractor = draw.integer(5, 30) if draw.uniform() < DISTRACTED else None
     question = family.template(language).format(**values, **words)
     if distractor is not None:
         aside = draw.choice(DISTRACTORS[language]).format(n=words["n"], x=distractor)

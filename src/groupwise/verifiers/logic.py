@@ -22,7 +22,7 @@ from decimal import Context, Decimal
 from functools import lru_cache
 from statistics import fmean
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from jsonschema import Draft202012Validator
 
 MAX_LENGTH = 10_000  # most characters of an answer that are read
-
-ContentT = TypeVar("ContentT")
 
 
 class UnreadableError(Exception):
@@ -80,30 +78,33 @@ class ExactVerifier(Verifier):
             return Finding(Outcome.CRASHED, f"problem {problem.id}: {type(error).__name__}: {error}"[:400])
 
 
-class ReferenceVerifier(ExactVerifier, Generic[ContentT]):
-    """Reads answer and reference answer in one form and compares what was read; needs no further data."""
+class PartialConfig(ExtractingConfig):
+    """Settings of verifiers that measure by how much an answer is right."""
 
-    @abstractmethod
-    def read(self, text: str) -> ContentT:
-        """Read the content of an answer; raise UnreadableError."""
+    partial_credit: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """Reward part `partial`: this times the mean of the measures. Of `json` these are `parses`, `valid` (it fits the
+    schema; left out where there is none) and `values` (the share that is right), of `instructions` it is `constraints`,
+    the share that is met. 0: no such part."""
 
-    @abstractmethod
-    def difference(self, answer: ContentT, reference: ContentT) -> str:
-        """Describe the first difference, for a person; empty when they are equal."""
 
-    @abstractmethod
-    def canonical(self, content: ContentT) -> str:
-        """Return one text for all spellings of the same content."""
+class PartlyRight(ExactVerifier):
+    """Pays for its measures, each 0 to 1."""
 
-    def find(self, problem: Problem, answer: str) -> Finding:
-        try:
-            reference = self.read(problem.reference)
-        except UnreadableError as error:
-            return Finding(Outcome.CRASHED, f"the reference answer of problem {problem.id} is unreadable: {error}")
-        content = self.read(answer)
-        fault = self.difference(content, reference)
-        outcome = Outcome.WRONG if fault else Outcome.CORRECT
-        return Finding(outcome, fault or "it equals the reference answer", self.canonical(content))
+    Config = PartialConfig
+    config: PartialConfig
+
+    def measures(self, problem: Problem, reached: Mapping[str, float]) -> Mapping[str, float]:
+        """Return all measures of an answer that reached some."""
+        return reached
+
+    def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
+        verdicts, credit = super().verify_many(requests), self.config.partial_credit
+        for index, (request, result) in enumerate(zip(requests, verdicts, strict=True)):
+            if result.outcome.judged:
+                measures = self.measures(request.problem, result.measures)
+                partial = {"partial": credit * fmean(measures.values() or [0.0])} if credit else {}
+                verdicts[index] = replace(result, parts={**result.parts, **partial}, measures=measures)
+        return verdicts
 
 
 def plain(answer: str) -> str:
@@ -125,36 +126,37 @@ _CLAIM = re.compile(
 Roles = dict[str, str]  # role by name, both in lower case
 
 
-class KnightsKnavesVerifier(ReferenceVerifier[Roles]):
+class KnightsKnavesVerifier(ExactVerifier):
     """The role of everyone named in the reference answer, each named once and nothing else said.
 
     Reads `Zoey is a knight, Ella is a knave` (also `Zoey: knight`, numbered lines, `and`) in any order and case.
     """
 
-    def read(self, text: str) -> Roles:
-        roles: Roles = {}
-        for claim in _SEPARATOR.split(plain(text).rstrip(".")):
-            if not claim.strip():
-                continue
-            match = _CLAIM.fullmatch(claim.strip())
-            if match is None:
-                form = "`name is a knight` or `name is a knave`"
-                raise UnreadableError(f"{shown(claim.strip())} is not of the form {form}")
-            name = match["name"].casefold()
-            if name in roles:
-                raise UnreadableError(f"{shown(name)} is named twice")
-            roles[name] = match["role"].lower()
-        return roles
+    def find(self, problem: Problem, answer: str) -> Finding:
+        try:
+            reference = read_roles(problem.reference)
+        except UnreadableError as error:
+            return Finding(Outcome.CRASHED, f"the reference answer of problem {problem.id} is unreadable: {error}")
+        roles, fault = read_roles(answer), ""
+        if name := next((n for n in [*reference, *roles] if roles.get(n) != reference.get(n)), None):
+            role, true_role = roles.get(name, "nothing"), reference.get(name, "asked about")
+            fault = f"{shown(name)} is said to be {role}, not {true_role}"
+        canonical = ", ".join(f"{name}: {role}" for name, role in sorted(roles.items()))
+        return Finding(
+            Outcome.WRONG if fault else Outcome.CORRECT, fault or "it equals the reference answer", canonical
+        )
 
-    def difference(self, answer: Roles, reference: Roles) -> str:
-        for name in [*reference, *answer]:
-            if answer.get(name) != reference.get(name):
-                role, true_role = answer.get(name, "nothing"), reference.get(name, "asked about")
-                return f"{shown(name)} is said to be {role}, not {true_role}"
-        return ""
 
-    def canonical(self, content: Roles) -> str:
-        return ", ".join(f"{name}: {role}" for name, role in sorted(content.items()))
+def read_roles(text: str) -> Roles:
+    """Return the roles in an answer; raise UnreadableError."""
+    roles: Roles = {}
+    for claim in filter(None, map(str.strip, _SEPARATOR.split(plain(text).rstrip(".")))):
+        if (match := _CLAIM.fullmatch(claim)) is None:
+            raise UnreadableError(f"{shown(claim)} is not of the form `name is a knight` or `name is a knave`")
+        if (name := match["name"].casefold()) in roles:
+            raise UnreadableError(f"{shown(name)} is named twice")
+        roles[name] = match["role"].lower()
+    return roles
 
 
 MAX_NESTING = 20
@@ -168,23 +170,12 @@ _LARGE_EXPONENT = re.compile(r"[eE][-+]?0*[1-9][0-9]{3}")
 _FENCED = re.compile(r"^[ \t]*```(?:json)?[ \t]*\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE | re.IGNORECASE)
 
 
-class JsonConfig(ExtractingConfig):
-    """Settings of the verifier of JSON, which needs no box: bare JSON and one fenced block are answers, too."""
-
-    partial_credit: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """Reward part `partial`: this times the mean of the measures `parses`, `valid` (it fits the schema; left out where
-    there is none) and `values` (the share of values that are right). 0: no such part."""
-
-
-class JsonVerifier(ExactVerifier):
+class JsonVerifier(PartlyRight):
     """Object members may come in any order, list items may not; white space between tokens is free.
 
-    Its measures, each 0 to 1: `parses`, `valid` and `values`. A value is right under its path in reference and answer;
-    one that only one of the two has counts as wrong.
+    It needs no box: bare JSON and one fenced block are answers, too. Its measures, each 0 to 1: `parses`, `valid` and
+    `values`. A value is right under its path in reference and answer; one that only one of the two has counts as wrong.
     """
-
-    Config = JsonConfig
-    config: JsonConfig
 
     def extract(self, text: str) -> Extracted:
         extraction = super().extract(text)
@@ -197,16 +188,9 @@ class JsonVerifier(ExactVerifier):
         answer = blocks[0].strip()
         return Extracted(answer, "", thought_once(text)) if answer else Extracted(None, "no answer", False)
 
-    def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
-        verdicts = super().verify_many(requests)
-        for index, (request, result) in enumerate(zip(requests, verdicts, strict=True)):
-            if result.outcome.judged:
-                names = ("parses", "valid", "values") if "schema" in request.problem.data else ("parses", "values")
-                measures = {name: result.measures.get(name, 0.0) for name in names}
-                credit = self.config.partial_credit
-                partial = {"partial": credit * fmean(measures.values())} if credit else {}
-                verdicts[index] = replace(result, parts={**result.parts, **partial}, measures=measures)
-        return verdicts
+    def measures(self, problem: Problem, reached: Mapping[str, float]) -> Mapping[str, float]:
+        names = ("parses", "valid", "values") if "schema" in problem.data else ("parses", "values")
+        return {name: reached.get(name, 0.0) for name in names}
 
     def find(self, problem: Problem, answer: str) -> Finding:
         schema = json.dumps(problem.data["schema"]) if "schema" in problem.data else ""
@@ -362,27 +346,10 @@ CHECKS: Mapping[str, Callable[[Constraint, str], bool]] = MappingProxyType({
 """Checks of a text against a constraint, by kind."""
 
 
-class InstructionsConfig(ExtractingConfig):
-    """Settings of the verifier of instructions."""
-
-    partial_credit: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """Reward part `partial`: this times the share of constraints met. 0: no such part."""
-
-
-class InstructionsVerifier(ExactVerifier):
+class InstructionsVerifier(PartlyRight):
     """Correct is a text that meets all constraints; the measure `constraints` is the share (0 to 1) that is met."""
 
-    Config = InstructionsConfig
     one_right = False
-    config: InstructionsConfig
-
-    def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
-        verdicts, weight = super().verify_many(requests), self.config.partial_credit
-        for index, result in enumerate(verdicts):
-            if weight and result.outcome.judged:
-                partial = weight * result.measures.get("constraints", 0.0)
-                verdicts[index] = replace(result, parts={**result.parts, "partial": partial})
-        return verdicts
 
     def find(self, problem: Problem, answer: str) -> Finding:
         constraints = data_list(problem, "constraints", dict)

@@ -78,7 +78,7 @@ def test_what_was_not_recorded_is_not_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["hub", "mixture"])
 def test_data_of_the_hub_is_linked(tmp_path: Path, kind: str) -> None:
-    hub = {"kind": "jsonl", "hub": "openai/gsm8k"}
+    hub = {"kind": "jsonl", "path": "hub:openai/gsm8k:main:train"}
     task = hub if kind == "hub" else {"kind": "mixture", "parts": {"a": {"task": hub}}}
     front, text = written(tmp_path, RL | {"task": task})
     assert front["datasets"] == ["openai/gsm8k"]

@@ -24,7 +24,7 @@ def test_whatever_the_addresses_are_the_file_can_be_read_back(
     tmp_path_factory: pytest.TempPathFactory, names: list[tuple[str, str]]
 ) -> None:
     path = tmp_path_factory.mktemp("odd") / "patterns.toml"
-    annotator = File(path=str(path))
+    annotator = File(kind="file", path=str(path))
     for _ in range(2):  # asked once, and known the second time
         with pytest.raises(WaitingError):
             annotator.answers(asked(*names), 1, 0)
@@ -48,7 +48,7 @@ def test_a_broken_line_is_named_and_the_file_stays(tmp_path: Path, content: byte
     path = tmp_path / "patterns.toml"
     path.write_bytes(content)
     with pytest.raises(DataError, match=why):
-        File(path=str(path)).answers(asked(("c/", "https://c/")), 1, 0)
+        File(kind="file", path=str(path)).answers(asked(("c/", "https://c/")), 1, 0)
     assert path.read_bytes() == content
     with pytest.raises(DataError, match="cannot be read"):
         read_answers(tmp_path)

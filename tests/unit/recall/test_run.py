@@ -225,9 +225,9 @@ def test_an_oracle_errs_as_often_as_it_is_told() -> None:
 
     questions = [asked(number, number % 2 == 0) for number in range(1000)]
     for rate in (0.0, 0.3, 1.0):
-        answers = Oracle(error_rate=rate).answers(questions, 1, seed=3)
+        answers = Oracle(kind="oracle", error_rate=rate).answers(questions, 1, seed=3)
         wrong = sum(answers[f"{number}.example/"] != (number % 2 == 0) for number in range(1000))
         assert abs(wrong - 1000 * rate) <= 5 * (1000 * rate * (1 - rate)) ** 0.5
     unknown = Asked("x/", [Page("https://x/", "text", "here")], 1)
     with pytest.raises(ConfigError, match="nothing is known of x/"):
-        Oracle().answers([unknown], 1, 0)
+        Oracle(kind="oracle").answers([unknown], 1, 0)

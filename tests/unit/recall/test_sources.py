@@ -33,7 +33,7 @@ def test_broken_lines_are_named_and_the_others_read(tmp_path: Path) -> None:
         json.dumps({"text": "x" * 100_000}).encode(), json.dumps({"text": TEXT}).encode(),
     ]  # fmt: skip
     path.write_bytes(b"\n".join(lines))
-    first, *bad, last = pages(Records(path=str(path)))
+    first, *bad, last = pages(Records(kind="file", path=str(path)))
     assert first == RawPage("https://a.example/x/1", TEXT, False, "pages.jsonl#1")
     assert last == RawPage("pages.jsonl#8", TEXT, False, "pages.jsonl#8")
     reasons = {2: "not JSON", 3: "no JSON object", 4: "no text in field 'text'", 5: "not UTF-8",
@@ -81,20 +81,20 @@ def test_records_of_two_files_of_one_name_without_addresses_are_not_taken_for_on
 def test_parquet(tmp_path: Path) -> None:
     path = tmp_path / "pages.parquet"
     pq.write_table(pa.table({"url": ["u1", None], "text": [TEXT, None], "other": [1, 2]}), path)
-    assert pages(Records(path=str(path))) == [
+    assert pages(Records(kind="file", path=str(path))) == [
         RawPage("u1", TEXT, False, "pages.parquet#1"), Unreadable("pages.parquet#2", "no text in field 'text'")
     ]  # fmt: skip
     with pytest.raises(DataError, match="has no column 'body'; it has url, text, other"):
-        pages(Records(path=str(path), text_field="body"))
+        pages(Records(kind="file", path=str(path), text_field="body"))
     path.write_bytes(b"no parquet at all")
     with pytest.raises(DataError, match="no readable Parquet file"):
-        pages(Records(path=str(path)))
+        pages(Records(kind="file", path=str(path)))
     with pytest.raises(DataError, match="there is no file"):
-        pages(Records(path=str(tmp_path / "none.jsonl")))
+        pages(Records(kind="file", path=str(tmp_path / "none.jsonl")))
 
 
 def test_docstrings_are_real_text_of_both_kinds() -> None:
-    found = pages(Docstrings(mathematics=("mpmath",), others=("logging",)))
+    found = pages(Docstrings(kind="docstrings", mathematics=("mpmath",), others=("logging",)))
     by_kind: dict[bool, list[Any]] = {True: [], False: []}
     page: Any
     for page in found:
@@ -103,7 +103,7 @@ def test_docstrings_are_real_text_of_both_kinds() -> None:
     assert len(by_kind[False]) > 5
     assert len({*by_kind[True], *by_kind[False]}) == len(found)
     with pytest.raises(ConfigError, match="the docstrings of no_such_package cannot be read"):
-        pages(Docstrings(mathematics=("no_such_package",)))
+        pages(Docstrings(kind="docstrings", mathematics=("no_such_package",)))
 
 
 def test_modules_that_cannot_be_imported_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +114,7 @@ def test_modules_that_cannot_be_imported_are_named(tmp_path: Path, monkeypatch: 
     (package / "missing.py").write_text("import no_such_package\n")
     (broken / "__init__.py").write_text("1 / 0\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    found = pages(Docstrings(mathematics=("half_here",), others=()))
+    found = pages(Docstrings(kind="docstrings", mathematics=("half_here",), others=()))
     named = {one.place: one.reason for one in found if isinstance(one, Unreadable)}
     why = "a module that cannot be imported"
     assert named == {
@@ -126,7 +126,7 @@ def test_modules_that_cannot_be_imported_are_named(tmp_path: Path, monkeypatch: 
 
 def test_a_source_without_texts_of_its_own_needs_a_seed() -> None:
     with pytest.raises(ConfigError, match=r"begin\.path is empty, and a source of kind docstrings"):
-        Docstrings().seed_texts(0, 3)
+        Docstrings(kind="docstrings").seed_texts(0, 3)
     assert len(MadeWeb().seed_texts(0, 3)) == 3
 
 
@@ -154,21 +154,21 @@ def html(number: int, body: bytes = b"<p>xxxxxxxxxx", kind: str = "text/html", *
 def test_warc_archives(tmp_path: Path) -> None:
     path = tmp_path / "a.warc.gz"
     archive(path, html(0), html(1, kind="image/png"), html(2, b"x" * 50_000, "text/html; charset=utf-8"))
-    first, second = pages(Warc(path=str(path)))
+    first, second = pages(Warc(kind="warc", path=str(path)))
     assert first == RawPage("http://a.example/0", b"<p>xxxxxxxxxx", True, "a.warc.gz#1")
     assert isinstance(second, RawPage)
     assert len(second.body) > 10_000
     assert second.charset == "utf-8"
     path.write_bytes(b"no archive")
     with pytest.raises(DataError, match="no readable WARC file"):
-        pages(Warc(path=str(path)))
+        pages(Warc(kind="warc", path=str(path)))
     with pytest.raises(DataError, match="there is no file"):
-        pages(Warc(path=str(tmp_path / "none.warc")))
+        pages(Warc(kind="warc", path=str(tmp_path / "none.warc")))
 
 
 def test_the_encoding_that_a_server_names_is_read(tmp_path: Path) -> None:
     archive(tmp_path / "a.warc", html(0, f"<p>{TEXT} é".encode("latin-1"), "text/html; charset=ISO-8859-1"), gzip=False)
-    (raw,) = pages(Warc(path=str(tmp_path / "a.warc")))
+    (raw,) = pages(Warc(kind="warc", path=str(tmp_path / "a.warc")))
     assert isinstance(raw, RawPage)
     found = extract(raw)
     assert isinstance(found, Page)
@@ -178,7 +178,7 @@ def test_the_encoding_that_a_server_names_is_read(tmp_path: Path) -> None:
 def test_a_compressed_page_that_is_longer_than_one_read(tmp_path: Path) -> None:
     body = b"".join(b"<p>%d" % number for number in range(40_000))
     archive(tmp_path / "a.warc.gz", html(0, compress(body), "text/html", ("Content-Encoding", "gzip")))
-    (raw,) = pages(Warc(path=str(tmp_path / "a.warc.gz")), 10**6)
+    (raw,) = pages(Warc(kind="warc", path=str(tmp_path / "a.warc.gz")), 10**6)
     assert isinstance(raw, RawPage)
     assert raw.body == body
 
@@ -187,15 +187,17 @@ def test_a_compressed_page_that_is_longer_than_one_read(tmp_path: Path) -> None:
 def test_a_record_of_an_archive_without_headers_or_address(tmp_path: Path, gzip: bool) -> None:
     path = tmp_path / "a.warc"
     archive(path, html(0), ("http://a.example/1", None, b""), ("dns:a.example", None, b"1.2.3.4"), html(3), gzip=gzip)
-    first, bad, last = pages(Warc(path=str(path)))
+    first, bad, last = pages(Warc(kind="warc", path=str(path)))
     assert bad == Unreadable("a.warc#2", "a response without headers")
     assert [one.url for one in (first, last) if isinstance(one, RawPage)] == [html(0)[0], html(3)[0]]
     if not gzip:
         content = path.read_bytes().replace(b"WARC-Target-URI: http://a.example/0\r\n", b"")
         path.write_bytes(content.replace(b"WARC-Type: response\r\n", b"", 1))
-        assert pages(Warc(path=str(path)))[0] == Unreadable("a.warc#1", "a record without a type or a length")
+        assert pages(Warc(kind="warc", path=str(path)))[0] == Unreadable(
+            "a.warc#1", "a record without a type or a length"
+        )
         path.write_bytes(content)
-        first = pages(Warc(path=str(path)))[0]
+        first = pages(Warc(kind="warc", path=str(path)))[0]
         assert isinstance(first, RawPage)
         assert first.url == "a.warc#1"
 
@@ -206,10 +208,10 @@ def test_an_archive_that_ends_anywhere_keeps_what_came_before(tmp_path: Path, gz
     noise = [" ".join(str(number**7 % 9973) for number in range(part, part + 300)) for part in (0, 300, 600)]
     starts = archive(path, *(html(number, f"<p>{text}".encode()) for number, text in enumerate(noise)), gzip=gzip)
     whole = path.read_bytes()
-    assert len(pages(Warc(path=str(path)))) == 3
+    assert len(pages(Warc(kind="warc", path=str(path)))) == 3
     for end in range(starts[2] + 1, len(whole) - 12, 17):
         path.write_bytes(whole[:end])
-        first, second, last = pages(Warc(path=str(path)))
+        first, second, last = pages(Warc(kind="warc", path=str(path)))
         assert [isinstance(one, RawPage) for one in (first, second, last)] == [True, True, False]
         assert last.place == "a.warc#3"
 
@@ -219,16 +221,20 @@ def test_bytes_in_an_archive_that_are_spoilt_are_named(tmp_path: Path) -> None:
     starts = archive(path, *map(html, range(4)), gzip=False)
     content = path.read_bytes()
     path.write_bytes(content[: starts[2]] + b"spoilt " * 9 + b"\r\n" + content[starts[2] + 40 :])
-    *good, bad = pages(Warc(path=str(path)))
+    *good, bad = pages(Warc(kind="warc", path=str(path)))
     assert [one.place for one in good if isinstance(one, RawPage)] == ["a.warc#1", "a.warc#2"]
     assert bad == Unreadable("a.warc#3", "the archive is damaged, and not read from here (ArchiveLoadFailed)")
 
 
 def test_some_docstrings_are_known_before_the_first_round() -> None:
-    source = Docstrings(mathematics=("mpmath", "logging"), others=(), known=7)
+    source = Docstrings(kind="docstrings", mathematics=("mpmath", "logging"), others=(), known=7)
     known = source.known_texts(3)
     own = {text for _, text in docstrings("mpmath")[0]}
     assert len(known) == len(set(known)) == 7
     assert set(known) <= own  # of the first package alone
     assert known == source.known_texts(3) != source.known_texts(4)
-    assert Docstrings().known_texts(3) == Docstrings(mathematics=(), known=3).known_texts(0) == []
+    assert (
+        Docstrings(kind="docstrings").known_texts(3)
+        == Docstrings(kind="docstrings", mathematics=(), known=3).known_texts(0)
+        == []
+    )

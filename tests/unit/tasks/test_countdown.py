@@ -60,5 +60,5 @@ def test_splits_are_disjoint_whatever_the_order_of_the_numbers() -> None:
 
 
 def test_an_empty_range_is_refused() -> None:
-    with pytest.raises(ConfigError, match="min_target = 50 is above max_target = 20"):
-        parse(CountdownConfig, {"kind": "countdown", "min_target": 50, "max_target": 20})
+    with pytest.raises(ConfigError, match="min_numbers = 5 is above max_numbers = 4"):
+        parse(CountdownConfig, {"kind": "countdown", "min_numbers": 5, "max_numbers": 4})

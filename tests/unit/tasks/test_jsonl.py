@@ -91,8 +91,6 @@ def test_missing_file_wrong_kind_and_no_match(tmp_path: Path) -> None:
     [
         ({}, "no problems: set `preset`"),
         ({"preset": "aime"}, "for `aime`"),
-        ({"path": "a.jsonl", "hub": "x/y"}, "exactly one source is allowed"),
-        ({"path": "a.jsonl", "hub_split": "train"}, "allowed only with `hub`"),
         ({"path": "a.jsonl", "answer_pattern": "####"}, "has 0 groups; exactly one is allowed"),
         ({"path": "a.jsonl", "answer_pattern": "("}, "is not a regular expression"),
         ({"path": "a.jsonl", "test_path": "b.jsonl", "test_fraction": 0.1}, "only where there is no `test_path`"),
@@ -106,7 +104,7 @@ def test_contradictions_are_refused(options: dict[str, object], message: str) ->
 def test_hub_without_the_library_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(DataError, match=r"pip install 'groupwise\[data\]'"):
-        Jsonl(JsonlConfig(kind="jsonl", hub="openai/gsm8k", hub_config="main", preset="gsm8k")).problems("train")
+        Jsonl(JsonlConfig(kind="jsonl", test_path="hub:openai/gsm8k:main:test", preset="gsm8k")).problems("train")
 
 
 def test_last_boxed_counts_braces() -> None:

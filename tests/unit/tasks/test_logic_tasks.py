@@ -14,7 +14,7 @@ from groupwise.verifiers import make_verifier
 
 HARD: dict[str, dict[str, object]] = {
     "knights_knaves": {"min_people": 6, "max_people": 8, "max_depth": 2},
-    "json_extraction": {"num_extra_facts": 4, "num_things": 5},
+    "json_extraction": {"num_extra_facts": 4},
     "instructions": {"max_rules": 6},
 }
 CASES = [(name, is_hard) for name, dials in HARD.items() for is_hard in (False, True)[: 1 + bool(dials)]]

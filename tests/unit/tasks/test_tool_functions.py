@@ -12,8 +12,8 @@ from groupwise.errors import ConfigError
 from groupwise.rollout.tools.calculator import calculator
 from groupwise.rollout.tools.python import python
 from groupwise.tasks.environments.base import Attempt, Turn
+from groupwise.tasks.environments.others import Trl, TrlConfig
 from groupwise.tasks.environments.tools import MOST_CALLS, Tools, ToolsConfig, schema_of
-from groupwise.tasks.environments.trl import Trl, TrlConfig
 from groupwise.types import Problem
 
 

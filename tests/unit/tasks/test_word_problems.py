@@ -58,12 +58,11 @@ def test_stories_are_short_and_in_their_language(language: Language, longest: in
 
 def test_dials_are_obeyed() -> None:
     config = WordProblemsConfig(
-        kind="word_problems", languages=("zh",), steps=(2,), distractors=0.0, num_problems=50, num_eval_problems=5
-    )  # fmt: skip
+        kind="word_problems", languages=("zh",), steps=(2,), num_problems=50, num_eval_problems=5
+    )
     for problem in WordProblems(config).problems("train"):
         assert problem.language == "zh"
         assert len(problem.data["steps"]) == 2
-        assert problem.data["distractor"] is None
 
 
 def test_families_cover_all_operations_and_lengths() -> None:

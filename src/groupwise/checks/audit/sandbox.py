@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from groupwise.algorithms.statistics import mean_share
-from groupwise.checks.audit.summary import share
+from groupwise.checks.audit.summary import rate, share
 from groupwise.config import Changes, Section, parse
 from groupwise.errors import DataError
 from groupwise.runs.jsonl import read_jsonl
@@ -117,7 +116,8 @@ class SandboxAudit:
         if not self.probes:
             return f"{start}; name files of probes to try more programs."
         contained = [probe.contained for probe in self.probes]
-        counts = f"{sum(contained)} of {len(contained)} programs refused or contained, {share(mean_share(contained))}"
+        held = rate(sum(contained), len(contained))
+        counts = f"{held['count']} of {held['of']} programs refused or contained, {share(held)}"
         return f"{start}. {'Passed' if self.passed else 'Not passed'}: {counts}."
 
     def as_dict(self) -> dict[str, Any]:

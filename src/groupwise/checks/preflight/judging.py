@@ -67,7 +67,7 @@ def playing(bench: Bench) -> tuple[dict[str, Any], list[Finding]]:
         if rewards := [_total(episode) for episode in episodes if episode.how == how and not episode.answers[0].failed]:
             turns = fmean(len(episode.said) for episode in episodes if episode.how == how)
             figures[how] = f"reward {fmean(rewards):.3f} in {turns:.1f} turns, {len(rewards)} episodes"
-    return figures, [*_faults(episodes), *_pay(episodes)]
+    return figures, [*_faults(episodes)]
 
 
 def _seed(problem: Problem) -> int:
@@ -114,9 +114,6 @@ def _faults(episodes: Sequence[_Episode]) -> Iterator[Finding]:
             Advice("task.environment", "draw from the seed alone, or say repeatable = false"),
             [e.problem.id for e in others],
         )  # fmt: skip
-
-
-def _pay(episodes: Sequence[_Episode]) -> Iterator[Finding]:
     whole = [e for e in episodes if e.how in ("perfect play", "random play") and not e.answers[0].failed]
     if unpaid := [e for e in whole if all(reply["reward"] is None for reply in e.replies)]:
         yield finding(

@@ -1,14 +1,40 @@
-"""Parts that every bridge to other people's environments shares: their package, their chance, their conversation."""
+"""Classes that others wrote for TRL and for tinker's cookbook, unchanged; and what all such bridges share.
+
+    [task.environment]
+    kind = "trl"                       # a class for TRL's `environment_factory`
+    factory = "wordle.py:Wordle"
+
+    [task.environment]
+    kind = "message_env"               # a `MessageEnv` of the cookbook
+    factory = "guess.py:Guess"
+
+Of TRL: `reset(**row)` gets the row and `prompt`, and what it returns is put behind the last message; the other public
+methods are tools; an answer without a call ends the episode, and then `get_reward()`, or the attribute `reward`, says
+what it is worth. A new instance plays each episode.
+
+The factory of a `MessageEnv` gets those of `seed`, `question`, `answer` and the fields of the problem that it names,
+and makes one episode: a `MessageEnv`, the `EnvFromMessageEnv` around one, or a builder of a group, of which the first
+one plays.
+"""
 
 import importlib.util
+import inspect
+import json
 import random
 import sys
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import count
+from typing import Any, ClassVar
 
+from pydantic import Field, ValidationInfo, field_validator
+
+from groupwise.config import FOLDER
+from groupwise.config.kinds import Allowed, Choices
+from groupwise.config.places import beside
 from groupwise.errors import ConfigError, VerifierError
 from groupwise.randomness import key
-from groupwise.tasks.environments.base import Environment, Message
+from groupwise.tasks.environments.base import Environment, EnvironmentConfig, Message, Opening, Reply, Turn
+from groupwise.tasks.environments.tools import Calling, CallingConfig, Function, schema_of
 from groupwise.types import Problem
 
 
@@ -23,6 +49,13 @@ class Others(Environment):
 
     alone = True
     _seed, _turn = 0, -1
+
+    @classmethod
+    def problems(cls, config: EnvironmentConfig) -> Iterator[Problem]:
+        return (Problem(f"{config.kind}/{index}", "", "") for index in count())
+
+    def ended(self, reason: str) -> Any:
+        return Reply(reward=0.0, outcome="wrong", evidence=f"not done before {reason}")
 
     def begins(self, problem: Problem, seed: int) -> None:
         self._seed, self._turn = key("others", seed, problem.id), -1
@@ -70,3 +103,149 @@ def news(past: Iterable[Message], now: Iterable[Message]) -> list[Message]:
     if not (added := now[len(past) + 1 :]):
         raise VerifierError("it asks again and has added nothing; allowed are messages behind each answer")
     return added
+
+
+class FactoryConfig(EnvironmentConfig):
+    """Settings of what a factory makes."""
+
+    factory: str
+    """Makes an episode: `file.py:Class` or `package.module:Class`, or a function that does. For TRL it is called
+    without arguments."""
+    factories: ClassVar[Choices]
+
+    @field_validator("factory")
+    @classmethod
+    def _is_there(cls, factory: str, info: ValidationInfo) -> str:
+        place = beside(factory, (info.context or {}).get(FOLDER))
+        try:
+            cls.check(cls.factories.find(place))
+        except ConfigError as error:
+            raise ValueError(str(error)) from error
+        return place
+
+    @classmethod
+    def check(cls, factory: Any) -> None:
+        """Check it further (ConfigError)."""
+
+
+class MessageEnvConfig(FactoryConfig):
+    """Settings of a `MessageEnv`."""
+
+    factories = Choices(
+        "factory of a MessageEnv", {}, allowed=Allowed(callable, "a class or a function that makes one")
+    )
+    max_turn_tokens: int = Field(512, ge=1)
+    """Most tokens of one turn, its stop token included."""
+    max_reply_tokens: int = Field(512, ge=1)
+    """Most tokens of one reply, its template included."""
+
+
+class MessageEnv(Others):
+    """One episode."""
+
+    Config = MessageEnvConfig
+    config: MessageEnvConfig
+
+    async def start(self, problem: Problem, seed: int) -> Opening:
+        self.begins(problem, seed)
+        factory = self.config.factories.find(self.config.factory)
+        known = {"seed": self._seed % 2**31, "question": problem.question, "answer": problem.reference, **problem.data}
+        wanted = inspect.signature(factory).parameters.values()
+        made = factory(**{p.name: known[p.name] for p in wanted if p.name in known})
+        made = await made if inspect.isawaitable(made) else made
+        if hasattr(made, "make_envs"):
+            [made, *_] = await made.make_envs()
+        self._env = getattr(made, "message_env", made)
+        if not hasattr(self._env, "initial_observation"):
+            raise VerifierError(f"the factory made {type(self._env).__name__}; allowed is a MessageEnv")
+        tools: list[Mapping[str, Any]] = [tool.to_spec() for tool in getattr(self._env, "tools", ())]
+        self._past = list(map(plain, await self._env.initial_observation()))
+        return Opening(tuple(self._past), tuple({"type": "function", "function": tool} for tool in tools))
+
+    async def step(self, turn: Turn) -> Reply:
+        self.goes_on()
+        result = await self._env.step(self._message(turn))
+        metrics = ", ".join(f"{name} {number:g}" for name, number in result.metrics.items())
+        reward = None if result.reward is None else float(result.reward)
+        if result.episode_done:
+            return Reply(reward=reward, done=True, evidence=metrics)
+        now = list(map(plain, result.next_messages))
+        added, self._past = news(self._past, now), now
+        return Reply(tuple(added), reward=reward, evidence=metrics)
+
+    def _message(self, turn: Turn) -> dict[str, Any]:
+        text = turn.text
+        for call in reversed(turn.calls):
+            text = text[: call.begin] + text[call.end :]
+        message: dict[str, Any] = {"role": "assistant", "content": text.strip()}
+        if turn.attempts:
+            from tinker_cookbook.renderers import ToolCall, UnparsedToolCall
+
+            functions = [{"name": call.name, "arguments": json.dumps(call.arguments)} for call in turn.calls]
+            bad = [attempt for attempt in turn.attempts if attempt.status != "ok"]
+            message["tool_calls"] = [ToolCall(function=each, id=f"call_{i}") for i, each in enumerate(functions)]
+            message["unparsed_tool_calls"] = [
+                UnparsedToolCall(raw_text=turn.text[a.begin : a.end], error=a.fault) for a in bad
+            ]
+        return message
+
+
+_OTHERS = ("reset", "get_reward")
+
+
+class TrlConfig(FactoryConfig, CallingConfig):
+    """Settings of a class for TRL."""
+
+    factories = Choices(
+        "class for environment_factory", {},
+        allowed=Allowed(lambda found: callable(getattr(found, "reset", None) if isinstance(found, type) else found),
+                        "a class with a method `reset`, or a function that returns an instance of one"),
+    )  # fmt: skip
+
+    @classmethod
+    def check(cls, factory: Any) -> None:
+        list(map(schema_of, _tools(factory) if isinstance(factory, type) else ()))
+
+
+class Trl(Others, Calling):
+    """One instance of a user's class."""
+
+    Config = TrlConfig
+    config: TrlConfig
+    in_order = True
+
+    def start(self, problem: Problem, seed: int) -> Opening:
+        self.begins(problem, seed)
+        messages = [dict(message) for message in problem.messages or [{"role": "user", "content": problem.question}]]
+        fields = {name: value for name, value in problem.data.items() if name != "tools" or value}
+        self._instance = self.config.factories.find(self.config.factory)()
+        said = self._instance.reset(**{"prompt": messages, **fields})
+        added = plain({"role": "user", "content": said})["content"]
+        messages[-1] = {**messages[-1], "content": messages[-1]["content"] + added}
+        return self.begun(
+            [getattr(self._instance, function.__name__) for function in _tools(type(self._instance))], messages
+        )
+
+    async def step(self, turn: Turn) -> Reply:
+        self.goes_on()
+        reply = await super().step(turn)
+        return reply if not reply.done else await self._worth(reply.evidence, reply.ending)
+
+    async def judged(self, text: str) -> Reply:
+        return Reply(done=True)
+
+    async def ended(self, reason: str) -> Reply:  # type: ignore[override]  # may be either
+        return await self._worth("")
+
+    async def _worth(self, evidence: str, ending: Any = "") -> Reply:
+        if hasattr(self._instance, "get_reward"):
+            reward = self._instance.get_reward()
+            reward = await reward if inspect.isawaitable(reward) else reward
+        else:
+            reward = getattr(self._instance, "reward", None)
+        return Reply(reward=None if reward is None else float(reward), done=True, ending=ending, evidence=evidence)
+
+
+def _tools(factory: type) -> list[Function]:
+    members = inspect.getmembers(factory, inspect.isfunction)
+    return [function for name, function in members if name not in _OTHERS and not name.startswith("_")]

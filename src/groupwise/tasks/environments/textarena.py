@@ -138,6 +138,3 @@ class TextArena(Others):
         reward: Any = (rewards or {}).get(0)
         outcome: Decided = "correct" if (reward or 0) >= 1 else "wrong"
         return Reply(reward=reward, done=True, outcome=outcome, evidence=str(told.get(0, {}).get("reason", "")))
-
-    def ended(self, reason: str) -> Reply:
-        return Reply(reward=0.0, outcome="wrong", evidence=f"not done before {reason}")

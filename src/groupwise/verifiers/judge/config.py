@@ -55,8 +55,6 @@ class JudgeConfig(Section):
     """Name of the model, as the endpoint calls it; must be set to use the judge."""
     api_key_variable: str = ""
     """Name of the environment variable that holds the API key; empty: none."""
-    api_key_file: PlaceRef = ""
-    """Path of a file that holds the API key and nothing else; empty: none."""
     mode: Mode = "correctness"
     """`correctness`: CORRECT or WRONG, paid like any verifier's. `rubric`: a score of 0 to 10; the reward part `rubric`
     is `correct_reward` times a tenth of it."""
@@ -97,8 +95,6 @@ class JudgeConfig(Section):
             raise ValueError(
                 "url must look like http://host:port/path or https://..., without user name, query or fragment"
             )
-        if self.api_key_variable and self.api_key_file:
-            raise ValueError("api_key_variable and api_key_file are both set: only one of them is allowed")
         if self.api_key_variable and not _VARIABLE.fullmatch(self.api_key_variable):
             raise ValueError(
                 "api_key_variable must be the name of an environment variable (letters, digits and _), never the key"

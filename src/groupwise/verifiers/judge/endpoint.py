@@ -156,17 +156,10 @@ def read_reply(body: bytes) -> tuple[Opinion, int | None] | None:
 
 def read_key(config: JudgeConfig) -> SecretStr | None:
     """The key that the configuration names, or None (ConfigError: names the place, not what is in it)."""
-    if config.api_key_variable:
-        source = f"the environment variable {config.api_key_variable} (verifier.judge.api_key_variable)"
-        text = os.environ.get(config.api_key_variable, "")
-    elif config.api_key_file:
-        source = f"the file {config.api_key_file} (verifier.judge.api_key_file)"
-        try:
-            text = Path(config.api_key_file).read_text(encoding="ascii", errors="replace")
-        except OSError as error:
-            raise ConfigError(f"{source} cannot be read: {error.strerror}") from None
-    else:
+    if not config.api_key_variable:
         return None
+    source = f"the environment variable {config.api_key_variable} (verifier.judge.api_key_variable)"
+    text = os.environ.get(config.api_key_variable, "")
     if not re.fullmatch(r"[!-~]+", text.strip()):
         raise ConfigError(f"{source} holds no API key: one word of printable ASCII characters is needed")
     return SecretStr(text.strip())

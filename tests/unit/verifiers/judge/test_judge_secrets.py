@@ -26,13 +26,12 @@ def everything(thing: Any) -> str:
 
 
 def test_the_key_is_sent_from_the_place_that_is_named(
-    endpoint: Any, make_judge: Any, problem: Problem, key: str, tmp_path: Path
+    endpoint: Any, make_judge: Any, problem: Problem, key: str
 ) -> None:
-    (tmp_path / "key").write_text("sk-from-file\n")
-    for place in ({}, VARIABLE, {"api_key_file": str(tmp_path / "key")}):
+    for place in ({}, VARIABLE):
         make_judge(**place).verify(problem, "Paris")
     sent = [headers.get("Authorization") for headers in endpoint.headers]
-    assert sent == [None, f"Bearer {key}", "Bearer sk-from-file"]
+    assert sent == [None, f"Bearer {key}"]
 
 
 @pytest.mark.parametrize("status", [200, 401, 500, 302])
@@ -105,21 +104,11 @@ def test_a_server_that_cannot_prove_its_name_gets_nothing(
 
 
 @pytest.mark.parametrize("value", ["", "two words", "sk-\nX-Other: header", "schlüssel"])
-def test_what_is_not_a_key_is_refused_unseen(
-    make_judge: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, value: str
-) -> None:
+def test_what_is_not_a_key_is_refused_unseen(make_judge: Any, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv("EXAMINER_KEY", value)
-    (tmp_path / "key").write_text(value)
-    for place in (VARIABLE, {"api_key_file": str(tmp_path / "key")}):
-        with pytest.raises(ConfigError, match="holds no API key") as caught:
-            make_judge(**place)
-        assert not value or value not in str(caught.value)
-        assert next(iter(place.values())) in str(caught.value)
-
-
-def test_a_missing_key_file_is_named(make_judge: Any, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"nokey .* cannot be read: No such file"):
-        make_judge(api_key_file=str(tmp_path / "nokey"))
+    with pytest.raises(ConfigError, match=r"EXAMINER_KEY .* holds no API key") as caught:
+        make_judge(**VARIABLE)
+    assert not value or value not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +116,6 @@ def test_a_missing_key_file_is_named(make_judge: Any, tmp_path: Path) -> None:
     [
         ({"api_key": "sk-secret-1"}, "judge.api_key: unknown key"),
         ({"api_key_variable": "sk-secret-1"}, "never the key"),
-        ({"api_key_variable": "A", "api_key_file": "sk-secret-1"}, "only one of them"),
         ({"url": "https://user:sk-secret-1@host/v1"}, "without user name"),
         ({"url": "https://host/v1?key=sk-secret-1"}, "query"), ({"url": "https://host/v1#sk-secret-1"}, "fragment"),
         ({"url": "ftp://sk-secret-1"}, "http://"), ({"url": "sk-secret-1"}, "http://"),
