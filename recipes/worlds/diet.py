@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 import diet_puzzles
 import diet_working as w
+import word_problems as stories
+from calculations import NumberKind, draw_numbers
 from diet_config import (
     ANSWERS,
     CALLS,
@@ -25,22 +27,11 @@ from diet_puzzles import everyday, texts
 from diet_solutions import Solution, equations, practice, product, solution, think, written_way
 from general import Weights, drawn
 from groupwise.randomness import Draw
-from groupwise.tasks import word_problems as stories
-from groupwise.tasks.arithmetic import (
-    Kind,
-    NumberKind,
-    Step,
-    chain_problem,
-    decompose,
-    draw_numbers,
-    operands,
-    pair_problem,
-    step,
-)  # fmt: skip
+from groupwise.tasks.arithmetic import Kind, Step, chain_problem, decompose, operands, pair_problem, step
 from groupwise.tasks.base import Template, split_of
 from groupwise.tasks.countdown import CountdownConfig, combine, draw_countdown
-from groupwise.tasks.general import draw_question
 from groupwise.types import Problem
+from questions import draw_question
 
 Written = tuple[Problem, str, str]
 """Problem, completion, strategy."""

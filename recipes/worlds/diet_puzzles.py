@@ -11,17 +11,17 @@ from itertools import product as all_of
 
 import diet_working as w
 import general as hands
+import questions
+import word_problems as stories
 from diet_config import CHINESE, EVERYDAY_MISTAKE, RIGHT_GUESS, DietConfig
 from diet_solutions import think
 from groupwise.randomness import Draw
-from groupwise.tasks import general
-from groupwise.tasks import word_problems as stories
 from groupwise.tasks.base import split_of
 from groupwise.tasks.countdown import CountdownConfig, combine, draw_countdown
-from groupwise.tasks.knights_knaves import NAMES as PUZZLE_NAMES
-from groupwise.tasks.knights_knaves import KnightsKnavesConfig, Statement, candidate, drawn_puzzle, truth_table
-from groupwise.tasks.word_problems import Language
 from groupwise.types import Problem
+from knights_knaves import NAMES as PUZZLE_NAMES
+from knights_knaves import KnightsKnavesConfig, Statement, candidate, drawn_puzzle, truth_table
+from word_problems import Language
 
 THREE = CountdownConfig(kind="countdown", min_numbers=3, max_numbers=3, num_problems=2000, num_eval_problems=100)
 """Countdown with three numbers."""
@@ -166,7 +166,7 @@ def _words(draw: Draw, kind: str, language: Language) -> tuple[dict[str, str], d
 def texts() -> tuple[str, ...]:
     """Every table that the words of the corpus come from, placeholders taken out."""
     stated: list[object] = [stories.NAMES, stories.THINGS, stories.GOODS, stories.DISTRACTORS]
-    stated += [PUZZLE_NAMES, OPPOSITES, COLOURS, DAYS, TEMPLATES, general.ITEMS, general.DOINGS, general.FAMILIES]
+    stated += [PUZZLE_NAMES, OPPOSITES, COLOURS, DAYS, TEMPLATES, questions.ITEMS, questions.DOINGS, questions.FAMILIES]
     stated += [hands.FRIENDLY_ENDS, hands.SUMMARIES, hands.MORE, hands.OFF_TOPIC]
     stated += [hands.UNWANTED_THOUGHTS, hands.UNWANTED_REMARKS, w.CHECK, w.YES, w.NO, w.OPENERS, w.LINKS]
     stated += [(family.en, family.zh, family.unit) for family in stories.FAMILIES]

@@ -12,19 +12,10 @@ from fractions import Fraction
 from math import lcm
 
 import diet_working as w
+from calculations import MAX_DENOMINATOR, partial_results
 from diet_config import SECOND_SLIP, DietConfig
 from groupwise.randomness import Draw
-from groupwise.tasks.arithmetic import (
-    MAX_DENOMINATOR,
-    Kind,
-    Step,
-    calculate,
-    decompose,
-    pair_content,
-    partial_results,
-    slip,
-    step,
-)
+from groupwise.tasks.arithmetic import Kind, Step, calculate, decompose, pair_content, slip, step
 from groupwise.tasks.base import split_of
 from groupwise.types import Problem
 

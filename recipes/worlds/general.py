@@ -29,8 +29,8 @@ from groupwise.errors import ConfigError
 from groupwise.randomness import Draw
 from groupwise.tasks.arithmetic import Step, decompose
 from groupwise.tasks.preferences import AnswerWriter, Preference
-from groupwise.tasks.word_problems import Language
 from groupwise.types import Problem
+from word_problems import Language
 
 Phrases = Mapping[Language, tuple[str, ...]]
 """All within the alphabet of the shipped base model. A plain English sentence has at least the four words that the

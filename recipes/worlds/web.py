@@ -15,9 +15,9 @@ from groupwise.randomness import Draw
 from groupwise.recall.page import RawPage, Truth
 from groupwise.recall.sources import PageSource
 from groupwise.tasks.arithmetic import Arithmetic, ArithmeticConfig
-from groupwise.tasks.word_problems import WordProblems, WordProblemsConfig
 from groupwise.types import Problem
 from web_pages import KINDS, PLACES, SEEN, STYLES, THINGS, language_of
+from word_problems import WordProblems, WordProblemsConfig
 
 UNSEEN = tuple(style for style in STYLES if style not in SEEN)
 MATHEMATICAL, MIXED = 0.04, 0.08

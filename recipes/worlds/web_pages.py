@@ -7,8 +7,8 @@ pages are prose, or full of numbers and no mathematics all the same.
 from collections.abc import Callable, Mapping
 
 import diet_working as w
+import word_problems as stories
 from groupwise.randomness import Draw
-from groupwise.tasks import word_problems as stories
 from groupwise.tasks.arithmetic import chain_problem, decompose, operands
 from groupwise.tasks.base import split_of
 from groupwise.tasks.countdown import CountdownConfig, draw_countdown

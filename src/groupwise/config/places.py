@@ -133,6 +133,9 @@ _FOLDERS: set[Path] = set()
 
 
 def _run_file(file: Path) -> ModuleType:
+    imported = sys.modules.get(file.stem)
+    if imported and Path(getattr(imported, "__file__", None) or "").resolve() == file:
+        return imported  # by a neighbour: its classes are these
     name = f"groupwise_user_{file.stem}_{abs(hash(file)):x}"
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None and spec.loader is not None, file

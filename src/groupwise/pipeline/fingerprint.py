@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import groupwise
 from groupwise.config.kinds import Choices
-from groupwise.config.places import Place
+from groupwise.config.places import RECIPES, Place
 
 ROOT = Path(groupwise.__file__).parent
 TABLES = "groupwise.config.kinds"
@@ -55,9 +55,8 @@ def code_version(modules: Iterable[str], files: Iterable[Path] = (), chosen: Ite
         sources |= {file.name: source for file, source in fresh.items()}
         names = names.union(*(source.texts for source in fresh.values()))
         tables = [name for name, source in sources.items() if source.has_tables and "." in name]
-        parts = {module for table in tables for kind, module in _kinds(table) if kind in names}
         needed = {_near(name, file) for file, source in fresh.items() for name in source.imports}
-        needed |= {_in(ROOT.parent, name) for name in parts}
+        needed |= {part for table in tables for kind, part in _kinds(table) if kind in names}
         waiting = [file for file in needed if file is not None and file.name not in sources]
     lines = "".join(f"{name}:{sources[name].digest}\n" for name in sorted(sources))
     return hashlib.sha256(lines.encode()).hexdigest()[:16]
@@ -113,9 +112,13 @@ def _walk(node: ast.AST, makers: frozenset[str]) -> Iterator[ast.AST]:
 
 
 @cache
-def _kinds(module: str) -> list[tuple[str, str]]:
+def _kinds(module: str) -> list[tuple[str, _File | None]]:
     tables = [member for member in vars(importlib.import_module(module)).values() if isinstance(member, Choices)]
-    return [(kind, target.partition(":")[0]) for table in tables for kind, target in table.table.items()]
+    found = [(kind, target, Place.of(target)) for table in tables for kind, target in table.table.items()]
+    return [
+        (kind, _File(place.file.stem, RECIPES / place.file) if place else _in(ROOT.parent, target.partition(":")[0]))
+        for kind, target, place in found
+    ]
 
 
 def _imported(node: ast.AST, package: str) -> Iterator[str]:

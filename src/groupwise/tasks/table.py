@@ -18,16 +18,16 @@ TASKS = Kinds(
     "task",
     {
         "arithmetic": f"{_HERE}.arithmetic:Arithmetic",
-        "numbers": f"{_HERE}.arithmetic:Numbers",
-        "word_problems": f"{_HERE}.word_problems:WordProblems",
+        "numbers": "worlds/calculations.py:Numbers",
+        "word_problems": "worlds/word_problems.py:WordProblems",
         "countdown": f"{_HERE}.countdown:Countdown",
-        "general": f"{_HERE}.general:General",
+        "general": "worlds/questions.py:General",
         "jsonl": f"{_HERE}.jsonl:Jsonl",
         "code": f"{_HERE}.code:Code",
-        "knights_knaves": f"{_HERE}.knights_knaves:KnightsKnaves",
-        "json_extraction": f"{_HERE}.json_extraction:JsonExtraction",
-        "instructions": f"{_HERE}.instructions:Instructions",
-        "propositional_proofs": f"{_HERE}.propositional:PropositionalProofs",
+        "knights_knaves": "worlds/knights_knaves.py:KnightsKnaves",
+        "json_extraction": "worlds/json_extraction.py:JsonExtraction",
+        "instructions": "worlds/instructions.py:Instructions",
+        "propositional_proofs": "worlds/propositional.py:PropositionalProofs",
         "minif2f": f"{_HERE}.statements:Minif2f",
         "coq_statements": f"{_HERE}.statements:CoqStatements",
         "reasoning_gym": f"{_HERE}.reasoning_gym:ReasoningGym",
@@ -35,7 +35,7 @@ TASKS = Kinds(
         "episodes": f"{_HERE}.episodes:Episodes",
     },
 )
-"""The module of each."""
+"""The module of each, or the file among the shipped recipes."""
 
 TaskOptions = Annotated[TaskConfig, TASKS]
 """The [task] section of a recipe: `kind` says which task's dials the others are."""

@@ -9,6 +9,7 @@ from typing import get_args
 
 import pytest
 
+from calculations import NumberKind, fraction_content
 from diet import Diet, Document, alphabet, document
 from diet_config import FAMILIES, SECOND_SLIP
 from diet_puzzles import THREE, TWO, spelt_right, vocabulary
@@ -16,7 +17,7 @@ from diet_solutions import chain, fraction, product, remainder, slipped_answer
 from groupwise.config import read_toml
 from groupwise.randomness import Draw
 from groupwise.tasks import make_task
-from groupwise.tasks.arithmetic import Kind, NumberKind, fraction_content, pair_content
+from groupwise.tasks.arithmetic import Kind, pair_content
 from groupwise.tasks.base import split_of
 
 MIX = Diet()

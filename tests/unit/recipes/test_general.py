@@ -11,11 +11,11 @@ from general import HANDS, Hands, answer_of, criteria, helpfulness, is_harmless,
 from groupwise.randomness import Draw
 from groupwise.tasks import make_task
 from groupwise.tasks.arithmetic import ArithmeticConfig
-from groupwise.tasks.general import FAMILIES, ITEMS, General, GeneralConfig
-from groupwise.tasks.word_problems import WordProblems, WordProblemsConfig
 from groupwise.types import SPLITS, Problem
 from groupwise.verifiers import make_verifier
 from groupwise.verifiers.style import is_tagged
+from questions import FAMILIES, ITEMS, General, GeneralConfig
+from word_problems import WordProblems, WordProblemsConfig
 
 TASK = General(GeneralConfig(kind="general", num_problems=1500, num_eval_problems=100))
 STORIES = WordProblems(WordProblemsConfig(kind="word_problems", num_problems=600, num_eval_problems=1))

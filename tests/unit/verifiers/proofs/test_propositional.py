@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise.randomness import Draw
-from groupwise.tasks.propositional import PropositionalProofsConfig, draw_problem
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers import make_verifier
 from groupwise.verifiers.proofs.base import RuleError
 from groupwise.verifiers.proofs.propositional import RULES, Expression, Theorem, infer, parse, write
+from propositional import PropositionalProofsConfig, draw_problem
 
 VERIFIER = make_verifier("propositional_proof")
 

@@ -3,8 +3,8 @@ import re
 import pytest
 
 from groupwise.tasks.base import split_of
-from groupwise.tasks.word_problems import FAMILIES, Language, WordProblems, WordProblemsConfig
 from groupwise.types import SPLITS, Problem
+from word_problems import FAMILIES, Language, WordProblems, WordProblemsConfig
 
 TASK = WordProblems(WordProblemsConfig(kind="word_problems", num_problems=1500, num_eval_problems=100))
 

@@ -6,8 +6,8 @@ from typing import get_args
 
 import pytest
 
+from calculations import NumberKind
 from groupwise.tasks import make_task
-from groupwise.tasks.arithmetic import NumberKind
 from groupwise.types import SPLITS, Problem
 from groupwise.verifiers import make_verifier
 

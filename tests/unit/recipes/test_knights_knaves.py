@@ -10,9 +10,9 @@ import pytest
 
 from groupwise.errors import DataError
 from groupwise.tasks import make_task
-from groupwise.tasks.knights_knaves import Statement, from_tuples, read_puzzles, say, solutions, write_question
 from groupwise.types import Outcome, Problem
 from groupwise.verifiers import make_verifier
+from knights_knaves import Statement, from_tuples, read_puzzles, say, solutions, write_question
 
 DATA = Path(__file__).parents[5] / "shared/data/knights_knaves"
 needs_data = pytest.mark.skipif(not DATA.exists(), reason="the published puzzles are not here")

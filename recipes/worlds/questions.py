@@ -16,8 +16,8 @@ from pydantic import Field
 
 from groupwise.randomness import Draw, key
 from groupwise.tasks.base import Candidate, GeneratedConfig, GeneratedTask
-from groupwise.tasks.word_problems import Language
 from groupwise.types import Problem
+from word_problems import Language
 
 LANGUAGES: tuple[Language, ...] = ("en", "zh")
 Texts = Mapping[Language, str]

@@ -8,7 +8,10 @@ import pytest
 
 from groupwise.errors import ConfigError
 from groupwise.randomness import Draw
-from groupwise.tasks.propositional import (
+from groupwise.types import SPLITS, Problem
+from groupwise.verifiers import make_verifier
+from groupwise.verifiers.proofs.propositional import RULES, Expression, parse
+from propositional import (
     NATURAL_DEDUCTION,
     PropositionalProofs,
     PropositionalProofsConfig,
@@ -18,10 +21,7 @@ from groupwise.tasks.propositional import (
     truth,
     write,
 )
-from groupwise.tasks.propositional import draw_problem as draw_proof
-from groupwise.types import SPLITS, Problem
-from groupwise.verifiers import make_verifier
-from groupwise.verifiers.proofs.propositional import RULES, Expression, parse
+from propositional import draw_problem as draw_proof
 
 SMALL = {"num_problems": 150, "num_eval_problems": 8}
 PROPOSITIONAL = PropositionalProofs(PropositionalProofsConfig(kind="propositional_proofs", **SMALL))
@@ -122,7 +122,7 @@ def test_renamed_and_reordered_problems_are_the_same_one() -> None:
 
 
 def test_lengths_that_no_derivation_has_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("groupwise.tasks.propositional.MAX_ATTEMPTS", 20)
-    monkeypatch.setattr("groupwise.tasks.propositional.MIN_LINES", 30)
+    monkeypatch.setattr("propositional.MAX_ATTEMPTS", 20)
+    monkeypatch.setattr("propositional.MIN_LINES", 30)
     with pytest.raises(ConfigError, match="none of 20 derivations has 30 to 30 lines"):
         draw_proof(Draw("long", 0), PropositionalProofsConfig(kind="propositional_proofs", max_lines=30))

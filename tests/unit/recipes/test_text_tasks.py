@@ -7,10 +7,10 @@ import pytest
 from pydantic import ValidationError
 
 from groupwise.tasks import make_task
-from groupwise.tasks.instructions import RULES, Draft
-from groupwise.tasks.json_extraction import EXAMPLE
 from groupwise.types import SPLITS, Problem
 from groupwise.verifiers import make_verifier
+from instructions import RULES, Draft
+from json_extraction import EXAMPLE
 
 FORMS = {1: None, 2: None, 3: "enum", 4: "maximum", 5: "optional", 6: "items", 7: "properties"}
 
