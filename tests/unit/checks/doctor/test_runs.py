@@ -110,4 +110,4 @@ def test_every_fault(case: Case, model: Path, tmp_path: Path) -> None:
 def test_the_page_is_that_of_the_data() -> None:
     page = Path(__file__).parents[4] / "docs" / "doctor.md"
     text = page.read_text(encoding="utf-8")
-    assert text == document(read_data(), text), "python tests/unit/checks/doctor/matrix.py write"
+    assert text == document(read_data(), text), "python lab/benchmarks/doctor/matrix.py write"

@@ -1,7 +1,7 @@
 """Every rule on every planted fault, over seeds, beside rldoctor on the same runs' scalars.
 
-    python tests/unit/checks/doctor/matrix.py run --seeds 16-35  as often as it takes: what is there is not run again
-    python tests/unit/checks/doctor/matrix.py write  docs/doctor.md, from tests/unit/checks/doctor/matrix.jsonl
+    python lab/benchmarks/doctor/matrix.py run --seeds 16-35  as often as it takes: what is there is not run again
+    python lab/benchmarks/doctor/matrix.py write  docs/doctor.md, from lab/benchmarks/doctor/matrix.jsonl
 
 Each line of matrix.jsonl is one run under all rules; `--keep FOLDER` holds the runs, `--again` judges them anew (after
 a rule has changed), `--peer PATH` is the command of rldoctor, `--minutes` ends a piece in time. `real NAME RUN ...`
@@ -142,10 +142,10 @@ harm, so that a healthy run, whose entropy falls while its reward rises, is left
 `--fail-on warning` for scripts (exit status 3), `--explain RULE` shows one row of the first table. `doctor.ignore`
 leaves rules out; with `doctor.stop_at_critical` a critical finding ends the run, with a checkpoint.
 
-`python tests/unit/checks/doctor/matrix.py run` trains and judges the runs of the second table (it goes on where it was
+`python lab/benchmarks/doctor/matrix.py run` trains and judges the runs of the second table (it goes on where it was
 stopped),
-`python tests/unit/checks/doctor/matrix.py write` makes this page of its results,
-`tests/unit/checks/doctor/matrix.jsonl`.
+`python lab/benchmarks/doctor/matrix.py write` makes this page of its results,
+`lab/benchmarks/doctor/matrix.jsonl`.
 
 ## Rules
 
@@ -156,7 +156,7 @@ FAULTS = """
 ## Planted faults
 
 Every fault is a real run of 6 to 60 steps of a small model that half knows how to add
-(`tests/unit/checks/doctor/pupil.py`), with
+(`lab/benchmarks/doctor/pupil.py`), with
 36 completions a step. A fault counts as found in a run where one of the rules that are meant for it gives a warning or
 worse at its end (`note` where that is all it deserves). Bounds of rules and the faults themselves were mended with
 seeds below 12 in view, those of the runs that the column `seen` counts; seeds from {first} on were kept back. The bar
@@ -174,7 +174,7 @@ Both are of seeds that were kept back. The bar is a loss of less than 2 points.
 
 A fault is gradual at the rate at which it is planted here. No rule judges fewer than five steps, and `noise`, an
 entropy bonus at a larger rate, loses {noise:.1f} points within them (mean of the seeds that were kept back, of
-`tests/unit/checks/doctor/matrix.jsonl`). `repeating paid` and `length paid` teach first what they spoil later: there
+`lab/benchmarks/doctor/matrix.jsonl`). `repeating paid` and `length paid` teach first what they spoil later: there
 dev is above
 its start when they are found, and not always at its best.
 
@@ -194,7 +194,7 @@ Twelve shapes of curves that the package rldoctor 0.2.0 (junglezke/rl-doctor, Ap
 test itself, 400 steps each, seeds {seeds}; our bounds were mended with seeds below 40 in view. Its command got the log
 with all names that it knows, ours what `groupwise import wandb` makes of the same log: scalars alone, no completions.
 Counted are warnings and worse, and notes where that is what our rule gives (`plateau`). `Beside it` is what else was
-said. `python tests/unit/checks/doctor/matrix.py scenarios --peer PATH` makes this table.
+said. `python lab/benchmarks/doctor/matrix.py scenarios --peer PATH` makes this table.
 
 """
 HEALTHY = """Runs that no bound was chosen with, most of them of other work, judged at their end. What is found in a
@@ -355,7 +355,7 @@ def compare(options: argparse.Namespace) -> None:
 
 def write(options: argparse.Namespace) -> None:
     """Write the page."""
-    page = Path(__file__).parents[4] / "docs" / "doctor.md"
+    page = Path(__file__).parents[3] / "docs" / "doctor.md"
     page.write_text(document(read_data(), page.read_text(encoding="utf-8")), encoding="utf-8")
 
 
