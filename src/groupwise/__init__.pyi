@@ -29,8 +29,8 @@ from groupwise.evaluation.measure import Measurement as Measurement
 from groupwise.evaluation.ask import sample as sample
 from groupwise.checks.audit.verifier import audit_verifier as audit_verifier
 from groupwise.checks.audit.sandbox import audit_sandbox as audit_sandbox
-from groupwise.checks.audit.verify import verify as verify
-from groupwise.checks.audit.verify import check_references as check_references
+from groupwise.checks.audit.verifier import verify as verify
+from groupwise.checks.audit.verifier import check_references as check_references
 
 # run directories
 from groupwise.runs.run import Run as Run

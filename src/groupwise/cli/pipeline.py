@@ -188,7 +188,7 @@ def recall(file: Path, overrides: Sequence[str], restart: bool) -> None:
     """Run a recipe of recall and write its page."""
     from groupwise.config import load
     from groupwise.recall.config import RecallRecipe
-    from groupwise.recall.report import write_recall_report
+    from groupwise.recall.page import write_recall_report
     from groupwise.recall.run import run_recall
 
     recipe = load(RecallRecipe, file, overrides)

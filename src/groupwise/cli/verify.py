@@ -15,7 +15,7 @@ from groupwise.errors import ConfigError, DataError
 from groupwise.runs.jsonl import read_json
 
 if TYPE_CHECKING:
-    from groupwise.checks.audit.verify import Explained
+    from groupwise.checks.audit.verifier import Explained
     from groupwise.types import Problem
 
 STYLES = {"correct": "bold green", "wrong": "bold red", "unparsable": "bold yellow"}
@@ -46,7 +46,7 @@ def verify(
 
         groupwise verify math --data problems.jsonl --set task.answer_field=solution
     """
-    from groupwise.checks.audit.verify import verify
+    from groupwise.checks.audit.verifier import verify
     from groupwise.types import Problem
 
     if data and len(data) == 1 and ("=" not in data[0] or os.path.exists(data[0])):
@@ -66,7 +66,7 @@ def verify(
 
 def check_data(verifier: str, path: str, overrides: Sequence[str]) -> bool:
     """List the reference answers of a file that cannot be read or do not pass; False where there are any."""
-    from groupwise.checks.audit.verify import check_references
+    from groupwise.checks.audit.verifier import check_references
     from groupwise.verifiers.extraction import clipped
 
     references = check_references(verifier, path, overrides)

@@ -23,9 +23,8 @@ from groupwise.runs.row import Row
 from groupwise.types import FinishReason, Outcome
 from groupwise.verifiers.extraction import after_thinking
 from groupwise.verifiers.math.numbers import equal, parse_number
-from groupwise.verifiers.style import LOOP_TIMES, broken_tag, loop_period
+from groupwise.verifiers.style import LOOP_TIMES, BehaviourConfig, broken_tag, loop_period, search
 from groupwise.verifiers.style.language import scripts_of, units, words, written_words
-from groupwise.verifiers.style.phrases import BehaviourConfig, search
 
 
 class Behaviour(StrEnum):

@@ -20,7 +20,7 @@ from groupwise.tasks import TASKS, TaskOptions, make_task, with_verifier
 from groupwise.tasks.base import Task
 from groupwise.types import Problem, Split
 from groupwise.verifiers import VERIFIERS, VerifierConfig
-from groupwise.verifiers.style.phrases import BehaviourConfig
+from groupwise.verifiers.style import BehaviourConfig
 from groupwise.verifiers.table import with_shared
 
 PROBLEMS = 200

@@ -20,8 +20,7 @@ from groupwise.training.config import LossConfig
 from groupwise.training.optimizer import OptimizerConfig
 from groupwise.verifiers import VERIFIERS, VerifierConfig
 from groupwise.verifiers.base import PartName, check_lengths
-from groupwise.verifiers.style import check_price
-from groupwise.verifiers.style.phrases import BehaviourConfig
+from groupwise.verifiers.style import BehaviourConfig, check_price
 
 
 class BatchConfig(Section):

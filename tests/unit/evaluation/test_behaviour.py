@@ -24,7 +24,7 @@ from groupwise.evaluation.behaviour import (
 )
 from groupwise.runs.row import Row
 from groupwise.types import FinishReason, Outcome
-from groupwise.verifiers.style.phrases import PHRASES, BehaviourConfig, PhrasesConfig
+from groupwise.verifiers.style import PHRASES, BehaviourConfig, PhrasesConfig
 
 AT_ONCE, WORKS_OUT, UNFINISHED, CHECKS, BACKTRACKS, ANOTHER_WAY, LOOPS, MIXES, OPEN_TAGS = Behaviour
 

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from groupwise.errors import CheckpointError, ConfigError, DataError, WaitingError
-from groupwise.recall.page import write_lines
-from groupwise.recall.report import write_recall_report
+from groupwise.recall.page import write_lines, write_recall_report
 from groupwise.recall.rounds import Round
 from groupwise.recall.run import run_recall
 from groupwise.runs.jsonl import read_jsonl

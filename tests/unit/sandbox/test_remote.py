@@ -9,8 +9,7 @@ import pytest
 
 from groupwise.errors import SandboxError
 from groupwise.sandbox.base import Pair, Program, RunResult, Sandbox, SandboxConfig, Status
-from groupwise.sandbox.opening import open_sandbox
-from groupwise.sandbox.remote import RemoteSandbox
+from groupwise.sandbox.opening import RemoteSandbox, open_sandbox
 
 Answer = Callable[[Any], bytes]
 PAIR = Pair(Program("import sys\nprint(1, flush=True)\nsys.stderr.write(input())"), Program("print(input() * 3)"))

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from pydantic import Field
 
 from groupwise.checks import Advice, Finding, Place, Severity, worst
-from groupwise.checks.doctor import completions, episodes, results, rewards, updates
+from groupwise.checks.doctor import completions, results, rewards, updates
 from groupwise.checks.doctor.facts import FIRST, LAST, DevFacts, RunFacts, StepFacts, read_dev, read_facts, read_step
 from groupwise.checks.doctor.rule import Rule
 from groupwise.config import Section
@@ -20,7 +20,7 @@ from groupwise.errors import ConfigError
 from groupwise.runs.records import Records
 
 RULES: dict[str, Rule] = {
-    rule.name: rule for module in (rewards, results, completions, episodes, updates) for rule in module.RULES
+    rule.name: rule for module in (rewards, results, completions, updates) for rule in module.RULES
 }
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from groupwise.checks.doctor.episodes import DONE, TURNS, ended_by_limits, turns_collapse
+from groupwise.checks.doctor.completions import DONE, TURNS, ended_by_limits, turns_collapse
 from groupwise.checks.doctor.facts import RunFacts, StepFacts
 
 
