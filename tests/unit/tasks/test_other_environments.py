@@ -244,6 +244,8 @@ class Move(Action):
 
 class Place(Observation):
     height: int = 0
+    place: str = "hill"
+    hint: str | None = None  # is read, too
 
 class Climb(Environment):
     state = State()
@@ -327,7 +329,9 @@ def test_an_action_of_several_fields_is_a_call(served: Callable[..., Environment
     [tool] = whole.opening["tools"]
     assert tool["function"]["parameters"]["properties"]["way"]["enum"] == ["up", "down"]
     first, second, third, last = replies(whole)
-    assert first["messages"] == [{"role": "tool", "name": "act", "content": '{"height": 1}'}]
+    assert first["messages"] == [
+        {"role": "tool", "name": "act", "content": '{"height": 1, "hint": null, "place": "hill"}'}
+    ]
     assert second["messages"] == [{"role": "user", "content": "error: no_name: call one of act"}]
     assert third["messages"][0]["content"].startswith("error: bad_argument")
     assert (last["reward"], last["done"]) == (1, True)

@@ -13,6 +13,7 @@ a session is closed, and when it is needed again it is made anew from its seed a
 import contextlib
 import ctypes
 import json
+import re
 import shlex
 import socket
 import subprocess
@@ -42,6 +43,11 @@ _MCP = {"Action", "CallToolAction", "ListToolsAction"}
 _ROOM_S = 5.0
 """Seconds that a server may take to let go of a session that was closed."""
 _OUTSIDE = ("done", "reward", "metadata")
+_TYPE, _NUMBER = (
+    re.compile(r'"type": "(\w+)"'),
+    re.compile(r"(?:integer|number|boolean|null)(?: (?:integer|number|boolean|null))*"),
+)
+"""Types in a schema; those of a field of an observation that says no words."""
 
 
 class OpenEnvConfig(CallingConfig):
@@ -54,8 +60,8 @@ class OpenEnvConfig(CallingConfig):
     folder: str = "."
     """Folder in which the command runs, beside the recipe."""
     text: str = ""
-    """Part of an observation that the model reads: a field, or fields in a text, `{board} {hint}`; empty: its only
-    field of text, else all of it as JSON."""
+    """Part of an observation that the model reads: a field, or fields in a text, `{board} {hint}`; empty: its field of
+    text where all others are numbers, else all of it as JSON."""
     num_workers: int = Field(1, ge=1)
     """Worker processes, each with a server of its own where `command` starts it."""
     timeout_s: float = Field(120.0, gt=0, allow_inf_nan=False)
@@ -93,8 +99,9 @@ class _Server:
         required = [name for name in self.action.get("required", ()) if name in fields] or list(fields)[:1]
         self.is_mcp = self.action.get("title") in _MCP
         self.field = required[0] if len(required) == 1 and not self.is_mcp else ""
-        texts = [n for n, each in self.observation.get("properties", {}).items() if each.get("type") == "string"]
-        self.text = texts[0] if len(texts) == 1 else ""
+        seen = {n: each for n, each in self.observation.get("properties", {}).items() if n not in _OUTSIDE}
+        words = [n for n, each in seen.items() if not _NUMBER.fullmatch(" ".join(re.findall(_TYPE, json.dumps(each))))]
+        self.text = words[0] if len(words) == 1 and seen[words[0]].get("type") == "string" else ""
 
     def _start(self, command: str, folder: str) -> None:
         with socket.socket() as free:
@@ -150,6 +157,7 @@ class OpenEnv(Calling):
     Config = OpenEnvConfig
     config: OpenEnvConfig
     answers_as = "user"
+    _server: Any = None
     _socket: Any = None
 
     @classmethod
@@ -313,7 +321,7 @@ class OpenEnv(Calling):
         raise NotImplementedError  # observations hold the rewards
 
     def _shut(self) -> None:
-        with contextlib.suppress(ValueError):
+        if self._server and self in self._server.sessions:
             self._server.sessions.remove(self)
         if self._socket is not None:
             self._socket.close()
