@@ -64,8 +64,7 @@ def import_run(
 
 def _read(system: str, source: Path, scalars: Path | None, dev: Path | None, own: Sequence[str]) -> "Foreign":
     from groupwise.errors import ConfigError
-    from groupwise.runs.imports import READERS, read_scalars, read_trl, read_verl
-    from groupwise.runs.imports.prime_rl import read_prime_rl
+    from groupwise.runs.imports import READERS, read_prime_rl, read_scalars, read_trl, read_verl
 
     known = ("trl", "verl", PRIME_RL, *sorted(READERS))
     if system not in known:

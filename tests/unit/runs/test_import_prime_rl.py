@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from groupwise.cli.app import app
 from groupwise.errors import DataError
 from groupwise.explorer.views import Views
-from groupwise.runs.imports.prime_rl import read_prime_rl
+from groupwise.runs.imports import read_prime_rl
 
 
 def episode(step: int, group: int, sample: int, kind: str = "train") -> dict[str, Any]:

@@ -13,21 +13,21 @@ from typer.testing import CliRunner
 from groupwise.checks.doctor import doctor
 from groupwise.cli.app import app
 from groupwise.errors import ConfigError, DataError
-from groupwise.runs.imports import read_scalars, tensorboard, wandb, write_imported
+from groupwise.runs.imports import read_scalars, stores, write_imported
 from groupwise.runs.imports.foreign import Scalars
-from groupwise.runs.imports.wandb import BLOCK, START
+from groupwise.runs.imports.stores import BLOCK, START
 from groupwise.runs.records import Records
 
 Read = tuple[dict[int, dict[str, float]], list[str]]
 
 
 def read_events(path: Path) -> Read:
-    tensorboard.read_events(path, scalars := Scalars({}))
+    stores.read_events(path, scalars := Scalars({}))
     return scalars.steps, scalars.damage
 
 
 def read_history(path: Path) -> Read:
-    wandb.read_history(path, scalars := Scalars({}))
+    stores.read_history(path, scalars := Scalars({}))
     return scalars.steps, scalars.damage
 
 

@@ -13,12 +13,9 @@ from groupwise.config import toml_literal
 from groupwise.errors import ConfigError, DataError
 from groupwise.runs.atomic import write_file
 from groupwise.runs.directory import RunDirectory
-from groupwise.runs.imports import prime_rl, trl, verl
 from groupwise.runs.imports.foreign import Answer, Correct, Foreign, Scalars
-from groupwise.runs.imports.tensorboard import read_events
-from groupwise.runs.imports.trl import read_trl
-from groupwise.runs.imports.verl import read_verl
-from groupwise.runs.imports.wandb import read_history
+from groupwise.runs.imports.stores import read_events, read_history
+from groupwise.runs.imports.trainers import PRIME_RL, TRL, VERL, read_prime_rl, read_trl, read_verl
 from groupwise.runs.index import Index, flat_because
 from groupwise.runs.rollouts import write_rows
 from groupwise.types import Outcome
@@ -139,9 +136,8 @@ def _line(step: int, foreign: Foreign, judge: Correct) -> dict[str, Any]:
         signal = [flat_because([Outcome(r["outcome"]) for r in g], [r["reward"] for r in g]) is None for g in groups]
         correct = fmean(row["outcome"] == Outcome.CORRECT for row in judged) if judged else None
         for name in sorted({name for row in judged for name in row["reward_parts"]}):
-            values = [value for row in judged if math.isfinite(value := row["reward_parts"].get(name, 0.0))] or [
-                math.nan
-            ]
+            every = [row["reward_parts"].get(name, 0.0) for row in judged]
+            values = [value for value in every if math.isfinite(value)] or [math.nan]
             parts = {f"part/{name}/mean": fmean(values), f"part/{name}/std": pstdev(values)} | parts
         reward = fmean(rewards) if rewards else None
         line |= {"reward": reward, "correct": correct, "sampled_correct": correct, "signal": fmean(signal)}
@@ -159,7 +155,7 @@ def read_scalars(system: str, source: Path, own: Sequence[str] = ()) -> Foreign:
         if ours not in OURS:
             raise ConfigError(f"--scalar {pair}: {ours!r} is no scalar of a step; allowed are {', '.join(OURS)}")
         names[theirs] = ours
-    for known in (trl.SCALARS, verl.SCALARS, prime_rl.SCALARS, {name: name for name in OURS if name != "dev"}):
+    for known in (TRL, VERL, PRIME_RL, {name: name for name in OURS if name != "dev"}):
         for theirs, ours in known.items():
             for spelled in (theirs, f"train/{theirs}", f"step/{theirs}"):
                 names.setdefault(spelled, ours)
@@ -178,4 +174,7 @@ def read_scalars(system: str, source: Path, own: Sequence[str] = ()) -> Foreign:
     return foreign
 
 
-__all__ = ["Answer", "Correct", "Foreign", "Imported", "read_scalars", "read_trl", "read_verl", "write_imported"]
+__all__ = [
+    "READERS", "Answer", "Correct", "Foreign", "Imported", "read_prime_rl", "read_scalars", "read_trl", "read_verl",
+    "write_imported",
+]  # fmt: skip

@@ -1,22 +1,33 @@
-"""Runs of TRL's GRPOTrainer: `trainer_state.json` of a checkpoint, and the completions of `log_completions = True`.
+"""Runs of other trainers: TRL's GRPOTrainer, verl, prime-rl.
 
-`completions/completions_00010.parquet` has the columns step, prompt, completion, one for each reward function, and
-advantage; `log_history` of the trainer's state has the scalars, averaged since the last line. A step is the number of
-optimizer steps behind it.
+TRL: `completions/completions_00010.parquet` (`log_completions = True`) has the columns step, prompt, completion, one
+for each reward function, and advantage; `log_history` in `trainer_state.json` of a checkpoint has the scalars, averaged
+since the last line. A step is the number of optimizer steps behind it.
+
+verl: `N.jsonl` in `trainer.rollout_data_dir` and `validation_data_dir` holds the completions of global step N, an
+object each with input, output, gts, score, step, and whatever else the reward function returned; the file logger writes
+`{"step": N, "data": {"actor/entropy": ...}}`.
+
+prime-rl (November 2026): its file monitor leaves episodes in `traces/stream/00000.jsonl`, sealed chunks in
+`.jsonl.zst`. What became known later is in `traces/annotations/PRODUCER/00000.jsonl`, {trace_id, info, branches}, and
+is folded in, the newest last.
 """
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from math import nan
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from groupwise.errors import DataError
-from groupwise.runs.imports.foreign import Answer, Foreign, Scalars, as_text, number
+from groupwise.runs.imports.foreign import Answer, Foreign, Scalars, as_text, measures_of, number
+from groupwise.runs.jsonl import read_jsonl
 
-SCALARS = {
+TRL = {
     "loss": "loss", "reward": "reward", "entropy": "entropy", "kl": "kl", "grad_norm": "grad_norm",
     "learning_rate": "lr", "completions/mean_length": "length", "completion_length": "length",
     "completions/clipped_ratio": "truncated", "clip_ratio/region_mean": "clipped", "clip_ratio": "clipped",
@@ -42,7 +53,7 @@ def read_trl(source: Path) -> Foreign:
             f"{source} is no output directory of TRL: it has neither trainer_state.json, there or in checkpoint-N, nor "
             "completions/completions_*.parquet (log_completions = True writes them)"
         )
-    scalars = Scalars(SCALARS)
+    scalars = Scalars(TRL)
     answers: dict[int, list[Answer]] = {}
     for path in files:
         try:
@@ -80,3 +91,159 @@ def read_trl(source: Path) -> Foreign:
                       for name, value in line.items() if name != "step"}  # fmt: skip
             scalars.add(line.get("step"), values, f"log_history[{place}]")
     return scalars.foreign(answers)
+
+
+VERL = {
+    "actor/pg_loss": "loss", "critic/rewards/mean": "reward", "critic/score/mean": "reward", "actor/entropy": "entropy",
+    "actor/entropy_loss": "entropy", "actor/kl_loss": "kl", "actor/grad_norm": "grad_norm", "actor/lr": "lr",
+    "actor/pg_clipfrac": "clipped", "response_length/mean": "length", "response_length/clip_ratio": "truncated",
+    "critic/vf_explained_var": "explained_variance", "timing_s/gen": "generate_s", "timing_s/reward": "verify_s",
+    "timing_s/update_actor": "train_s",
+}  # fmt: skip
+"""Their names and ours. Their `ppo_kl` has none: it is measured before each mini-batch, ours after the last."""
+_OWN = ("input", "output", "gts", "score", "step")
+
+
+def read_verl(source: Path, scalars: Path | None = None, dev: Path | None = None) -> Foreign:
+    """Read directories of verl. Raises DataError."""
+    answers = _folder(source)
+    if not answers:
+        raise DataError(f"{source} has no files N.jsonl of verl: trainer.rollout_data_dir names the folder they are in")
+    logged = Scalars(VERL)
+    for record in read_jsonl(scalars) if scalars else ():
+        step, data = record.fields.get("step"), record.fields.get("data")
+        if step is None or not isinstance(data, Mapping):
+            raise DataError(
+                f"{record.place}: a line of verl's file logger has step and data; this has {', '.join(record.fields)}"
+            )
+        logged.add(step, data, record.place)
+    return logged.foreign(answers, None if dev is None else _folder(dev))
+
+
+def _folder(folder: Path) -> dict[int, list[Answer]]:
+    answers: dict[int, list[Answer]] = {}
+    for path in (path for path in sorted(folder.glob("*.jsonl")) if path.stem.isdigit()):
+        completions: list[Answer] = []
+        answers[int(path.stem)] = completions
+        for record in read_jsonl(path):
+            row = record.fields
+            if missing := [name for name in ("input", "output", "score") if name not in row]:
+                raise DataError(
+                    f"{record.place}: a completion of verl has input, output and score; {', '.join(missing)} is missing"
+                )
+            score = nan if (value := number(row["score"])) is None else value
+            completions.append(Answer(
+                prompt=as_text(row["input"]), text=as_text(row["output"]), reward=score, parts={"score": score},
+                measures=measures_of(row, _OWN), reference=as_text(row.get("gts")),
+            ))  # fmt: skip
+    return answers
+
+
+PRIME_RL = {
+    "train/agg/effective/reward/mean": "reward", "train/agg/all/reward/mean": "reward", "reward/all/mean": "reward",
+    "train/agg/effective/is_truncated/mean": "truncated", "train/agg/all/is_truncated/mean": "truncated",
+    "entropy/all/mean": "entropy", "entropy/mean": "entropy", "optim/grad_norm": "grad_norm", "optim/lr": "lr",
+    "loss/mean": "loss", "time/step": "seconds",
+}  # fmt: skip
+"""Those of prime-rl's orchestrator and trainer. Its lengths have none: they count the prompt, too."""
+
+
+def read_prime_rl(source: Path, scalars: Path | None = None) -> Foreign:
+    """Read an output directory of prime-rl. Raises DataError."""
+    logged = Scalars(PRIME_RL)
+    damage = logged.damage
+    streams: list[Path] = []
+    notes: list[Path] = []
+    for folder in sorted({path.parent for path in source.rglob("[0-9]*.jsonl*")}):
+        (notes if "annotations" in folder.parts else streams).append(folder)
+    later: dict[str, dict[str, Any]] = {}
+    for folder in notes:
+        for line in _lines(folder, damage):
+            later.setdefault(str(line.get("trace_id")), {}).update(_table(line.get("info")))
+    answers: dict[int, list[Answer]] = {}
+    dev: dict[int, list[Answer]] = {}
+    num_stray = 0
+    for folder in streams:
+        for episode in _lines(folder, damage):
+            for trace in _list(episode.get("traces")):
+                info = {**_table(trace.get("info")), **later.get(str(trace.get("id")), {})}
+                stamps = (_table(info.get(name)).get("step") for name in ("ship", "arrival", "dispatch"))
+                step = next((stamp for stamp in stamps if isinstance(stamp, int) and stamp >= 0), None)
+                answer = _answer(trace, info, episode)
+                num_stray += answer is not None and step is None
+                if step is not None and answer is not None:
+                    (dev if info.get("kind") == "eval" else answers).setdefault(step, []).append(answer)
+    if num_stray:
+        damage.append(f"{num_stray} completions with a reward have no step and are left out")
+    for path in [scalars] if scalars else sorted(source.rglob("metrics*.jsonl")):
+        for line in _objects(path, damage):
+            if line.get("step") is not None or line.keys() & PRIME_RL.keys():  # others are of the inference servers
+                values = {name: value for name, value in line.items() if name not in ("step", "time")}
+                logged.add(line.get("step"), values, path.name)
+    if not answers and not logged.steps:
+        raise DataError(
+            f"{source} has no episodes of prime-rl with a reward (folders of 00000.jsonl) and no metrics*.jsonl: its "
+            "file monitor writes both into the output directory"
+        )
+    return logged.foreign(answers, dev)
+
+
+def _lines(folder: Path, damage: list[str]) -> Iterator[Mapping[str, Any]]:
+    for path in sorted(folder.glob("[0-9]*.jsonl*")):
+        if path.suffix in (".jsonl", ".zst"):
+            yield from _objects(path, damage)
+
+
+def _objects(path: Path, damage: list[str]) -> Iterator[Mapping[str, Any]]:
+    """Read the objects of a file; a line that is cut is its last, as prime-rl reads it, too."""
+    try:
+        with pa.input_stream(str(path), compression="zstd" if path.suffix == ".zst" else None) as stream:
+            content = stream.read()
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(f"{path} cannot be read: {error}") from None
+    for place, line in enumerate(content.split(b"\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError):
+            damage.append(f"{path.name}, line {place}: it is not JSON; the stream ends there")
+            return
+        if isinstance(value, Mapping):
+            yield value
+        else:
+            damage.append(f"{path.name}, line {place}: it is not an object")
+
+
+def _answer(trace: Mapping[str, Any], info: Mapping[str, Any], episode: Mapping[str, Any]) -> Answer | None:
+    """Return a trace that was judged; one without rewards, such as a judge's own, is no answer."""
+    parts: dict[str, float] = {}
+    for name, reward in _table(trace.get("rewards")).items():
+        raw, weight = _table(reward).get("score", ""), _table(reward).get("weight")
+        score = math.nan if raw is None else number(raw)  # its writer makes null of NaN
+        if score is not None:
+            parts[str(name)] = score * (1.0 if weight is None else number(weight) or 0.0)
+    if not parts:
+        return None
+    messages = [_table(node.get("message")) for node in _list(trace.get("nodes"))]
+    first = next((place for place, message in enumerate(messages) if message.get("role") == "assistant"), len(messages))
+    group = str(_table(episode.get("group")).get("id") or "")
+    return Answer(
+        prompt=_joined(messages[:first]) or group, text=_joined(messages[first:]), reward=sum(parts.values()),
+        parts=parts, measures=measures_of(_table(trace.get("metrics"))), advantage=number(info.get("advantage")),
+    )  # fmt: skip
+
+
+def _joined(messages: list[Mapping[str, Any]]) -> str:
+    """Return messages as text; of a single one its words alone."""
+    if len(messages) == 1:
+        return as_text(messages[0].get("content"))
+    return "\n".join(f"{message.get('role', '')}: {as_text(message.get('content'))}" for message in messages)
+
+
+def _table(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _list(value: Any) -> list[Mapping[str, Any]]:
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
