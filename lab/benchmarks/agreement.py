@@ -29,8 +29,8 @@ from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.tasks import make_task
 from groupwise.trainers.grpo import GrpoRecipe, grpo_learner
-from groupwise.training.forward import per_token
 from groupwise.training.invariants import Agreement, agreement_bounds, measure_agreement
+from groupwise.training.tokens import per_token
 from groupwise.types import Group
 from groupwise.verifiers import make_verifier
 from groupwise.verifiers.unjudged import Unjudged

@@ -25,7 +25,7 @@ from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.tasks import make_task
 from groupwise.tasks.arithmetic import ArithmeticConfig
-from groupwise.training.forward import per_token
+from groupwise.training.tokens import per_token
 from groupwise.types import Group
 from groupwise.verifiers.unjudged import Unjudged
 

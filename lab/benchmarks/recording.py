@@ -20,8 +20,7 @@ from machine import describe
 from groupwise.algorithms.statistics import mean_over_seeds
 from groupwise.models.loading import quiet_transformers
 from groupwise.trainers import load_recipe, rl, train
-from groupwise.trainers.distributions import distributions
-from groupwise.trainers.record import Recorder
+from groupwise.trainers.record import Recorder, distributions
 from groupwise.trainers.report import StepReport, StepResult
 
 QUIET = ("evaluation.every=1000000", "evaluation.num_problems=1", "evaluation.test_problems=0")

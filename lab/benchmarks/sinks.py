@@ -28,7 +28,7 @@ from machine import describe
 
 from groupwise.algorithms.statistics import mean_over_seeds
 from groupwise.models.loading import quiet_transformers
-from groupwise.runs.sinks import process
+from groupwise.runs import sinks as process
 from groupwise.trainers import load_recipe, train
 from groupwise.trainers.report import StepReport
 

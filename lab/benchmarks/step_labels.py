@@ -29,8 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from machine import describe
 
-from groupwise.algorithms.bootstrap import bootstrap_difference
-from groupwise.algorithms.statistics import Estimate, mean_over_seeds, pass_at_k
+from groupwise.algorithms.statistics import Estimate, bootstrap_difference, mean_over_seeds, pass_at_k
 from groupwise.models.config import ModelConfig
 from groupwise.models.loading import quiet_transformers
 from groupwise.models.policy import load_policy

@@ -24,8 +24,7 @@ from groupwise.evaluation.metrics import by_family, summary
 from groupwise.runs.directory import RunDirectory
 from groupwise.runs.records import Evaluation, Records
 from groupwise.trainers import grpo, load_recipe, train
-from groupwise.training.forward import per_token
-from groupwise.training.trace import UpdateTrace
+from groupwise.training.tokens import UpdateTrace, per_token
 from groupwise.training.update import UpdateMetrics, Updater, update_policy
 from groupwise.types import AdvantagedGroup, Group
 

@@ -24,7 +24,7 @@ from groupwise.runs.directory import RunDirectory
 from groupwise.runs.records import Records
 from groupwise.trainers import grpo, load_recipe, train
 from groupwise.training.micro_batches import is_void
-from groupwise.training.trace import UpdateTrace
+from groupwise.training.tokens import UpdateTrace
 from groupwise.training.update import UpdateMetrics, Updater, update_policy
 from groupwise.types import AdvantagedGroup
 

@@ -23,7 +23,7 @@ compare = compare_variants
 # checkpoints, and verifiers
 from groupwise.evaluation.measure import evaluate as evaluate
 from groupwise.evaluation.test_time.budget import measure_budget as measure_budget
-from groupwise.evaluation.test_time.settings import BudgetConfig as BudgetConfig
+from groupwise.evaluation.test_time.methods import BudgetConfig as BudgetConfig
 from groupwise.evaluation.test_time.result import BudgetResult as BudgetResult
 from groupwise.evaluation.measure import Measurement as Measurement
 from groupwise.evaluation.ask import sample as sample

@@ -17,7 +17,7 @@ JUDGES = {"checks", "verifiers"}
 """Rooms that may ask a verifier: `checks/` tries references and attacks, which nobody sampled."""
 EXCEPTIONS = {
     ("pipeline/rejection_sampling.py", "verify_many"): "judges answers that are data, with a stop of its own",
-    ("evaluation/held_out.py", "score"): "asks a second verifier, whose failures are a result",
+    ("evaluation/evaluate.py", "score"): "asks a second verifier, whose failures are a result",
 }
 
 

@@ -26,7 +26,7 @@ from rich.console import Console
 
 import groupwise.cli.evaluate as evaluate_command
 from groupwise.algorithms.statistics import Estimate
-from groupwise.evaluation.held_out import HeldOutCheck, Rejected
+from groupwise.evaluation.evaluate import HeldOutCheck, Rejected
 from groupwise.models.policy import load_policy
 
 EVAL = ("--problems", 6, "--samples", 4, "--max-tokens", 48, "--set", "task.num_eval_problems=8")

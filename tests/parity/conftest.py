@@ -12,7 +12,7 @@ from groupwise.algorithms.advantages import advantage as advantage_of
 from groupwise.models.policy import Policy
 from groupwise.trainers.grpo import advantaged
 from groupwise.training.config import LossConfig
-from groupwise.training.forward import with_kl_part
+from groupwise.training.tokens import with_kl_part
 from groupwise.training.update import Updater, update_policy
 from groupwise.types import AdvantagedGroup
 

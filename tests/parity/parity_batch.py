@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from groupwise.models.policy import Policy
-from groupwise.training.forward import per_token
+from groupwise.training.tokens import per_token
 from groupwise.training.update import UpdateMetrics
 from groupwise.types import Completion, FinishReason, Group, Outcome, Problem, Prompt, ScoredGroup, Verdict
 

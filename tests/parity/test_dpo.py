@@ -16,8 +16,7 @@ from groupwise.models.policy import Policy
 from groupwise.models.reward_model import start_reward_model
 from groupwise.tasks.preferences import Pair
 from groupwise.trainers.dpo import DpoConfig, dpo_gradient, referred
-from groupwise.trainers.preferences import encode
-from groupwise.trainers.reward_model import RewardModelConfig, reward_model_gradient
+from groupwise.trainers.preferences import RewardModelConfig, encode, reward_model_gradient
 
 pytestmark = [pytest.mark.peers, pytest.mark.filterwarnings("ignore:.*is deprecated:FutureWarning")]
 

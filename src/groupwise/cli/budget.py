@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from groupwise.algorithms.statistics import Estimate
     from groupwise.evaluation.test_time.result import BudgetResult
 
-SETTINGS = "groupwise.evaluation.test_time.settings:BudgetConfig"
+SETTINGS = "groupwise.evaluation.test_time.methods:BudgetConfig"
 
 
 @app.command()
@@ -39,7 +39,7 @@ def budget(
     """
     from groupwise.config import parse
     from groupwise.evaluation.test_time.budget import measure_budget
-    from groupwise.evaluation.test_time.settings import BudgetConfig
+    from groupwise.evaluation.test_time.methods import BudgetConfig
     from groupwise.explorer.export import write_export
     from groupwise.models.loading import quiet_transformers
 

@@ -10,7 +10,7 @@ from groupwise.cli.app import Checkpoint, Json, Overrides, app, console, options
 from groupwise.errors import ConfigError
 
 if TYPE_CHECKING:
-    from groupwise.evaluation.held_out import HeldOutCheck
+    from groupwise.evaluation.evaluate import HeldOutCheck
 
 
 @app.command("eval")

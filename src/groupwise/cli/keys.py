@@ -121,11 +121,11 @@ class Reference:
 
 def reference() -> Reference:
     """Return the reference of everything that may be set."""
-    from groupwise.evaluation.compare import Comparison
     from groupwise.pipeline import STAGES, PipelineRecipe
     from groupwise.pipeline.train import Train
     from groupwise.recall.config import RecallRecipe
     from groupwise.trainers import TRAINERS
+    from groupwise.trainers.compare import Comparison
 
     document = Reference()
     for name in TRAINERS.table:

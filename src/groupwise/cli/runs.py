@@ -96,8 +96,7 @@ def text_summary(run: "Records") -> Text:
     Reads the run directory alone, so it works on a finished run, on a running one and on a copy without its weights.
     """
     from groupwise.evaluation.behaviour import run_patterns
-    from groupwise.evaluation.compare import before_after, changes
-    from groupwise.evaluation.metrics import METRICS, show
+    from groupwise.evaluation.metrics import METRICS, before_after, changes, show
     from groupwise.explorer.answers import examples
     from groupwise.explorer.run import best_line, costs, description, errors_line, pair_line
 

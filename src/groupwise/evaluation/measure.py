@@ -11,11 +11,17 @@ from groupwise.config import Changes
 from groupwise.errors import ConfigError
 from groupwise.evaluation.behaviour import Patterns, patterns_of
 from groupwise.evaluation.checkpoints import context_of, refuse_run
-from groupwise.evaluation.compare import common, compare
-from groupwise.evaluation.evaluate import Evaluation, unparsable
+from groupwise.evaluation.evaluate import (
+    ALARM,
+    Evaluation,
+    HeldOutCheck,
+    look_again,
+    open_second,
+    second_section,
+    unparsable,
+)
 from groupwise.evaluation.evaluate import evaluate as evaluate_actors
-from groupwise.evaluation.held_out import ALARM, HeldOutCheck, look_again, open_second, second_section
-from groupwise.evaluation.metrics import MEASURES, by_problem, estimate, figures
+from groupwise.evaluation.metrics import MEASURES, by_problem, common, compare, estimate, figures
 from groupwise.models.policy import load_policy
 from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.sample_and_score import Actors

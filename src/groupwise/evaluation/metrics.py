@@ -1,4 +1,4 @@
-"""Metrics of an evaluation: name, unit and meaning of each, and its computation from rows.
+"""Metrics of an evaluation: name, unit and meaning of each, its computation from rows, and paired comparisons.
 
 Trainers, pipelines, the command line, filters of data and pages take every number from here; ledgers, facts and JSON
 have it under the same key.
@@ -8,12 +8,14 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from groupwise.algorithms.statistics import Estimate, majority_at_k, mean_share, paired_difference, pass_at_k
+from groupwise.errors import DataError
 from groupwise.evaluation.behaviour import (
     PATTERNS,
     Behaviour,
@@ -23,6 +25,7 @@ from groupwise.evaluation.behaviour import (
     span_of,
     tokens_after_first,
 )
+from groupwise.runs.records import Evaluation, Records
 from groupwise.runs.row import Row
 from groupwise.types import FAMILY_END, FinishReason, Outcome
 from groupwise.verifiers.style import is_tagged
@@ -270,3 +273,70 @@ def show(estimate: Estimate, metric: Metric, sign: str = "", with_unit: bool = T
     value, low, high = (f"{round(factor * number, 1) + 0.0:{sign}.1f}" for number in estimate)
     text = f"{value} {unit}" if with_unit else value
     return f"{text} [{low}, {high}]" if math.isfinite(estimate.high) else text
+
+
+def compare(shares_a: Mapping[str, float], shares_b: Mapping[str, float]) -> Estimate:
+    """Return the mean of b - a over problems (by id), with a 95 % interval; pairing removes the problems' difficulty.
+
+    >>> compare({"1+1": 0.5, "2+2": 0.0}, {"2+2": 0.5, "1+1": 1.0})
+    Estimate(value=0.5, low=0.5, high=0.5)
+
+    Raises:
+        DataError: the two sides do not hold the same problems; restrict them to `common` ones first.
+    """
+    lone_problems = sorted(shares_a.keys() ^ shares_b.keys())
+    if lone_problems:
+        raise DataError(
+            f"a paired difference needs the same problems on both sides; {len(lone_problems)} are on one side only, "
+            f"for example {lone_problems[0]}"
+        )
+    return paired_difference(list(shares_a.values()), [shares_b[problem] for problem in shares_a])
+
+
+def common(shares_a: Mapping[str, float], shares_b: Mapping[str, float]) -> tuple[dict[str, float], dict[str, float]]:
+    """Restrict both sides to their common problems, in the order of the first."""
+    shared = [problem for problem in shares_a if problem in shares_b]
+    return {problem: shares_a[problem] for problem in shared}, {problem: shares_b[problem] for problem in shared}
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two evaluations on the same problems and random numbers."""
+
+    split: str
+    before: Evaluation
+    after: Evaluation
+
+    @property
+    def num_problems(self) -> int:
+        sides = (by_problem(side.rows, MEASURES["pass_at_1"]) for side in (self.before, self.after))
+        return len(common(*sides)[0])
+
+
+def before_after(run: Records) -> Pair | None:
+    """Return the test evaluations, or else the first and the newest dev evaluation; None without two evaluations."""
+    if run.test_before and run.test_after and run.test_before.rows and run.test_after.rows:
+        return Pair("test", run.test_before, run.test_after)
+    dev = [evaluation for evaluation in run.dev if evaluation.rows]
+    return Pair("dev", dev[0], dev[-1]) if len(dev) > 1 else None
+
+
+class Change(NamedTuple):
+    """One metric before and after, over the problems that both sides judged."""
+
+    metric: Metric
+    before: Estimate
+    after: Estimate
+    difference: Estimate
+
+
+def changes(pair: Pair, patterns: Patterns = PATTERNS) -> dict[str, Change]:
+    """Compare every measured metric of a pair of evaluations, with intervals over problems."""
+    every = {**measures(patterns), **of_verdicts([*pair.before.rows, *pair.after.rows])}
+    return {key: change(pair.before.rows, pair.after.rows, key, measure) for key, measure in every.items()}
+
+
+def change(before: Sequence[Row], after: Sequence[Row], key: str, measure: Measure) -> Change:
+    """Compare one metric over the problems that have it on both sides."""
+    sides = common(by_problem(before, measure), by_problem(after, measure))
+    return Change(metric(key), mean_of(key, sides[0].values()), mean_of(key, sides[1].values()), compare(*sides))

@@ -24,8 +24,7 @@ from groupwise.models.policy import Policy, load_policy
 from groupwise.models.prompts import encode_prompt
 from groupwise.models.size import language_model_size
 from groupwise.randomness import Draws, Purpose
-from groupwise.rollout.engine import make_engine
-from groupwise.rollout.kept import KeptEngine
+from groupwise.rollout.engine import KeptEngine, make_engine
 from groupwise.rollout.sample_and_score import Actors, sample_and_score, score_groups
 from groupwise.runs.atomic import write_file
 from groupwise.runs.directory import RunDirectory, begin_run, hold_run

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 from groupwise.algorithms.statistics import Estimate, mean_share, pass_at_k
 from groupwise.evaluation.behaviour import COURSES, Behaviour, Patterns, is_measured, span_of
-from groupwise.evaluation.compare import Pair, common, compare
-from groupwise.evaluation.metrics import BEHAVIOURS, MEASURES, METRICS, by_problem
+from groupwise.evaluation.metrics import BEHAVIOURS, MEASURES, METRICS, Pair, by_problem, common, compare
 from groupwise.runs.row import Row
 from groupwise.types import Outcome
 

@@ -14,8 +14,8 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from groupwise.errors import ConfigError, GroupwiseError
+from groupwise.explorer.pipeline import markdown
 from groupwise.explorer.pipeline.data import load_pipeline
-from groupwise.explorer.pipeline.markdown import markdown
 from groupwise.explorer.results import found_in
 from groupwise.explorer.views import Views
 from groupwise.explorer.wire import encoded, inert, pages, short_hash

@@ -10,8 +10,18 @@ from groupwise.checks import Place
 from groupwise.checks.doctor import RULES, doctor
 from groupwise.errors import GroupwiseError
 from groupwise.evaluation.behaviour import Behaviour, Patterns, behaviour_shares, run_patterns
-from groupwise.evaluation.compare import Change, Pair, before_after, changes
-from groupwise.evaluation.metrics import METRICS, NOT_MEASURED, estimate, measures, show, verdict_errors
+from groupwise.evaluation.metrics import (
+    METRICS,
+    NOT_MEASURED,
+    Change,
+    Pair,
+    before_after,
+    changes,
+    estimate,
+    measures,
+    show,
+    verdict_errors,
+)
 from groupwise.explorer.answers import definitions, examples, gained
 from groupwise.explorer.opened import OpenedRun
 from groupwise.explorer.seeds import band, seed_curves

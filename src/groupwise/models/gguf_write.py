@@ -17,10 +17,10 @@ from transformers import AutoConfig, PreTrainedConfig
 
 from groupwise.errors import ConfigError, ModelError
 from groupwise.models.gguf import ARCHITECTURES, GGUF, rotated_heads
-from groupwise.models.gguf_positions import FREQUENCIES, frequency_factors, scaling_keys
-from groupwise.models.gguf_tokenizer import (
+from groupwise.models.gguf_keys import (
     BYTE,
     CONTROL,
+    FREQUENCIES,
     NORMAL,
     SPACE,
     SPECIAL,
@@ -28,6 +28,8 @@ from groupwise.models.gguf_tokenizer import (
     UNKNOWN,
     UNUSED,
     USER_DEFINED,
+    frequency_factors,
+    scaling_keys,
     tokenizer_of,
 )
 from groupwise.models.loading import read_tokenizer

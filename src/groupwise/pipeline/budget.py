@@ -12,7 +12,7 @@ from groupwise.config import ReadIf
 from groupwise.config.schema import ModelRef, RewardModelRef, label
 from groupwise.errors import ConfigError
 from groupwise.evaluation.test_time.budget import RewardModels, Subject, measure
-from groupwise.evaluation.test_time.settings import BudgetConfig
+from groupwise.evaluation.test_time.methods import BudgetConfig
 from groupwise.pipeline.base import ComputeConfig, Made, Stage, Workplace
 from groupwise.pipeline.directory import write_rows
 from groupwise.rollout.sampling import SamplingConfig

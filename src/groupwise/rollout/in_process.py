@@ -25,8 +25,7 @@ from groupwise.rollout.cuda_graphs import graph_decoder
 from groupwise.rollout.decode import Decoder, KvCache, PlainDecoder, Shape, Step, prefill
 from groupwise.rollout.engine import EngineConfig, OnFinished, Request, Sampled
 from groupwise.rollout.sampling import Drawn, SamplingConfig, draw
-from groupwise.rollout.tool_rows import ToolRows
-from groupwise.rollout.tool_watch import ToolWatch
+from groupwise.rollout.tool_watch import ToolRows, ToolWatch
 from groupwise.types import FinishReason
 
 PREFILL_TOKENS = 16384

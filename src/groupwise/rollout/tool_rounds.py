@@ -23,8 +23,7 @@ from groupwise.ranks.group import RANKS
 from groupwise.rollout.engine import Engine, OnFinished, Request, Sampled
 from groupwise.rollout.pieces import beginning, joined, phrase
 from groupwise.rollout.sampling import SamplingConfig
-from groupwise.rollout.tool_rows import earlier_calls, recorded_result
-from groupwise.rollout.tool_watch import ToolWatch
+from groupwise.rollout.tool_watch import ToolWatch, earlier_calls, recorded_result
 from groupwise.rollout.tools import Seen, Tool, ToolResult
 from groupwise.rollout.tools.base import answered, failed
 from groupwise.types import CallOutcome, FinishReason, ToolCall

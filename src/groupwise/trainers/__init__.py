@@ -22,7 +22,7 @@ from groupwise.trainers.base import OnReport, Recipe, Trainer, dated, with_chat,
 TRAINERS = Choices(
     "trainer",
     {
-        name: f"groupwise.trainers.{name}:TRAINER"
+        name: f"groupwise.trainers.{'preferences' if name == 'reward_model' else name}:TRAINER"
         for name in ("grpo", "ppo", "sft", "reward_model", "process_reward_model", "dpo", "distill")
     },
     allowed=Allowed(lambda part: isinstance(part, Trainer), "a Trainer"),

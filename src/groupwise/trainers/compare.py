@@ -1,17 +1,115 @@
 """Runs the variants of a comparison and sets them side by side. `groupwise train` adds a bar."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from groupwise.config import Changes, Source, load, named, recipe_file
-from groupwise.errors import GroupwiseError
-from groupwise.evaluation.compare import Compared, Comparison, VariantRun, as_dict, as_markdown, read_run, rows
+from pydantic import Field
+
+from groupwise.algorithms.statistics import Estimate, mean_over_seeds
+from groupwise.config import Changes, Section, Source, load, named, recipe_file
+from groupwise.config.schema import PlaceRef
+from groupwise.errors import DataError, GroupwiseError
 from groupwise.runs.many import Children, many
+from groupwise.runs.records import Records
 from groupwise.trainers import load_recipe
+
+
+class Variant(Section):
+    """A variant: changes of the comparison's recipe."""
+
+    recipe: str = ""
+    """Recipe file, relative to the comparison's; empty: the comparison's `recipe`."""
+    extends: tuple[str, ...] = ()
+    """Recipes that change it, beside the comparison's file or shipped, for example `algorithms/dapo.toml`."""
+    overrides: tuple[str, ...] = ()
+    """Dotted changes on top, for example `grpo.group_size=8`."""
+
+
+class Comparison(Section):
+    """Variants of a recipe."""
+
+    directory: PlaceRef
+    """Directory of the runs, one directory per variant and seed; finished ones are not run again."""
+    recipe: str
+    """The recipe that all variants start from, relative to this file."""
+    seeds: int = Field(5, ge=1)
+    """Runs of each variant: seeds 0, 1, ... The same seed gives the same problems and draws to all."""
+    jobs: int = Field(1, ge=1)
+    """Runs at one time."""
+    overrides: tuple[str, ...] = ()
+    """Changes for all variants, for example the token budget."""
+    variants: dict[str, Variant] = Field(min_length=1)
+    """The variants by name; the others are compared with the first."""
+
+
+class VariantRun(NamedTuple):
+    """One run of a variant."""
+
+    pass_at_1: float
+    tokens: int
+    seconds: float
+    processor_seconds: float
+    peak_memory_mb: float
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A variant over its seeds; 95 % intervals."""
+
+    name: str
+    pass_at_1: Estimate
+    difference: Estimate | None
+    tokens: float
+    seconds: Estimate
+    processor_seconds: Estimate
+    peak_memory_mb: float
+    num_seeds: int
+
+    @property
+    def verdict(self) -> str:
+        if self.difference is None:
+            return "reference"
+        if self.difference.low > 0:
+            return "better"
+        return "worse" if self.difference.high < 0 else "no difference shown"
+
+
+def read_run(path: Path) -> VariantRun:
+    """Read the figures of a finished run."""
+    run = Records.open(path).intact()
+    if run.test_after is None:
+        raise DataError(f"{path} has no test evaluation: set evaluation.test_problems above 0 to compare")
+    return VariantRun(
+        pass_at_1=float(run.test_after.line["pass_at_1"][0]),
+        tokens=sum(int(step["sampled_tokens"]) for step in run.metrics()),
+        seconds=sum(float(step[part]) for step in run.metrics() for part in ("generate_s", "verify_s", "train_s")),
+        processor_seconds=sum(float(step["processor_s"]) for step in run.metrics()),
+        peak_memory_mb=max(float(step["peak_memory_mb"]) for step in run.metrics()),
+    )
+
+
+def summarised(runs: Mapping[str, Sequence[VariantRun]]) -> list[Compared]:
+    """Summarise each variant's runs (in the order of seeds) against the first variant's."""
+    reference = next(iter(runs.values()))
+    table = []
+    for name, variant_runs in runs.items():
+        pairs = zip(reference, variant_runs, strict=True)
+        differences = [after.pass_at_1 - before.pass_at_1 for before, after in pairs]
+        table.append(
+            Compared(
+                name=name, pass_at_1=mean_over_seeds([run.pass_at_1 for run in variant_runs]),
+                difference=None if variant_runs is reference else mean_over_seeds(differences),
+                tokens=sum(run.tokens for run in variant_runs) / len(variant_runs),
+                seconds=mean_over_seeds([run.seconds for run in variant_runs]),
+                processor_seconds=mean_over_seeds([run.processor_seconds for run in variant_runs]),
+                peak_memory_mb=max(run.peak_memory_mb for run in variant_runs), num_seeds=len(variant_runs),
+            )
+        )  # fmt: skip
+    return table
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +120,31 @@ class ComparisonTable:
     directory: Path
 
     def as_markdown(self) -> str:
-        return as_markdown(self.rows)
+        lines = [
+            "| Variant | pass@1 | difference | verdict | tokens | training, s | processor, s | peak memory, MiB |",
+            "|---|---|---|---|---|---|---|---|",
+        ]
+        for row in self.rows:
+            gain, (wall, processor) = row.difference, (row.seconds, row.processor_seconds)
+            difference = f"{gain.value:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]" if gain else ""
+            lines.append(
+                f"| {row.name} | {row.pass_at_1} | {difference} | {row.verdict} | {row.tokens:,.0f} | "
+                f"{wall.value:.0f} [{wall.low:.0f}, {wall.high:.0f}] | "
+                f"{processor.value:.0f} [{processor.low:.0f}, {processor.high:.0f}] | {row.peak_memory_mb:,.0f} |"
+            )
+        return "\n".join(lines) + "\n"
 
     def as_dict(self) -> list[dict[str, Any]]:
-        return as_dict(self.rows)
+        return [
+            {
+                "variant": row.name, "pass_at_1": row.pass_at_1._asdict(),
+                "difference": row.difference._asdict() if row.difference else None, "verdict": row.verdict,
+                "tokens": row.tokens, "seconds": row.seconds._asdict(),
+                "processor_seconds": row.processor_seconds._asdict(), "peak_memory_mb": row.peak_memory_mb,
+                "seeds": row.num_seeds,
+            }
+            for row in self.rows
+        ]  # fmt: skip
 
 
 class _Job(NamedTuple):
@@ -78,7 +197,7 @@ def compare_variants(
     runs: dict[str, list[VariantRun]] = {name: [] for name in comparison.variants}
     for job in jobs:
         runs[job.variant].append(read_run(job.directory))
-    table = ComparisonTable(tuple(rows(runs)), Path(comparison.directory))
+    table = ComparisonTable(tuple(summarised(runs)), Path(comparison.directory))
     (table.directory / "comparison.md").write_text(table.as_markdown(), encoding="utf-8")
     (table.directory / "comparison.json").write_text(json.dumps(table.as_dict(), indent=1), encoding="utf-8")
     return table

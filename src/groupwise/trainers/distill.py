@@ -29,9 +29,9 @@ from groupwise.trainers.preferences import pairs_of_step
 from groupwise.trainers.report import hash_tokens
 from groupwise.trainers.rl_run import problem_order
 from groupwise.trainers.sft import PairsData, encode, read_rows
-from groupwise.training.forward import sequences_of
 from groupwise.training.optimizer import Optimizer
 from groupwise.training.session import Session, Start
+from groupwise.training.tokens import sequences_of
 from groupwise.verifiers.unjudged import Unjudged
 
 

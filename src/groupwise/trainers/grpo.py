@@ -24,10 +24,9 @@ from groupwise.trainers.reward_part import load_reward_models
 from groupwise.trainers.rl import Learner, reference_of, rl_trainer
 from groupwise.trainers.rl_recipe import BatchConfig, RlRecipe
 from groupwise.trainers.step_rewards import StepJudge, StepRewardsConfig, check_step_rewards, load_step_judge
-from groupwise.training.forward import with_kl_part
 from groupwise.training.optimizer import Optimizer
 from groupwise.training.session import Beside
-from groupwise.training.trace import UpdateTrace
+from groupwise.training.tokens import UpdateTrace, with_kl_part
 from groupwise.training.update import update_policy
 from groupwise.types import AdvantagedGroup, Completion, Problem, ScoredGroup, TokenValues
 from groupwise.verifiers import Verifier

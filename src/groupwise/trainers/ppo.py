@@ -27,9 +27,8 @@ from groupwise.trainers.reward_part import load_reward_models
 from groupwise.trainers.rl import Learner, reference_of, rl_trainer
 from groupwise.trainers.rl_recipe import BatchConfig, RlRecipe
 from groupwise.training.config import WITH_KL, LossConfig
-from groupwise.training.forward import Arrays, per_token, token_penalties
 from groupwise.training.optimizer import Optimizer
-from groupwise.training.trace import UpdateTrace
+from groupwise.training.tokens import Arrays, UpdateTrace, per_token, token_penalties
 from groupwise.training.update import CriticLoss, update_policy
 from groupwise.types import AdvantagedGroup, Completion, CriticView, Problem, ScoredGroup, TokenValues
 from groupwise.verifiers import Verifier

@@ -10,9 +10,9 @@ import numpy as np
 
 from groupwise.algorithms.statistics import Estimate
 from groupwise.checks import Finding
-from groupwise.evaluation.held_out import HeldOutCheck
+from groupwise.evaluation.evaluate import HeldOutCheck
 from groupwise.rollout.sample_and_score import Seconds
-from groupwise.training.trace import UpdateTrace
+from groupwise.training.tokens import UpdateTrace
 from groupwise.training.update import UpdateMetrics
 from groupwise.types import AdvantagedGroup, FinishReason, Outcome, ScoredGroup
 from groupwise.verifiers.scoring import part_statistics

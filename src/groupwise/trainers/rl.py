@@ -12,7 +12,7 @@ import numpy as np
 
 from groupwise.checks.audit.verifier import quick_audit
 from groupwise.errors import ConfigError
-from groupwise.evaluation.held_out import open_second
+from groupwise.evaluation.evaluate import open_second
 from groupwise.models.policy import Policy, start_policy
 from groupwise.models.prompts import refuse_controls
 from groupwise.models.reward_model import RewardModel

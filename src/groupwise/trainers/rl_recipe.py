@@ -7,8 +7,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from groupwise.checks.doctor import DoctorConfig, check_rules
 from groupwise.config import FOLDER, Section
-from groupwise.evaluation.evaluate import EvaluationConfig
-from groupwise.evaluation.held_out import second_section
+from groupwise.evaluation.evaluate import EvaluationConfig, second_section
 from groupwise.rollout.engine import NO_TOOLS, AnyEngine, EngineConfig
 from groupwise.rollout.sampling import SamplingConfig, refuse_for_training
 from groupwise.tasks import TaskOptions, with_verifier

@@ -9,8 +9,7 @@ import numpy as np
 from groupwise.checks import Severity
 from groupwise.checks.doctor import Watch
 from groupwise.errors import InvariantError
-from groupwise.evaluation.evaluate import Evaluation, evaluate, unparsable
-from groupwise.evaluation.held_out import look_again
+from groupwise.evaluation.evaluate import Evaluation, evaluate, look_again, unparsable
 from groupwise.evaluation.metrics import by_family, estimate
 from groupwise.models.policy import load_policy
 from groupwise.randomness import Draws, Purpose, key, permutation, uniforms
@@ -19,8 +18,7 @@ from groupwise.rollout.engine import facts_of
 from groupwise.rollout.sample_and_score import Actors
 from groupwise.runs.progress import tell
 from groupwise.tasks.base import Task, split_problems
-from groupwise.trainers.distributions import distributions
-from groupwise.trainers.record import Recorder
+from groupwise.trainers.record import Recorder, distributions
 from groupwise.trainers.report import DevReport, Observer, StepResult, hash_tokens, ledger_group, step_report
 from groupwise.trainers.rl_recipe import RlRecipe
 from groupwise.training.session import Best, Session

@@ -14,9 +14,8 @@ from groupwise.errors import InvariantError
 from groupwise.models.packed import Pack, Sequences, micro_batch_tokens, micro_batches, pack
 from groupwise.ranks.group import RANKS
 from groupwise.training.config import LossConfig
-from groupwise.training.forward import Arrays
 from groupwise.training.invariants import check_weights
-from groupwise.training.trace import Place
+from groupwise.training.tokens import Arrays, Place
 from groupwise.types import AdvantagedGroup, Completion, CriticView, FinishReason, Outcome, TokenValues, Verdict
 
 

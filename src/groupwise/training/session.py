@@ -31,7 +31,7 @@ from groupwise.runs.inputs import keep, recorded, references
 from groupwise.runs.lock import Hold
 from groupwise.runs.progress import counted
 from groupwise.runs.signals import ENDING, Stopped, handled
-from groupwise.runs.sinks.process import Sinks
+from groupwise.runs.sinks import Sinks
 from groupwise.training.config import Recipe, RunConfig
 from groupwise.training.optimizer import Optimizer, OptimizerConfig
 

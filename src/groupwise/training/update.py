@@ -16,12 +16,11 @@ from groupwise.errors import InvariantError
 from groupwise.models.policy import Critic, Policy
 from groupwise.ranks.group import RANKS
 from groupwise.training.config import LossConfig
-from groupwise.training.forward import Arrays, per_token
 from groupwise.training.gradient import accumulate
 from groupwise.training.invariants import Agreement, check_agreement, check_gradient
 from groupwise.training.micro_batches import MicroBatch, make_micro_batches
 from groupwise.training.optimizer import Optimizer
-from groupwise.training.trace import Seen, UpdateTrace
+from groupwise.training.tokens import Arrays, Seen, UpdateTrace, per_token
 from groupwise.types import AdvantagedGroup
 
 

@@ -5,8 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from groupwise.algorithms.bootstrap import bootstrap_difference, bootstrap_share, bootstrap_way, resampled_weights
-from groupwise.algorithms.statistics import mean_share
+from groupwise.algorithms.statistics import (
+    bootstrap_difference,
+    bootstrap_share,
+    bootstrap_way,
+    mean_share,
+    resampled_weights,
+)
 
 SHARES = st.lists(st.floats(0, 1), min_size=2, max_size=12)
 

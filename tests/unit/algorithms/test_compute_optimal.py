@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise.algorithms.compute_optimal import absolute_bins, cross_fitted, folds, quantile_bins
+from groupwise.algorithms.pools import absolute_bins, cross_fitted, folds, quantile_bins
 
 
 def test_by_hand() -> None:

@@ -6,7 +6,7 @@ from typer.main import get_command
 from groupwise.cli.main import app
 from groupwise.errors import ConfigError
 from groupwise.evaluation.measure import evaluate
-from groupwise.evaluation.test_time.settings import BudgetConfig
+from groupwise.evaluation.test_time.methods import BudgetConfig
 
 commands = get_command(app).commands  # type: ignore[attr-defined]
 

@@ -6,10 +6,10 @@ import pytest
 
 from groupwise.config import RECIPES, load, read_toml, recipe_file, recipe_names
 from groupwise.errors import ConfigError
-from groupwise.evaluation.compare import Comparison
 from groupwise.pipeline import load_pipeline
 from groupwise.recall.config import RecallRecipe
 from groupwise.trainers import load_recipe
+from groupwise.trainers.compare import Comparison
 
 ROOT = Path(__file__).parents[3]
 

@@ -19,11 +19,19 @@ from groupwise.algorithms.statistics import pass_at_k
 from groupwise.cli.main import app
 from groupwise.errors import ConfigError, DataError, ModelError
 from groupwise.evaluation.test_time.budget import measure_budget
-from groupwise.evaluation.test_time.methods import Cost, Measured, Pools, Sizes, measure_pools
-from groupwise.evaluation.test_time.pool import Pool, Sample, Store, check_budgets, enough
+from groupwise.evaluation.test_time.methods import BudgetConfig, Cost, Measured, Pools, Sizes, measure_pools
+from groupwise.evaluation.test_time.pool import (
+    Pool,
+    Sample,
+    Scored,
+    ScoredPool,
+    Scorer,
+    Store,
+    Told,
+    check_budgets,
+    enough,
+)
 from groupwise.evaluation.test_time.result import BudgetResult, Difficulty, at_equal_tokens
-from groupwise.evaluation.test_time.scores import Scored, ScoredPool, Scorer, Told
-from groupwise.evaluation.test_time.settings import BudgetConfig
 from groupwise.models.checkpoint import save_checkpoint
 from groupwise.models.config import ModelConfig
 from groupwise.models.policy import Policy

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from groupwise.algorithms.statistics import mean_share
 from groupwise.errors import ConfigError, VerifierError
-from groupwise.evaluation.held_out import HeldOutCheck, look_again, open_second, second_section
+from groupwise.evaluation.evaluate import HeldOutCheck, look_again, open_second, second_section
 from groupwise.tasks.arithmetic import Arithmetic, ArithmeticConfig
 from groupwise.types import Completion, FinishReason, Group, Outcome, Problem, Prompt, ScoredGroup, Verdict
 from groupwise.verifiers import Request, Verifier, score, verifier_config

@@ -10,13 +10,16 @@ from hypothesis import strategies as st
 from groupwise.algorithms.statistics import Estimate, mean_share
 from groupwise.errors import DataError
 from groupwise.evaluation.behaviour import PATTERNS, Behaviour
-from groupwise.evaluation.compare import before_after, changes, common, compare
 from groupwise.evaluation.metrics import (
     BEHAVIOURS,
     MEASURES,
     METRICS,
+    before_after,
     by_difficulty,
     by_problem,
+    changes,
+    common,
+    compare,
     estimate,
     figures,
     metric,

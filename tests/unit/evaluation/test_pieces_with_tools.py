@@ -12,7 +12,7 @@ import pytest
 
 from groupwise.errors import ConfigError
 from groupwise.evaluation.test_time.chains import Chainer, Link, cut
-from groupwise.evaluation.test_time.scores import Scored, Scorer, Told
+from groupwise.evaluation.test_time.pool import Scored, Scorer, Told
 from groupwise.evaluation.test_time.search import Ends, SearchConfig, Searcher
 from groupwise.models.policy import Policy
 from groupwise.randomness import Draws, Purpose

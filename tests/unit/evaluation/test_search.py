@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from groupwise.errors import ConfigError, ModelError
-from groupwise.evaluation.test_time.scores import Scored, Scorer, Told
+from groupwise.evaluation.test_time.pool import Scored, Scorer, Told
 from groupwise.evaluation.test_time.search import Ends, SearchConfig, Searcher, Slot
 from groupwise.models.policy import Policy
 from groupwise.randomness import Draws, Purpose
@@ -222,6 +222,6 @@ def test_a_score_that_is_no_number_is_named(actors: Actors) -> None:
 
     scorer = Scorer(Broken(), "runs/prm", "prm", STEP, "", 0)  # type: ignore[arg-type]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("groupwise.evaluation.test_time.scores.score_rows", lambda model, rows: [[0.5, float("nan")]])
+        patch.setattr("groupwise.evaluation.test_time.pool.score_rows", lambda model, rows: [[0.5, float("nan")]])
         with pytest.raises(ModelError, match="'runs/prm' gives nan to a step of slot 3"):
             scorer.texts([Told("What?", ("1 ", "2 "), "slot 3 of a")])

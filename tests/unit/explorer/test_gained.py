@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from groupwise.evaluation.compare import before_after
+from groupwise.evaluation.metrics import before_after
 from groupwise.explorer.answers import gained
 from groupwise.explorer.run import report_of
 from groupwise.runs.records import Records

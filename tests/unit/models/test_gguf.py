@@ -15,8 +15,7 @@ from groupwise.config.schema import SHIPPED, resolve
 from groupwise.errors import CheckpointError, ModelError
 from groupwise.models.config import ModelConfig
 from groupwise.models.gguf import GGUF, SOURCE, read_gguf
-from groupwise.models.gguf_positions import frequency_factors
-from groupwise.models.gguf_tokenizer import SPLITS
+from groupwise.models.gguf_keys import SPLITS, frequency_factors
 from groupwise.models.gguf_write import write_gguf
 from groupwise.models.located import locate
 from groupwise.models.policy import load_policy

@@ -10,8 +10,8 @@ import pytest
 from groupwise.config.schema import located
 from groupwise.errors import ConfigError
 from groupwise.evaluation.test_time.budget import measure_budget
+from groupwise.evaluation.test_time.methods import BudgetConfig
 from groupwise.evaluation.test_time.pool import Store
-from groupwise.evaluation.test_time.settings import BudgetConfig
 from groupwise.explorer.results import found_in
 from groupwise.models.checkpoint import save_checkpoint
 from groupwise.models.config import ModelConfig

@@ -17,7 +17,7 @@ from groupwise.rollout.steps import step_ends
 from groupwise.tasks.base import Template
 from groupwise.trainers.grpo import GrpoRecipe, advantaged
 from groupwise.training.config import LossConfig
-from groupwise.training.forward import with_kl_part
+from groupwise.training.tokens import with_kl_part
 from groupwise.types import Outcome, Problem, ScoredGroup, StepReward, Verdict
 from groupwise.verifiers.unjudged import Unjudged
 

@@ -6,7 +6,7 @@ import pytest
 
 from groupwise.config import dump_toml, load
 from groupwise.errors import ConfigError
-from groupwise.evaluation.held_out import open_second
+from groupwise.evaluation.evaluate import open_second
 from groupwise.tasks import make_task
 from groupwise.trainers.grpo import GrpoRecipe
 from groupwise.types import Outcome

@@ -22,7 +22,7 @@ from groupwise.models.reward_model import RewardModel, start_reward_model
 from groupwise.models.steps import has_unknown
 from groupwise.tasks.preferences import Pair
 from groupwise.trainers import dpo
-from groupwise.trainers import reward_model as trainer
+from groupwise.trainers import preferences as trainer
 from groupwise.trainers.dpo import DpoConfig, DpoRecipe, dpo_gradient, dpo_step, referred
 from groupwise.trainers.preferences import EncodedPair, encode, measure, pairs_of_step
 from groupwise.training.optimizer import Optimizer, OptimizerConfig

@@ -14,8 +14,8 @@ from groupwise.models.policy import Critic, Policy
 from groupwise.trainers.grpo import advantaged
 from groupwise.trainers.report import Seconds, StepResult, ledger_group, step_report
 from groupwise.training.config import LossConfig
-from groupwise.training.forward import per_token
 from groupwise.training.micro_batches import make_micro_batches
+from groupwise.training.tokens import per_token
 from groupwise.training.update import Updater, update_policy
 from groupwise.types import (
     AdvantagedGroup,

@@ -7,9 +7,8 @@ import pytest
 
 from groupwise.models.policy import Policy
 from groupwise.training.config import LossConfig
-from groupwise.training.forward import per_token
 from groupwise.training.optimizer import Optimizer, OptimizerConfig
-from groupwise.training.trace import UpdateTrace
+from groupwise.training.tokens import UpdateTrace, per_token
 from groupwise.training.update import Updater, update_policy
 from groupwise.types import (
     AdvantagedGroup,

@@ -1,6 +1,6 @@
 """Test-time compute: accuracy per token spent at inference. `groupwise budget` calls `measure_budget`.
 
-    problems -> a pool of samples (pool) -> scores of every sample (scores) -> accuracy at every budget (methods)
+    problems -> a pool of samples and their scores (pool) -> accuracy at every budget (methods)
              -> searches over steps (search), chains of attempts (chains)
              -> points with costs, the best method by difficulty, comparisons at equal tokens (result)
 

@@ -9,12 +9,21 @@ from groupwise.config import Changes
 from groupwise.errors import ConfigError, DataError
 from groupwise.evaluation.checkpoints import context_of
 from groupwise.evaluation.test_time.chains import measure_chains, measure_cuts
-from groupwise.evaluation.test_time.methods import CONTROLS, Pools, Sizes, measure_greedy, measure_pools
-from groupwise.evaluation.test_time.pool import Sampler, check_budgets, enough
+from groupwise.evaluation.test_time.methods import (
+    CHAINS,
+    CONTROLS,
+    CUT,
+    GREEDY,
+    SEARCHES,
+    BudgetConfig,
+    Pools,
+    Sizes,
+    measure_greedy,
+    measure_pools,
+)
+from groupwise.evaluation.test_time.pool import Role, Sampler, Scorer, check_budgets, enough
 from groupwise.evaluation.test_time.result import BudgetResult, Optimal, Point, at_equal_tokens, difficulties
-from groupwise.evaluation.test_time.scores import Role, Scorer
 from groupwise.evaluation.test_time.search import measure_search
-from groupwise.evaluation.test_time.settings import CHAINS, CUT, GREEDY, SEARCHES, BudgetConfig
 from groupwise.models.config import ModelConfig
 from groupwise.models.policy import load_policy
 from groupwise.randomness import Draws, Purpose, key

@@ -20,10 +20,8 @@ import numpy as np
 from groupwise.algorithms.pools import best_of_k
 from groupwise.algorithms.step_metrics import aggregated
 from groupwise.errors import ConfigError, DataError
-from groupwise.evaluation.test_time.methods import Floats, Measured, Sizes, majority
-from groupwise.evaluation.test_time.pool import Pool, Sample, Sampler
-from groupwise.evaluation.test_time.scores import Scored, Scorer, Told
-from groupwise.evaluation.test_time.settings import BudgetConfig
+from groupwise.evaluation.test_time.methods import BudgetConfig, Floats, Measured, Sizes, majority
+from groupwise.evaluation.test_time.pool import Pool, Sample, Sampler, Scored, Scorer, Told
 from groupwise.models.prompts import encode_prompt
 from groupwise.randomness import Draws
 from groupwise.rollout.engine import Request

@@ -14,11 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from groupwise.algorithms.bootstrap import bootstrap_difference, bootstrap_share, bootstrap_way
-from groupwise.algorithms.compute_optimal import absolute_bins, cross_fitted, folds, quantile_bins
-from groupwise.algorithms.statistics import Estimate
-from groupwise.evaluation.test_time.methods import Chooser, Cost, Floats, Measured, Pools, best, weighted
-from groupwise.evaluation.test_time.settings import SEARCHES
+from groupwise.algorithms.pools import absolute_bins, cross_fitted, folds, quantile_bins
+from groupwise.algorithms.statistics import Estimate, bootstrap_difference, bootstrap_share, bootstrap_way
+from groupwise.evaluation.test_time.methods import SEARCHES, Chooser, Cost, Floats, Measured, Pools, best, weighted
 from groupwise.runs.atomic import write_file
 
 FACTS = "budget.jsonl"

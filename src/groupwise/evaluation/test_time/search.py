@@ -18,10 +18,8 @@ import numpy as np
 from groupwise.algorithms.pools import best_of_k, weighted_vote
 from groupwise.algorithms.step_metrics import aggregated
 from groupwise.errors import DataError
-from groupwise.evaluation.test_time.methods import Measured, Sizes, majority
-from groupwise.evaluation.test_time.pool import Pool, Sample, Sampler
-from groupwise.evaluation.test_time.scores import Scored, ScoredPool, Scorer, Told
-from groupwise.evaluation.test_time.settings import BudgetConfig
+from groupwise.evaluation.test_time.methods import BudgetConfig, Measured, Sizes, majority
+from groupwise.evaluation.test_time.pool import Pool, Sample, Sampler, Scored, ScoredPool, Scorer, Told
 from groupwise.models.policy import Policy
 from groupwise.models.prompts import encode_prompt
 from groupwise.randomness import Draws, key, uniforms

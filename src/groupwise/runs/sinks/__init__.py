@@ -3,15 +3,26 @@
 A sink reads `metrics.jsonl` in another process, so the run never waits. To add one: a `Sink`, and its name in `SINKS`.
 """
 
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 from pydantic import Field, StringConstraints
 
 from groupwise.config.kinds import Kinds, KindSection
+from groupwise.runs.atomic import write_file
 
 ESTIMATE = ("", "/low", "/high")  # suffixes of three numbers in a row: a value and the ends of its 95 % interval
 
@@ -101,3 +112,142 @@ SINKS = Kinds(
 SinkName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]*$")]
 """A name of the user's own; files in the run directory carry it."""
 SinkSections = dict[SinkName, Annotated[SinkConfig, SINKS]]  # the `[sinks.NAME]` sections of a recipe
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Progress of a sink."""
+
+    id: str
+    lines: int = 0  # lines that it took
+    closed: bool = False  # True if it took them all and was closed
+    failed: str = ""  # reason for ending too early, in a sentence
+
+
+@dataclass(frozen=True, slots=True)
+class SinkFiles:
+    """The files of one sink of a run."""
+
+    run: Path
+    name: str
+
+    @property
+    def state(self) -> Path:
+        return self.run / "sinks" / f"{self.name}.json"
+
+    @property
+    def log(self) -> Path:
+        return self.state.with_suffix(".log")
+
+    def read(self) -> State:
+        facts: dict[str, Any] = json.loads(self.state.read_text())
+        return State(**facts)
+
+    def begin(self) -> State:
+        self.state.parent.mkdir(exist_ok=True)
+        before = self.read() if self.state.exists() else State(uuid.uuid4().hex[:8])
+        now = State(before.id, before.lines)
+        write_file(self.state, json.dumps(asdict(now)).encode())
+        return now
+
+    def write(self, state: State) -> None:
+        """Keep a state, unless the run was restarted meanwhile: then this one belongs to the run that was deleted."""
+        if self.read().id == state.id:
+            write_file(self.state, json.dumps(asdict(state)).encode())
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other processes from feeding this sink: that of a killed run may still hand on its last lines."""
+        with self.state.with_suffix(".lock").open("ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+_RUNNING: dict[Path, subprocess.Popen[bytes]] = {}
+"""Sinks by their state file. One that a run of this process left behind with an error ends when the run continues."""
+
+
+@dataclass(slots=True)
+class Sinks:
+    """The sinks of one run."""
+
+    _live: dict[str, "_Feed"] = field(default_factory=dict)
+
+    @classmethod
+    def start(cls, run: Path, sections: Mapping[str, SinkConfig]) -> Self:
+        """Start a process for each; what cannot be started is warned of."""
+        sinks = cls()
+        for name, config in sections.items():
+            try:
+                sinks._live[name] = _Feed.start(SinkFiles(run, name), config)
+            except OSError as error:
+                _warn(name, str(error), SinkFiles(run, name))
+        return sinks
+
+    def check(self) -> None:
+        """Warn of those that ended too early; costs a system call each."""
+        for name, feed in list(self._live.items()):
+            if feed.process.poll() is not None:
+                del self._live[name]
+                _warn(name, feed.reason(), feed.files)
+
+    def finish(self) -> None:
+        """Let each take the last lines, and wait as long as it may take; warn of those that did not."""
+        began = time.monotonic()
+        for feed in self._live.values():
+            feed.let_go()
+        for name, feed in self._live.items():
+            if not feed.ended(began + feed.config.wait_s):
+                _warn(name, feed.reason(), feed.files)
+        self._live.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class _Feed:
+    config: SinkConfig
+    files: SinkFiles
+    process: subprocess.Popen[bytes]
+
+    @classmethod
+    def start(cls, files: SinkFiles, config: SinkConfig) -> Self:
+        files.begin()
+        if left := _RUNNING.pop(files.state.resolve(), None):
+            _close(left)
+        words = [
+            sys.executable, "-m", "groupwise.runs.sinks.worker", str(files.run), files.name, config.model_dump_json(),
+        ]  # fmt: skip
+        with files.log.open("ab") as log:
+            # a process group of its own: Ctrl-C is the run's affair
+            process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=log, stderr=log, process_group=0)
+        _RUNNING[files.state.resolve()] = process
+        return cls(config, files, process)
+
+    def let_go(self) -> None:
+        _RUNNING.pop(self.files.state.resolve(), None)
+        _close(self.process)
+
+    def ended(self, deadline: float) -> bool:
+        try:
+            self.process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+        return self.files.read().closed
+
+    def reason(self) -> str:
+        status = self.process.returncode
+        key = f"sinks.{self.files.name}.wait_s"
+        late = f"it had not taken the last lines {self.config.wait_s:g} s after the run's end ({key})"
+        return self.files.read().failed or (late if status == -signal.SIGKILL else f"it ended with status {status}")
+
+
+def _close(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdin is not None
+    process.stdin.close()
+
+
+def _warn(name: str, reason: str, files: SinkFiles) -> None:
+    warnings.warn(
+        f"sink {name} failed, and the run continues without it: {reason.rstrip('.')}. See {files.log}", stacklevel=2
+    )

@@ -17,8 +17,7 @@ from pathlib import Path
 
 from groupwise.config import read_toml
 from groupwise.runs.directory import RunDirectory
-from groupwise.runs.sinks import SINKS, Line, SinkConfig, SinkRun
-from groupwise.runs.sinks.process import SinkFiles
+from groupwise.runs.sinks import SINKS, Line, SinkConfig, SinkFiles, SinkRun
 
 LOOK_EVERY_S = 1.0  # seconds between two looks at the metrics
 GRACE_S = 5.0  # seconds that the process of a killed run has beyond `wait_s`

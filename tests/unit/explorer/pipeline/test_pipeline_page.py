@@ -11,8 +11,7 @@ import pytest
 
 from groupwise.errors import ConfigError, DataError
 from groupwise.explorer.export import write_report
-from groupwise.explorer.pipeline import boxes, load_pipeline, pipeline_facts
-from groupwise.explorer.pipeline.markdown import markdown
+from groupwise.explorer.pipeline import boxes, load_pipeline, markdown, pipeline_facts
 from groupwise.explorer.pipeline.tables import tiles
 from groupwise.types import Outcome
 

@@ -7,8 +7,18 @@ from typing import Any
 import pytest
 
 from groupwise.algorithms.statistics import Estimate
-from groupwise.explorer.pipeline import CALCULATION, GENERAL, choose, load_pipeline, pipeline_facts, same_problems
-from groupwise.explorer.pipeline.markdown import block, inline, markdown, without_cost
+from groupwise.explorer.pipeline import (
+    CALCULATION,
+    GENERAL,
+    block,
+    choose,
+    inline,
+    load_pipeline,
+    markdown,
+    pipeline_facts,
+    same_problems,
+    without_cost,
+)
 from groupwise.explorer.pipeline.tables import behaviour_table, data_table, stage_table, training_table
 from groupwise.explorer.table import Cell, Table, compact, mark, text_cell
 from groupwise.types import Outcome

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from groupwise.runs.directory import RunDirectory, begin_run
-from groupwise.runs.sinks import SINKS
-from groupwise.runs.sinks.process import Sinks
+from groupwise.runs.sinks import SINKS, Sinks
 
 
 def entry(step: int, attempt: int) -> dict[str, Any]:

@@ -16,8 +16,7 @@ import pytest
 from groupwise.config import parse
 from groupwise.pipeline import load_pipeline
 from groupwise.runs.directory import begin_run
-from groupwise.runs.sinks import SINKS
-from groupwise.runs.sinks.process import SinkFiles, Sinks
+from groupwise.runs.sinks import SINKS, SinkFiles, Sinks
 from groupwise.trainers import train
 from groupwise.trainers.sft import SftRecipe
 
@@ -143,7 +142,7 @@ import json, os, signal, sys
 from pathlib import Path
 from groupwise.runs.directory import RunDirectory
 from groupwise.runs.sinks import SINKS
-from groupwise.runs.sinks.process import Sinks
+from groupwise.runs.sinks import Sinks
 run = RunDirectory(Path(sys.argv[1]))
 Sinks.start(run.path, {"mine": SINKS.read(json.loads(sys.argv[2]))})
 for step in range(5):
