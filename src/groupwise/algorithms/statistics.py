@@ -114,6 +114,20 @@ def majority_at_k(right: Sequence[int], wrong: Sequence[int], abstained: int, k:
     return _majority_at_k(tuple(right), tuple(wrong), abstained, k)
 
 
+def majority_of(answers: Sequence[str | None], right: Sequence[bool], k: int) -> float:
+    """Return `majority_at_k` of samples with these answers; one is right if any of its samples is, None is none.
+
+    >>> majority_of(["4", "4", "5", None], [True, False, False, False], k=4)
+    1.0
+    """
+    sizes = Counter(answer for answer in answers if answer is not None)
+    accepted = {answer for answer, is_right in zip(answers, right, strict=True) if is_right}
+    counts = [
+        sorted(size for answer, size in sizes.items() if (answer in accepted) is wanted) for wanted in (True, False)
+    ]
+    return majority_at_k(*counts, len(answers) - sizes.total(), k)
+
+
 @lru_cache(maxsize=4096)
 def _majority_at_k(right: tuple[int, ...], wrong: tuple[int, ...], abstained: int, k: int) -> float:
     wins = Fraction(0)

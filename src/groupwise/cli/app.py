@@ -4,7 +4,6 @@ import ast
 import functools
 import inspect
 import json
-import math
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -30,6 +29,7 @@ import groupwise
 from groupwise.config.places import expanded
 from groupwise.errors import ConfigError
 from groupwise.runs import progress
+from groupwise.runs.ledger import or_null
 from groupwise.runs.progress import Work
 
 HALF = re.compile("[\ud800-\udfff]")
@@ -106,16 +106,8 @@ RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")
 
 
 def print_json(value: Any) -> None:
-    """Print a value as JSON; null stands for numbers that JSON lacks, as the ends of a one-problem interval."""
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: plain(item) for key, item in value.items()}
-        if isinstance(value, list | tuple):
-            return [plain(item) for item in value]
-        return None if isinstance(value, float) and not math.isfinite(value) else value
-
-    print(json.dumps(plain(value), indent=1, allow_nan=False))
+    """Print a value as JSON; null stands for numbers that JSON lacks."""
+    print(json.dumps(or_null(value), indent=1, allow_nan=False))
 
 
 SOON_S = 2.0

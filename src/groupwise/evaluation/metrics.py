@@ -6,7 +6,6 @@ have it under the same key.
 
 import math
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -14,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from groupwise.algorithms.statistics import Estimate, majority_at_k, mean_share, paired_difference, pass_at_k
+from groupwise.algorithms.statistics import Estimate, majority_of, mean_share, paired_difference, pass_at_k
 from groupwise.errors import DataError
 from groupwise.evaluation.behaviour import (
     PATTERNS,
@@ -209,13 +208,11 @@ def summary(
     verdicts = [[row.outcome is Outcome.CORRECT for row in group if row.outcome.judged] for group in groups.values()]
     shares = {f"pass_at_{k}": [pass_at_k(len(o), sum(o), k) for o in verdicts if len(o) >= k] for k in powers}
     for k in sorted({*powers, size}):
-        shares[f"majority_{k}"] = []
-        for group in (group for group in groups.values() if len(group) >= k):
-            sizes = Counter(row.answer for row in group if row.answer is not None)
-            # an answer is right if any of its samples was judged right
-            right = {row.answer for row in group if row.answer is not None and row.outcome is Outcome.CORRECT}
-            counts = [[n for answer, n in sizes.items() if (answer in right) is wanted] for wanted in (True, False)]
-            shares[f"majority_{k}"].append(majority_at_k(counts[0], counts[1], len(group) - sizes.total(), k))
+        shares[f"majority_{k}"] = [
+            majority_of([row.answer for row in group], [row.outcome is Outcome.CORRECT for row in group], k)
+            for group in groups.values()
+            if len(group) >= k
+        ]
     estimates = {key: estimate(key, rows, measure) for key, measure in all_measures.items()}
     estimates |= {key: mean_share(values) for key, values in shares.items()}
     return {key: mean for key, mean in estimates.items() if not math.isnan(mean.value)}

@@ -96,10 +96,7 @@ class OpenedRun:
             return {}, str(error)
 
     def notices(self) -> list[str]:
-        return [
-            f"{damage.file}{'' if damage.line is None else f', line {damage.line}'}: {damage.what}"
-            for damage in self.records.damage[:20]
-        ]
+        return list(map(str, self.records.damage[:20]))
 
     def places(self) -> dict[str, At]:
         records = self.records

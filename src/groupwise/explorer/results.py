@@ -178,5 +178,4 @@ def _process(path: Path, stage: str) -> dict[str, Any]:
 
 def _objects(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
     lines, damage = Lines(path).read()
-    notices = [f"{item.file}{'' if item.line is None else f', line {item.line}'}: {item.what}" for item in damage[:20]]
-    return [line for _, line in lines], notices
+    return [line for _, line in lines], list(map(str, damage[:20]))

@@ -3,14 +3,14 @@
 import base64
 import hashlib
 import json
-import math
-from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from groupwise.runs.ledger import or_null
 
 TYPES = {
     "html": "text/html; charset=utf-8", "css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8",
@@ -29,7 +29,7 @@ def pages() -> dict[str, tuple[str, bytes]]:
 
 def encoded(facts: Any) -> bytes:
     """JSON in ASCII; a number that JSON does not have (NaN, infinities) is null."""
-    return json.dumps(_plain(facts), allow_nan=False, separators=(",", ":")).encode("ascii")
+    return json.dumps(or_null(facts), allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
 def inert(content: bytes) -> str:
@@ -48,13 +48,3 @@ def floats(values: NDArray[np.float32] | None) -> str | None:
 def short_hash(text: str) -> str:
     """12 hexadecimal digits that stand for a name in an address, which never contains the name."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(name): _plain(entry) for name, entry in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_plain(entry) for entry in value]
-    return value

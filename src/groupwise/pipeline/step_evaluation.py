@@ -5,14 +5,14 @@ pool, and the expected accuracy of every choice and vote among k of them is take
 """
 
 import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from pydantic import Field
 
 from groupwise.algorithms.pools import best_of_k, weighted_vote
-from groupwise.algorithms.statistics import majority_at_k, mean_share, pass_at_k
+from groupwise.algorithms.statistics import majority_of, mean_share, pass_at_k
 from groupwise.algorithms.step_metrics import AGGREGATES
 from groupwise.config import Section
 from groupwise.config.schema import DataRef, ModelRef, RewardModelRef
@@ -22,6 +22,7 @@ from groupwise.models.steps import load_scorer
 from groupwise.pipeline.base import ComputeConfig, Made, Stage, Workplace
 from groupwise.pipeline.directory import write_rows
 from groupwise.pipeline.recipe import Name
+from groupwise.runs.ledger import or_null
 from groupwise.tasks.step_rows import StepRow, read_step_rows
 
 
@@ -78,7 +79,7 @@ class StepEvaluation(Stage[StepEvaluationConfig]):
             work.progress("judges", done, len(settings.judges))
             scorer = load_scorer(settings.model.at(judge.path), judge.reference, judge.beta)
             evaluation, scores = evaluate_scorer(scorer, rows, dev, settings.dev)
-            figures = {key: _plain(value) for key, value in evaluation.as_dict().items() if key != "rows"}
+            figures = {key: value for key, value in or_null(asdict(evaluation)).items() if key != "rows"}
             found[name] = figures | chosen(rows, scores, settings.choices)
         digest = write_rows(work.directory.data, [{"judge": name, **figures} for name, figures in found.items()])
         shown = {
@@ -95,15 +96,7 @@ def controls(rows: Sequence[StepRow], choices: Sequence[int]) -> dict[str, list[
     found = {"pass@1": mean_share([sum(map(_right, pool)) / len(pool) for pool in pools])}
     for k in choices:
         large = [pool for pool in pools if len(pool) >= k]
-        votes = []
-        for pool in large:
-            counts = Counter(
-                (_right(row), answer) for row, answer in zip(pool, _answers(pool), strict=True) if answer is not None
-            )
-            right, wrong = (
-                [n for (is_right, _), n in counts.items() if is_right is wanted] for wanted in (True, False)
-            )
-            votes.append(majority_at_k(right, wrong, len(pool) - counts.total(), k))
+        votes = [majority_of(_answers(pool), list(map(_right, pool)), k) for pool in large]
         found[f"majority@{k}"] = mean_share(votes)
         found[f"pass@{k}"] = mean_share([pass_at_k(len(pool), sum(map(_right, pool)), k) for pool in large])
     return {name: list(estimate) for name, estimate in found.items() if not math.isnan(estimate.value)}
@@ -140,9 +133,3 @@ def _right(row: StepRow) -> bool:
 def _answers(pool: Sequence[StepRow]) -> list[str | None]:
     given = [row.provenance.get("answer") for row in pool]
     return [None if answer is None else str(answer) for answer in given]
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return [_plain(value[key]) for key in ("value", "low", "high")]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

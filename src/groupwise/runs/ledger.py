@@ -31,6 +31,15 @@ def as_json(value: Any) -> Any:
     return value
 
 
+def or_null(value: Any) -> Any:
+    """Return a value with null for the numbers that JSON does not have, as for the ends of a one-problem interval."""
+    if isinstance(value, Mapping):
+        return {str(name): or_null(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [or_null(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def from_json(value: Any) -> Any:
     """Return a value with numbers for such texts, however they are spelled, and for integers beyond every float.
 
@@ -142,6 +151,9 @@ class Damage(NamedTuple):
     file: str  # relative to the run directory
     what: str  # a sentence
     line: int | None = None  # 1-based, where it is a line of a file of lines
+
+    def __str__(self) -> str:
+        return f"{self.file}{'' if self.line is None else f', line {self.line}'}: {self.what}"
 
 
 @dataclass(slots=True)

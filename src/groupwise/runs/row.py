@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Literal, Self
 
@@ -116,10 +116,6 @@ class Row:
         return [self.text[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
     @property
-    def old_logprobs(self) -> Values | None:
-        return {"trainer": self.trainer_logprobs, "sampler": self.sampling_logprobs}.get(self.old or "")
-
-    @property
     def mismatch(self) -> Values | None:
         """Return trainer - sampler on the same weights; 0 is perfect. None where the trainer did not compute it."""
         return _difference(self.trainer_logprobs, self.sampling_logprobs)
@@ -152,9 +148,6 @@ class Row:
         row["num_put_in"] = 0 if mask is None else mask.count(False)
         row["num_insertions"] = 0 if mask is None else sum(a > b for a, b in pairwise([True, *mask]))
         return cls(**row, **(_arrays(record) if "token_ids" in record else {}))
-
-    def as_json(self) -> dict[str, Any]:
-        return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
 
 
 _ARRAYS: dict[str, type] = {
@@ -212,14 +205,6 @@ def _arrays(record: Mapping[str, Any]) -> dict[str, Any]:
 
 def _difference(minuend: Values | None, subtrahend: Values | None) -> Values | None:
     return None if minuend is None or subtrahend is None else minuend - subtrahend
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return [_plain(entry) for entry in value.tolist()]
-    if isinstance(value, Mapping):
-        return {name: _plain(entry) for name, entry in value.items()}
-    return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from groupwise.algorithms.statistics import (
     Z_95,
     Estimate,
     majority_at_k,
+    majority_of,
     mean_over_seeds,
     mean_share,
     paired_difference,
@@ -221,3 +222,9 @@ def test_a_majority_of_more_than_there_is_refused(right: list[int], wrong: list[
 
 def test_an_estimate_reads_as_value_and_interval() -> None:
     assert str(Estimate(0.5, 0.4, 0.6)) == "0.500 [0.400, 0.600]"
+
+
+@pytest.mark.parametrize(("k", "expected"), [(1, 2 / 5), (5, 0.5)])
+def test_answers_are_counted_and_right_where_any_sample_is(k: int, expected: float) -> None:
+    answers = ["4", "5", "4", "5", None]
+    assert majority_of(answers, [False, False, True, False, False], k) == pytest.approx(expected)

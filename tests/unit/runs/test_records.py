@@ -79,7 +79,6 @@ def test_a_completion_is_read_back_to_the_bit(run: RunDirectory) -> None:
     assert np.array_equal(one.mismatch, expected)
     assert expected.any()
     assert np.allclose(one.change, 0.5, atol=1e-5)
-    assert one.old_logprobs is one.trainer_logprobs
     assert records.damage == []
 
 
@@ -88,7 +87,6 @@ def test_what_was_not_measured_is_none_and_not_zero(run: RunDirectory) -> None:
     assert other.trained is False
     for value in (other.ratio, other.kl, other.ref_logprobs, other.entropy, other.values, other.mismatch, other.change):
         assert value is None
-    assert json.loads(json.dumps(other.as_json()))["ratio"] is None
 
 
 def test_tokens_that_were_put_in_have_no_values(tmp_path: Path) -> None:
@@ -100,7 +98,6 @@ def test_tokens_that_were_put_in_have_no_values(tmp_path: Path) -> None:
     one: Any = Records.open(tmp_path).completion(0, "p/0", 0)
     assert one.sampled.tolist() == [True, False, True]
     assert np.isnan(one.sampling_logprobs).tolist() == [False, True, False]
-    assert one.as_json()["sampling_logprobs"][1] is None
 
 
 def test_every_group_is_a_row_group_and_the_index_says_the_same_as_the_file(run: RunDirectory) -> None:

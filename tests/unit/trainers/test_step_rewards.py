@@ -2,7 +2,6 @@
 
 import copy
 import itertools
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -341,4 +340,3 @@ def test_a_run_records_what_the_model_said_and_is_replayed(paths: dict[str, str]
     assert line["parts"]["measure/steps/num/mean"] > 1
     again = replay(tmp_path / "run", 1, groups[0].entry.problem, 0)
     assert (again.identical, again.steps_repeated) == (True, 1)
-    assert json.dumps(groups[0].completions[0].as_json())

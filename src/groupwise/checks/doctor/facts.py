@@ -185,7 +185,7 @@ def read_dev(records: Records, line: Mapping[str, Any]) -> DevFacts:
 
 def damage_of(records: Records, steps: Sequence[int]) -> tuple[str, ...]:
     """Return what the record of a run lacks or contradicts, a sentence each."""
-    faults = [f"{fault.file}{f', line {fault.line}' if fault.line else ''}: {fault.what}" for fault in records.damage]
+    faults = list(map(str, records.damage))
     try:
         records.directory.ledger.check()
     except (CheckpointError, DataError) as error:

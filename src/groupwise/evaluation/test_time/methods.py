@@ -4,7 +4,6 @@ A budget is a number of samples k. The figures are means over all subsets of k s
 depends on the order in which the pool was sampled.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
 from groupwise.algorithms.pools import Expected, best_of_k, weighted_vote
-from groupwise.algorithms.statistics import majority_at_k
+from groupwise.algorithms.statistics import majority_of
 from groupwise.algorithms.step_metrics import AGGREGATES
 from groupwise.config import Section
 from groupwise.evaluation.test_time.pool import Pool, Role, ScoredPool
@@ -161,12 +160,8 @@ def weighted(pool: Pool, scores: Sequence[float], k: int) -> Expected:
 
 
 def majority(pool: Pool, k: int) -> float:
-    """Return the expected accuracy of the most frequent answer of k samples; it is right if any of its samples is."""
-    sizes = Counter(answer for answer in pool.answers if answer is not None)
-    right = {sample.answer for sample in pool.samples if sample.right}
-    counts = [[size for answer, size in sizes.items() if (answer in right) is wanted] for wanted in (True, False)]
-    # the order of the answers does not matter, and sorted counts are computed once
-    return majority_at_k(sorted(counts[0]), sorted(counts[1]), len(pool.samples) - sizes.total(), k)
+    """Return the expected accuracy of the most frequent answer of k samples."""
+    return majority_of(pool.answers, pool.right, k)
 
 
 def measure_pools(pools: Pools, budgets: Sequence[int], methods: Sequence[str]) -> Iterator[Measured]:

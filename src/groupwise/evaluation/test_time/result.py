@@ -4,10 +4,9 @@ Facts are the same on every repeat; the time, which is not, has a separate file.
 """
 
 import json
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +17,7 @@ from groupwise.algorithms.pools import absolute_bins, cross_fitted, folds, quant
 from groupwise.algorithms.statistics import Estimate, bootstrap_difference, bootstrap_share, bootstrap_way
 from groupwise.evaluation.test_time.methods import SEARCHES, Chooser, Cost, Floats, Measured, Pools, best, weighted
 from groupwise.runs.atomic import write_file
+from groupwise.runs.ledger import or_null
 
 FACTS = "budget.jsonl"
 TIMES = "seconds.jsonl"
@@ -58,12 +58,9 @@ class Point:
         )  # fmt: skip
 
     def facts(self) -> dict[str, Any]:
-        return {
-            "kind": "point", "method": self.method, "budget": self.budget, "accuracy": plain(self.accuracy),
-            "standard_error": self.standard_error, "over_majority": plain(self.over_majority), "way": plain(self.way),
-            "by_difficulty": {label: plain(value) for label, value in self.by_difficulty.items()},
-            "policy_tokens": self.policy_tokens, "reward_tokens": self.reward_tokens, "operations": self.operations,
-        }  # fmt: skip
+        facts = {"kind": "point", **or_null(asdict(self))}
+        del facts["seconds"]  # which has a separate file
+        return facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,11 +134,8 @@ class Optimal:
             for name in Cost._fields
             if name != "seconds"
         }
-        methods = {str(label): dict(counts) for label, counts in self.methods.items()}
-        return {
-            "kind": "optimal", "difficulty": self.difficulty, "budget": self.budget, "accuracy": plain(self.accuracy),
-            "gain": plain(self.gain), "methods": methods, **means,
-        }  # fmt: skip
+        fields = ("difficulty", "budget", "accuracy", "gain", "methods")
+        return {"kind": "optimal", **or_null({name: getattr(self, name) for name in fields}), **means}
 
 
 class EqualTokens(NamedTuple):
@@ -155,12 +149,7 @@ class EqualTokens(NamedTuple):
     by_difficulty: Mapping[str, Mapping[int, Estimate]]
 
     def facts(self) -> dict[str, Any]:
-        ways = self.by_difficulty.items()
-        by_difficulty = {name: {str(label): plain(value) for label, value in bins.items()} for name, bins in ways}
-        return {
-            "kind": "equal_tokens", "method": self.method, "budget": self.budget, "against": self.against,
-            "samples": self.samples, "difference": plain(self.difference), "by_difficulty": by_difficulty,
-        }  # fmt: skip
+        return {"kind": "equal_tokens", **or_null(self._asdict())}
 
 
 _CHOICES: Mapping[str, tuple[str, Chooser]] = {"best": ("best_of_n", best), "weighted": ("weighted", weighted)}
@@ -264,8 +253,3 @@ class BudgetResult:
             "points": points,
             **{kind: [fact for fact in facts if fact["kind"] == kind] for kind in kinds},
         }
-
-
-def plain(estimate: Estimate | None) -> list[float | None] | None:
-    """Return value, low and high as JSON; null where a number is not finite."""
-    return None if estimate is None else [value if math.isfinite(value) else None for value in estimate]

@@ -232,7 +232,7 @@ def _rows(path: Path, damage: list[str]) -> Iterator[Mapping[str, Any]]:
                 yield {str(name).rpartition(" - ")[2]: value for name, value in cells.items() if name}
     else:
         lines, broken = Lines(path).read()
-        damage += [f"{fault.file}, line {fault.line}: {fault.what}" for fault in broken[:20]]
+        damage += map(str, broken[:20])
         if len(broken) > 20:
             damage.append(f"{path.name}: {len(broken) - 20} more lines cannot be read")
         yield from (line for _, line in lines)
