@@ -118,12 +118,8 @@ def test_the_alarm_is_red_and_names_an_example() -> None:
 def test_a_second_verifier_watches_training_and_the_ledger_repeats(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sets = [
-        "run.num_steps=1",
-        "evaluation.second_verifier=math",
-        "evaluation.second_sample=3",
-        "evaluation.test_problems=0",
-    ]
+    monkeypatch.setattr("groupwise.trainers.rl_run.SECOND_SAMPLE", 3)
+    sets = ["run.num_steps=1", "evaluation.second_verifier=math", "evaluation.test_problems=0"]
     recipe = write_recipe(tmp_path, tmp_path / "run")
     changes = [word for each in sets for word in ("--set", each)]
     out = succeed("train", recipe, *changes)

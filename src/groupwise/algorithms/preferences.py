@@ -48,7 +48,6 @@ class Strength(NamedTuple):
 
     beta: float = 0.1  # β
     gamma: float = 0.0  # γ, the margin that SimPO aims at
-    label_smoothing: float = 0.0  # ε, the share of pairs that are believed to be the wrong way round
 
 
 class PreferenceLoss(NamedTuple):
@@ -62,11 +61,11 @@ class PreferenceLoss(NamedTuple):
 def dpo(pairs: PairLogprobs, strength: Strength) -> PreferenceLoss:
     """L = -log σ(β (log π/π_ref (y_c) - log π/π_ref (y_r))): DPO (Rafailov et al. 2023, arXiv:2305.18290, eq. 7).
 
-    The implicit reward is β log π/π_ref. Label smoothing: see `_smoothed`.
+    The implicit reward is β log π/π_ref.
     """
     chosen = strength.beta * (pairs.chosen - pairs.ref_chosen)
     rejected = strength.beta * (pairs.rejected - pairs.ref_rejected)
-    return PreferenceLoss(_smoothed(chosen - rejected, strength), chosen.detach(), rejected.detach())
+    return PreferenceLoss(-F.logsigmoid(chosen - rejected), chosen.detach(), rejected.detach())
 
 
 def ipo(pairs: PairLogprobs, strength: Strength) -> PreferenceLoss:
@@ -88,13 +87,8 @@ def simpo(pairs: PairLogprobs, strength: Strength) -> PreferenceLoss:
     """
     chosen = strength.beta * pairs.chosen / pairs.chosen_lengths
     rejected = strength.beta * pairs.rejected / pairs.rejected_lengths
-    return PreferenceLoss(_smoothed(chosen - rejected - strength.gamma, strength), chosen.detach(), rejected.detach())
-
-
-def _smoothed(logits: Tensor, strength: Strength) -> Tensor:
-    """-(1-ε) log σ(z) - ε log σ(-z): conservative DPO (Mitchell 2023), for labels that are wrong with probability ε."""
-    wrong = strength.label_smoothing
-    return -(1 - wrong) * F.logsigmoid(logits) - wrong * F.logsigmoid(-logits)
+    loss = -F.logsigmoid(chosen - rejected - strength.gamma)
+    return PreferenceLoss(loss, chosen.detach(), rejected.detach())
 
 
 PREFERENCE_LOSSES: dict[str, Callable[[PairLogprobs, Strength], PreferenceLoss]] = {

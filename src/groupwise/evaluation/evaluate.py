@@ -31,6 +31,8 @@ from groupwise.verifiers.extraction import clipped
 from groupwise.verifiers.table import with_shared
 
 ALARM = 0.05
+SECOND_SAMPLE = 100
+"""Completions with a correct answer that a dev evaluation has judged again, drawn at random."""
 NUM_REFERENCES = 32
 
 
@@ -159,8 +161,6 @@ class EvaluationConfig(Section):
     """Verifier that training never uses and that judges a sample of every dev evaluation again, for example `math`
     beside `number`: where it rejects what training rewards, training has found a hole in its verifier. Missing keys of
     its section are those of the `verifier` section."""
-    second_sample: Annotated[int, Field(ge=1), JUDGED_AGAIN] = 100
-    """Completions with a correct answer that it judges, drawn at random."""
     alarm: Annotated[float, Field(ge=0, lt=1), JUDGED_AGAIN] = ALARM
     """The alarm sounds when it rejects more than this share of them, beyond chance (lower end of the 95 % interval)."""
 

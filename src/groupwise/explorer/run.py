@@ -25,7 +25,7 @@ from groupwise.evaluation.metrics import (
 from groupwise.explorer.answers import definitions, examples, gained
 from groupwise.explorer.opened import OpenedRun
 from groupwise.explorer.seeds import band, seed_curves
-from groupwise.explorer.table import NOTHING, Cell, Column, Line, Table, Tile, duration, estimate_cell, head, text_cell
+from groupwise.explorer.table import NOTHING, Cell, Line, Table, Tile, duration, estimate_cell, head, text_cell
 from groupwise.explorer.wire import short_hash
 from groupwise.runs.directory import flattened
 from groupwise.runs.ledger import as_json
@@ -150,8 +150,8 @@ def _changes(rows: Mapping[str, Change]) -> Table:
         difference = show(change.difference, change.metric, "+")
         cells = tuple(text_cell(text.replace("-", "−")) for text in (*texts, difference))
         lines.append(Line(change.metric.name, change.metric.meaning, cells))
-    columns = tuple(map(Column, ("before", "after", "difference, paired by problem")))
-    return Table("Before and after", "95 % intervals over problems.", "", columns, tuple(lines))
+    columns = ("before", "after", "difference, paired by problem")
+    return Table.of("Before and after", "95 % intervals over problems.", "", columns, lines)
 
 
 def _gained(pair: Pair | None) -> list[Table]:
@@ -166,11 +166,11 @@ def _gained(pair: Pair | None) -> list[Table]:
     counts = (
         f"{moved.num_gained} are solved more often than before, {moved.num_lost} less often, {moved.num_same} as often."
     )
-    problems = Table("Problems gained and lost", counts, "", (Column("before"), Column("after")), lines)
+    problems = Table.of("Problems gained and lost", counts, "", ("before", "after"), lines)
     note = "Where pass@1 rises and pass@k for large k falls, the run has become surer rather than able to solve more."
-    columns = tuple(map(Column, ("before", "after", "difference, paired by problem")))
+    columns = ("before", "after", "difference, paired by problem")
     at_k = tuple(Line(f"pass@{k}", "", tuple(text_cell(str(value)) for value in row)) for k, *row in moved.at_k)
-    return [problems, Table("Any of k tries", note, "", columns, at_k if len(at_k) > 1 else ())]
+    return [problems, Table.of("Any of k tries", note, "", columns, at_k if len(at_k) > 1 else ())]
 
 
 def _second(run: Records) -> Table:
@@ -187,8 +187,8 @@ def _second(run: Records) -> Table:
                   else NOTHING)),
         ))  # fmt: skip
     note = "Of the completions that training pays, a sample is judged again by a verifier that training never uses."
-    columns = tuple(map(Column, ("verifier", "rejects", "share", "for example")))
-    return Table("Second verifier", note, "", columns, tuple(lines))
+    columns = ("verifier", "rejects", "share", "for example")
+    return Table.of("Second verifier", note, "", columns, lines)
 
 
 def training_table(run: Records) -> Table:
@@ -205,9 +205,9 @@ def training_table(run: Records) -> Table:
         before = [step for step in dev if step <= line["step"]]
         shown = [estimate_cell(dev[max(before)] if before else None, None, "pass_at_1")] if dev else []
         lines.append(Line(f"step {line['step']}", "", (*cells, *shown)))
-    columns = (*map(Column, names), *([Column("newest dev pass@1, %")] if dev else []))
+    columns = (*names, *(["newest dev pass@1, %"] if dev else []))
     note = "" if len(chosen) == len(steps) else f"{len(chosen)} of {len(steps)} steps."
-    return Table("Training", note, "", columns, tuple(lines))
+    return Table.of("Training", note, "", columns, lines)
 
 
 def _behaviour(evaluations: Sequence[Evaluation], patterns: Patterns) -> Table:
@@ -227,7 +227,7 @@ def _facts(run: Records) -> Table:
         *((METRICS[key].name, METRICS[key].meaning, spent[METRICS[key].name]) for key in ("tokens", "time")),
         ("best checkpoint", best, best_line(run)),
     ]
-    return Table("The run", "", "", (Column(""),), tuple(Line(*line[:2], (Cell(line[2]),)) for line in lines))
+    return Table.of("The run", "", "", [""], (Line(*line[:2], (Cell(line[2]),)) for line in lines))
 
 
 def findings_of(run: OpenedRun) -> dict[str, Any]:

@@ -2,11 +2,13 @@
 
 import math
 import re
+from collections.abc import Iterable
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from groupwise.algorithms.statistics import Estimate
 from groupwise.evaluation.metrics import metric, show
+from groupwise.runs.progress import span
 
 NOTHING = "–"
 HIGHER, LOWER = "↑", "↓"
@@ -58,6 +60,13 @@ class Table(NamedTuple):
     columns: tuple[Column, ...]
     lines: tuple[Line, ...]
     empty: str = ""
+
+    @classmethod
+    def of(
+        cls, title: str, note: str, first: str, names: Iterable[str], lines: Iterable[Line], empty: str = ""
+    ) -> Self:
+        """Make a table whose columns are named and nothing else."""
+        return cls(title, note, first, tuple(map(Column, names)), tuple(lines), empty)
 
     @property
     def groups(self) -> list[tuple[str, int]]:
@@ -124,9 +133,4 @@ def duration(seconds: float) -> str:
     >>> duration(59.4), duration(119.7), duration(3725)
     ('59.4 s', '2 min 00 s', '1 h 02 min')
     """
-    if seconds < 59.95:
-        return f"{seconds:.1f} s"
-    if seconds < 3599.5:
-        return f"{round(seconds) // 60} min {round(seconds) % 60:02d} s"
-    minutes = round(seconds / 60)
-    return f"{minutes // 60} h {minutes % 60:02d} min"
+    return f"{seconds:.1f} s" if seconds < 59.5 else span(seconds)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from groupwise.errors import ConfigError
-from groupwise.runs.directory import RunDirectory, find_run
+from groupwise.runs.directory import RunDirectory, find_run, flattened
 from groupwise.runs.index import LIGHT, GroupEntry
 from groupwise.runs.records import At, Records
 from groupwise.runs.rollouts import SCHEMA
@@ -210,11 +210,6 @@ class Run:
         return heading + (summary._repr_html_() if len(summary) else "")
 
 
-def _flat(table: Line, prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in table.items():
-        if isinstance(value, Mapping):
-            flat |= _flat(value, "" if name == "parts" else f"{prefix}{name}.")
-        else:
-            flat[f"{prefix}{name}"] = value
-    return flat
+def _flat(line: Line) -> dict[str, Any]:
+    pairs = (pair for name, value in line.items() for pair in (value.items() if name == "parts" else [(name, value)]))
+    return flattened(dict(pairs))

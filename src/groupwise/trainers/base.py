@@ -153,6 +153,9 @@ class HeldOutConfig(MicroBatchConfig):
     evaluate_every: int = Field(20, ge=1)
     """Steps between two measurements on the first 256 held-out pairs or rows; the last step is followed by one too."""
 
+    def is_due(self, done: int, num_steps: int) -> bool:
+        return done % self.evaluate_every == 0 or done == num_steps
+
 
 class Trainable(Protocol):
     """A model with weights to train."""
@@ -189,6 +192,30 @@ def accumulate_rows(
     weights, costs = [weight for _, weight in model.trainable()], [sum(sizes[i] for i in chunk) for chunk in chunks]
     parts = [[ordered[i] for i in chunk] for chunk in chunks]
     return list(accumulate(loss_of, parts, weights, model.device, costs))
+
+
+def learn(
+    session: Session,
+    step: Callable[[int], Any],
+    on_report: OnReport,
+    measure: Callable[[int], Any] = lambda done: None,
+    kind: str = "held_out",
+) -> Session:
+    """Run the loop of learning from data: do each step, record and report it; end the session.
+
+    `measure` is called with the number of steps done; what it gives, if anything, is recorded as an evaluation.
+    """
+    for number in session.steps():
+        report = step(number)
+        session.progress.tokens += report.num_tokens
+        facts = {"step": number, "loss": report.loss, "grad_norm": report.grad_norm}
+        session.record({**facts, "weights": session.policy.fingerprint()}, report._asdict())
+        on_report(report)
+        if measured := measure(number + 1):
+            session.record({"evaluation": kind, **measured._asdict()}, {"kind": kind, **measured._asdict()})
+            on_report(measured)
+    session.finish()
+    return session
 
 
 def data_line(report: Any) -> str:

@@ -41,11 +41,6 @@ class DpoConfig(PairsConfig):
     """β (DPO: 0.1; IPO's τ; SimPO: 2 to 10). Larger stays nearer to the reference."""
     gamma: Annotated[float, ReadIf(lambda dpo: dpo.loss == "simpo", "loss = 'simpo'")] = Field(0.0, ge=0)
     """γ, the reward margin that `simpo` aims at (SimPO: 0.3 to 1.6)."""
-    label_smoothing: Annotated[float, ReadIf(lambda dpo: dpo.loss != "ipo", "loss = 'dpo' or 'simpo'")] = Field(
-        0.0, ge=0, lt=0.5
-    )
-    """Share of pairs that are believed to be the wrong way round (conservative DPO)."""
-
     @field_validator("loss")
     @classmethod
     def _known(cls, name: str) -> str:
@@ -55,7 +50,7 @@ class DpoConfig(PairsConfig):
 
     @property
     def strength(self) -> Strength:
-        return Strength(self.beta, self.gamma, self.label_smoothing)
+        return Strength(self.beta, self.gamma)
 
 
 class DpoRecipe(PairsRecipe):

@@ -27,7 +27,7 @@ from groupwise.models.steps import has_unknown
 from groupwise.randomness import shuffled_epochs
 from groupwise.tasks.base import ChatArguments
 from groupwise.tasks.preferences import Pair, PairsData, load_pairs
-from groupwise.trainers.base import NUM_HELD_OUT, FineTuningRecipe, HeldOutConfig, Trainer, accumulate_rows
+from groupwise.trainers.base import NUM_HELD_OUT, FineTuningRecipe, HeldOutConfig, Trainer, accumulate_rows, learn
 from groupwise.trainers.turns import Dialogue, turns
 from groupwise.training.optimizer import Optimizer
 from groupwise.training.session import Session, Start
@@ -142,24 +142,17 @@ def train_on_pairs(
     on_report: Callable[[Any], None],
 ) -> Session:
     """Run the loop: draw pairs, do the step, record, measure on held-out pairs."""
-    config, run = recipe.pairs, recipe.run
-    for number in session.steps():
-        indices = pairs_of_step(len(train), config.pairs_per_step, run.seed, number)
-        report = step(number, [train[i] for i in indices])
-        session.progress.tokens += report.num_tokens
-        fingerprint = session.policy.fingerprint()
-        facts = {"step": number, "loss": report.loss, "grad_norm": report.grad_norm, "weights": fingerprint}
-        session.record(facts, report._asdict())
-        on_report(report)
-        done = number + 1
-        if held_out and (done % config.evaluate_every == 0 or done == run.num_steps):
-            first = held_out[:NUM_HELD_OUT]
-            measured = measure(done, first, scores, config.tokens_per_micro_batch, session.policy.device)
-            values = {**measured._asdict(), "accuracy": list(measured.accuracy)}
-            session.record({"evaluation": "held_out", **values}, {"kind": "held_out", **values})
-            on_report(measured)
-    session.finish()
-    return session
+    config, run, first = recipe.pairs, recipe.run, held_out[:NUM_HELD_OUT]
+
+    def chosen(number: int) -> Any:
+        return step(number, [train[i] for i in pairs_of_step(len(train), config.pairs_per_step, run.seed, number)])
+
+    def measured(done: int) -> HeldOut | None:
+        if not first or not config.is_due(done, run.num_steps):
+            return None
+        return measure(done, first, scores, config.tokens_per_micro_batch, session.policy.device)
+
+    return learn(session, chosen, on_report, measured)
 
 
 @torch.no_grad()

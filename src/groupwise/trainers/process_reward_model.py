@@ -30,6 +30,7 @@ from groupwise.trainers.base import (
     HeldOutConfig,
     Trainer,
     accumulate_rows,
+    learn,
     load_reference,
 )
 from groupwise.training.optimizer import Optimizer
@@ -130,21 +131,17 @@ def train_process_reward_model(
     held_out = [encode_steps(model, row, held_out_labels) for row in measured]
     optimizer = Optimizer(model.trainable(), recipe.optimizer, recipe.run.num_steps)
     session = start.begin(saved, optimizer)
-    for number in session.steps():
+    size, num_steps = config.tokens_per_micro_batch, recipe.run.num_steps
+
+    def step(number: int) -> ProcessRewardModelStep:
         chosen = step_rows(train[data.path], train.get(data.replay, []), recipe, number)
-        report = process_reward_model_step(number, chosen, model, optimizer, config.tokens_per_micro_batch)
-        session.progress.tokens += report.num_tokens
-        facts = {"step": number, "loss": report.loss, "grad_norm": report.grad_norm}
-        session.record({**facts, "weights": session.policy.fingerprint()}, report._asdict())
-        on_report(report)
-        done = number + 1
-        if held_out and (done % config.evaluate_every == 0 or done == recipe.run.num_steps):
-            figures = measure_steps(done, model, held_out, config.tokens_per_micro_batch)
-            values = figures._asdict()
-            session.record({"evaluation": "held_out_steps", **values}, {"kind": "held_out_steps", **values})
-            on_report(figures)
-    session.finish()
-    return session
+        return process_reward_model_step(number, chosen, model, optimizer, size)
+
+    def figures(done: int) -> HeldOutSteps | None:
+        is_due = held_out and config.is_due(done, num_steps)
+        return measure_steps(done, model, held_out, size) if is_due else None
+
+    return learn(session, step, on_report, figures, "held_out_steps")
 
 
 def step_rows(

@@ -9,7 +9,7 @@ import numpy as np
 from groupwise.checks import Severity
 from groupwise.checks.doctor import Watch
 from groupwise.errors import InvariantError
-from groupwise.evaluation.evaluate import Evaluation, evaluate, look_again, unparsable
+from groupwise.evaluation.evaluate import SECOND_SAMPLE, Evaluation, evaluate, look_again, unparsable
 from groupwise.evaluation.metrics import by_family, estimate
 from groupwise.models.policy import load_policy
 from groupwise.randomness import Draws, Purpose, key, permutation, uniforms
@@ -185,7 +185,7 @@ class RlRun:
         second = None
         if self.second is not None and config.second_verifier is not None:
             second = look_again(
-                evaluation.scored, config.second_verifier.kind, self.second, size=config.second_sample,
+                evaluation.scored, config.second_verifier.kind, self.second, size=SECOND_SAMPLE,
                 alarm=config.alarm, max_tokens=self.recipe.sampling.max_tokens, seed=self.recipe.run.seed,
             )  # fmt: skip
         more: dict[str, Any] = {"best": is_best} | ({"second": second.record()} if second else {})

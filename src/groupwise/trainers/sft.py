@@ -24,7 +24,7 @@ from groupwise.runs.jsonl import Record
 from groupwise.tasks.base import ChatArguments
 from groupwise.tasks.conversations import said, tools_of
 from groupwise.tasks.data_files import has_field, read_file
-from groupwise.trainers.base import FineTuningRecipe, MicroBatchConfig, Trainer, accumulate_rows
+from groupwise.trainers.base import FineTuningRecipe, MicroBatchConfig, Trainer, accumulate_rows, learn
 from groupwise.trainers.documents import DocumentsData, Example, TextData, document_batches
 from groupwise.trainers.turns import Dialogue, turns
 from groupwise.training.optimizer import Optimizer
@@ -37,14 +37,12 @@ class PairsData(ChatArguments):
     source: Literal["jsonl"] = "jsonl"
     """Data files of any form that a task reads."""
     path: DataRef | Annotated[tuple[DataRef, ...], Field(min_length=1)]
-    """The file, or several, whose rows are mixed. A row has a prompt and a completion (texts, or messages), messages of
-    which every turn of the assistant is learnt, or `text` (with `sft.loss_on = "all"`)."""
+    """The file, or several, whose rows are mixed. A row has a prompt and a completion (texts, or messages), `messages`
+    or `conversations` of which every turn of the assistant is learnt, or `text` (with `sft.loss_on = "all"`)."""
     prompt_field: str = "prompt"
     """Field of the prompt; `a.b` is the field `b` in the field `a`."""
     completion_field: str = "completion"
     """Field of the completion."""
-    messages_field: str = "messages"
-    """Field of a conversation, where a row has no prompt and completion; `conversations` is known, too."""
     chat: bool = False
     """Read texts as turns, the prompt as the user's and the completion as the assistant's. Messages always are."""
 
@@ -121,19 +119,14 @@ def train_sft(
     batch = batches(policy)
     optimizer = Optimizer(policy.trainable(), recipe.optimizer, recipe.run.num_steps)
     session = start.begin(policy, optimizer)
-    for step in session.steps():
+
+    def step(number: int) -> SftStep:
         began = time.perf_counter()
-        examples = batch(step)
-        lr = optimizer.lr(step)
-        loss, num_tokens = sft_gradient(policy, examples, recipe.sft.tokens_per_micro_batch)
-        grad_norm = optimizer.update(step)
-        report = SftStep(step, loss, grad_norm, lr, num_tokens, time.perf_counter() - began)
-        session.progress.tokens += num_tokens
-        fingerprint = policy.fingerprint()
-        session.record({"step": step, "loss": loss, "grad_norm": grad_norm, "weights": fingerprint}, report._asdict())
-        on_step(report)
-    session.finish()
-    return session
+        loss, num_tokens = sft_gradient(policy, batch(number), recipe.sft.tokens_per_micro_batch)
+        lr, grad_norm = optimizer.lr(number), optimizer.update(number)
+        return SftStep(number, loss, grad_norm, lr, num_tokens, time.perf_counter() - began)
+
+    return learn(session, step, on_step)
 
 
 def sft_gradient(policy: Policy, examples: Sequence[Example], tokens_per_micro_batch: int) -> tuple[float, int]:
@@ -311,12 +304,12 @@ def _row(data: PairsData, record: Record) -> Row:
     if is_pair := all(has_field(record, name) for name in names):
         prompt, completion = (said(record, name) for name in names)
     else:
-        name = "conversations" if not has_field(record, data.messages_field) else data.messages_field
+        name = "messages" if has_field(record, "messages") else "conversations"
         if not has_field(record, name):
             if isinstance(text := record.fields.get("text"), str) and text and not data.chat:
                 return "", text
             raise DataError(
-                f"{record.place} has no field {' or '.join(map(repr, names))}, nor {data.messages_field!r} or 'text'; "
+                f"{record.place} has no field {' or '.join(map(repr, names))}, nor 'messages' or 'text'; "
                 f"its fields are {', '.join(record.fields) or 'none'}"
             )
         prompt, completion = [], said(record, name)

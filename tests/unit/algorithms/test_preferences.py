@@ -23,7 +23,7 @@ from groupwise.algorithms.preferences import (
     reliability,
 )
 
-STRENGTH = Strength(beta=0.3, gamma=0.4, label_smoothing=0.1)
+STRENGTH = Strength(beta=0.3, gamma=0.4)
 LOSSES = pytest.mark.parametrize("name", PREFERENCE_LOSSES)
 scores = st.floats(-8, 8, width=32)
 
@@ -32,12 +32,8 @@ def sigmoid(z: float) -> float:
     return 1 / (1 + math.exp(-z))
 
 
-def log_odds_loss(z: float, wrong: float) -> float:
-    return -(1 - wrong) * math.log(sigmoid(z)) - wrong * math.log(sigmoid(-z))
-
-
 def slow_dpo(chosen: float, rejected: float, s: Strength) -> float:
-    return log_odds_loss(s.beta * chosen - s.beta * rejected, s.label_smoothing)
+    return -math.log(sigmoid(s.beta * chosen - s.beta * rejected))
 
 
 def slow_ipo(chosen: float, rejected: float, s: Strength) -> float:
@@ -45,7 +41,7 @@ def slow_ipo(chosen: float, rejected: float, s: Strength) -> float:
 
 
 def slow_simpo(chosen: float, rejected: float, s: Strength) -> float:
-    return log_odds_loss(s.beta * chosen - s.beta * rejected - s.gamma, s.label_smoothing)
+    return -math.log(sigmoid(s.beta * chosen - s.beta * rejected - s.gamma))
 
 
 SLOW: dict[str, tuple[Callable[[float, float, Strength], float], bool, bool]] = {
@@ -136,7 +132,7 @@ def test_gradients_equal_finite_differences(name: str) -> None:
 
 @LOSSES
 def test_the_gradient_raises_the_chosen_and_lowers_the_rejected(name: str) -> None:
-    strength = STRENGTH._replace(beta=0.05 if name == "ipo" else 0.3, label_smoothing=0.0)
+    strength = STRENGTH._replace(beta=0.05 if name == "ipo" else 0.3)
     chosen, rejected = (tensor.requires_grad_() for tensor in pairs()[:2])
     PREFERENCE_LOSSES[name](pairs()._replace(chosen=chosen, rejected=rejected), strength).loss.sum().backward()
     assert rejected.grad is not None
@@ -173,18 +169,6 @@ def test_at_the_reference_dpo_is_log_2_and_ipo_its_target() -> None:
 def test_dpo_is_bradley_terry_on_the_implicit_rewards() -> None:
     found = PREFERENCE_LOSSES["dpo"](pairs(), Strength(0.7))
     torch.testing.assert_close(found.loss, bradley_terry(found.chosen, found.rejected))
-
-
-@given(st.floats(0.01, 0.45))
-def test_label_smoothing_is_least_where_the_model_believes_just_that_share(wrong: float) -> None:
-    """The minimum of cDPO stands at a probability of 1 - ε."""
-    best = math.log((1 - wrong) / wrong)
-    margins = torch.tensor([best - 0.05, best, best + 0.05], dtype=torch.float64)
-    zeros = torch.zeros_like(margins)
-    losses = PREFERENCE_LOSSES["dpo"](
-        PairLogprobs(margins, zeros, zeros, zeros, zeros + 1, zeros + 1), Strength(1.0, 0.0, wrong)
-    ).loss
-    assert losses.argmin() == 1
 
 
 # ------------------------------------------------------------------------------------------- accuracy and calibration

@@ -121,7 +121,7 @@ def behaviour_table(data: PipelineData) -> Table:
 
 def training_table(data: PipelineData) -> Table:
     """The first, the last and the best measurement of each training run."""
-    columns = tuple(map(Column, ("algorithm", "steps", "measured", "at first", "at last", "best")))
+    columns = ("algorithm", "steps", "measured", "at first", "at last", "best")
     lines = []
     for stage in data.stages:
         if run := stage.run:
@@ -141,7 +141,7 @@ def training_table(data: PipelineData) -> Table:
             cells = (stage.algorithm or NOTHING, f"{num_done} of {run.planned_steps}{state}", *progress)
             lines.append(Line(stage.name, "", tuple(map(text_cell, cells))))
     note = "As the runs themselves measured it, on held-out problems or pairs of their own; 95 % intervals."
-    return Table("Training", note, "stage", columns, tuple(lines), "No training has begun.")
+    return Table.of("Training", note, "stage", columns, lines, "No training has begun.")
 
 
 def held_out(stage: Stage) -> list[Mapping[str, Any]]:
@@ -162,8 +162,8 @@ def data_table(data: PipelineData) -> Table:
             if not stage.statistics:
                 lines.append(Line(stage.name, "", (), note=stage.state))
     note = "What was collected, what was kept, and why the rest was not."
-    columns = (Column("what"), Column("count"))
-    return Table("Data", note, "stage", columns, tuple(lines), "This pipeline collects no data.")
+    columns = ("what", "count")
+    return Table.of("Data", note, "stage", columns, lines, "This pipeline collects no data.")
 
 
 def _entries(statistics: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
@@ -189,12 +189,12 @@ def alarm_table(data: PipelineData) -> Table:
             " ".join(str(example[key]) for key in ("problem", "evidence") if key in example) or NOTHING,
         )  # fmt: skip
         lines.append(Line(stage.name, "", tuple(map(text_cell, texts))))
-    columns = tuple(map(Column, ("second verifier", "checks", "alarms after steps", "most rejected", "for example")))
+    columns = ("second verifier", "checks", "alarms after steps", "most rejected", "for example")
     note = (
         "Reward hacking: a second verifier, which training never uses, judges again a sample of what training pays. "
         "There is an alarm where it surely rejects more than two verifiers may differ."
     )
-    return Table("Alarms", note, "stage", columns, tuple(lines), "No stage has asked a second verifier.")
+    return Table.of("Alarms", note, "stage", columns, lines, "No stage has asked a second verifier.")
 
 
 def num_alarms(data: PipelineData) -> dict[str, int]:
@@ -223,8 +223,9 @@ def cost_table(data: PipelineData) -> Table:
     tokens = (f"{sum(stage.tokens.get(kind, 0) for stage in data.stages):,}" for kind in ("sampled", "trained"))
     times = (_minutes(seconds(data, part)) for part in ("seconds", "evaluation_seconds"))
     total = Line("all stages", "", tuple(map(Cell, (*tokens, *times))))
-    columns = tuple(map(Column, ("tokens sampled", "tokens trained", "minutes", "minutes of evaluation")))
-    return Table("Cost", "Wall-clock minutes; those of the evaluation come on top.", "stage", columns, (*lines, total))
+    columns = ("tokens sampled", "tokens trained", "minutes", "minutes of evaluation")
+    note = "Wall-clock minutes; those of the evaluation come on top."
+    return Table.of("Cost", note, "stage", columns, (*lines, total))
 
 
 def seconds(data: PipelineData, part: str) -> float:
@@ -239,9 +240,9 @@ def lineage_table(data: PipelineData) -> Table:
         made_by, made_from = stage.algorithm or stage.kind, ", ".join(stage.inputs)
         texts = (made_by, made_from, stage.state, stage.output, stage.fingerprint, stage.output_hash)
         lines.append(Line(stage.name, stage.makes, tuple(Cell(text or NOTHING) for text in texts)))
-    columns = tuple(map(Column, ("made by", "from", "state", "output", "fingerprint", "hash")))
+    columns = ("made by", "from", "state", "output", "fingerprint", "hash")
     note = "The fingerprint is that of a stage's settings, inputs and code; the hash is that of what it made."
-    return Table("Lineage", note, "stage", columns, tuple(lines))
+    return Table.of("Lineage", note, "stage", columns, lines)
 
 
 def tasks(data: PipelineData) -> list[str]:
