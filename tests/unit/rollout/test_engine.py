@@ -1,6 +1,7 @@
 """The engine samples from the policy that is trained, and nothing around a completion changes it."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from groupwise.errors import ConfigError
+from groupwise.errors import ConfigError, InvariantError
 from groupwise.models.backbone import Rounded
 from groupwise.models.packed import Sequences, pack
 from groupwise.models.policy import Policy
@@ -17,10 +18,10 @@ from groupwise.randomness import Draws, Purpose, key
 from groupwise.rollout.decode import KvCache
 from groupwise.rollout.engine import EngineConfig, Request, Sampled, make_engine
 from groupwise.rollout.in_process import PREFILL_TOKENS, generate
-from groupwise.rollout.sample_and_score import Actors, sample_and_score
+from groupwise.rollout.sample_and_score import FALSE_ALARM, Actors, _check_first_tokens, sample_and_score
 from groupwise.rollout.sampling import Drawn, SamplingConfig, draw
 from groupwise.tasks.base import Template
-from groupwise.types import FinishReason, Group, Problem
+from groupwise.types import Completion, FinishReason, Group, Problem, Prompt
 from groupwise.verifiers.unjudged import Unjudged
 
 CONFIG = SamplingConfig(max_tokens=12)
@@ -425,3 +426,45 @@ def test_the_same_question_under_another_id_draws_anew(tiny_policy: Callable[...
 def test_a_problem_twice_in_a_step_is_refused(tiny_policy: Callable[..., Policy]) -> None:
     with pytest.raises(ConfigError, match="twice"):
         collect(tiny_policy(), [PROBLEMS[0]] * 2, 2, CONFIG, TRAIN)
+
+
+# ---------------------------------------------------------------------------------------------- first tokens of a group
+
+
+def group(first_tokens: Sequence[int], probability: float) -> Group:
+    """Completions of one token each, which had this probability."""
+    logprobs = np.log(np.array([probability], np.float32))
+    completions = tuple(
+        Completion(i, np.array([token]), logprobs, -logprobs, FinishReason.LENGTH, "")
+        for i, token in enumerate(first_tokens)
+    )
+    return Group(Prompt(Problem("p", "", ""), "", (1,)), completions, 0, 0)
+
+
+def test_the_bound_by_hand() -> None:
+    # each group of 5 is worth 4 log 2 - log 2 = 3 log 2; 25 is passed by the thirteenth
+    assert 12 * 3 * math.log(2) < FALSE_ALARM < 13 * 3 * math.log(2)
+    _check_first_tokens([group([7] * 5, 0.5)] * 12)
+    with pytest.raises(InvariantError, match=r"exp\(-27\) at most"):
+        _check_first_tokens([group([7] * 5, 0.5)] * 13)
+
+
+def test_one_group_is_enough_when_its_token_is_rare() -> None:
+    with pytest.raises(InvariantError, match="not independent"):
+        _check_first_tokens([group([7] * 4, 1e-4)])
+    _check_first_tokens([group([7, 7, 7, 8], 1e-4)])
+
+
+def test_a_sure_token_a_single_completion_and_no_group_are_no_surprise() -> None:
+    _check_first_tokens([group([7] * 16, 1.0)] * 100)
+    _check_first_tokens([group([7], 1e-9)] * 100)
+    _check_first_tokens([])
+
+
+@pytest.mark.parametrize("probability", [0.3, 0.9, 0.99])
+def test_chance_is_far_from_an_alarm(probability: float) -> None:
+    generator = np.random.default_rng(0)
+    for _ in range(200):
+        draws = (generator.random((8, 4)) < probability).astype(int)
+        chances = np.where(draws[:, 0], probability, 1 - probability)
+        _check_first_tokens([group(row, chance) for row, chance in zip(draws.tolist(), chances, strict=True)])
