@@ -41,6 +41,7 @@ class DpoConfig(PairsConfig):
     """β (DPO: 0.1; IPO's τ; SimPO: 2 to 10). Larger stays nearer to the reference."""
     gamma: Annotated[float, ReadIf(lambda dpo: dpo.loss == "simpo", "loss = 'simpo'")] = Field(0.0, ge=0)
     """γ, the reward margin that `simpo` aims at (SimPO: 0.3 to 1.6)."""
+
     @field_validator("loss")
     @classmethod
     def _known(cls, name: str) -> str:

@@ -2,14 +2,13 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from groupwise.algorithms.statistics import Estimate
-from groupwise.checks import Finding
 from groupwise.evaluation.evaluate import HeldOutCheck
 from groupwise.rollout.sample_and_score import Seconds
 from groupwise.training.tokens import UpdateTrace
@@ -93,19 +92,6 @@ class DevReport:
     pass_at_1: Estimate
     best: bool
     second: HeldOutCheck | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Observer:
-    """Callbacks during the run, from which the command line draws its display."""
-
-    on_step: Callable[[StepReport], None] = lambda report: None
-    on_dev: Callable[[DevReport], None] = lambda report: None
-    on_finding: Callable[[Finding], None] = lambda finding: None
-
-
-SILENT = Observer()
-"""Shows nothing."""
 
 
 def step_report(step: int, num_steps: int, result: StepResult, lr: float, ages: Sequence[int] = ()) -> StepReport:

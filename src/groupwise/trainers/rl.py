@@ -25,7 +25,7 @@ from groupwise.runs.rollouts import read_columns
 from groupwise.tasks import make_task
 from groupwise.tasks.base import split_problems
 from groupwise.trainers.base import OnReport, Trainer, load_reference
-from groupwise.trainers.report import SILENT, Observer, StepResult
+from groupwise.trainers.report import StepResult
 from groupwise.trainers.reward_part import check_problems, with_reward_model_parts
 from groupwise.trainers.rl_recipe import RlRecipe
 from groupwise.trainers.rl_run import RlRun
@@ -115,7 +115,7 @@ MakeLearner = Callable[[Any, Policy, Verifier], Learner]
 
 
 def train_rl(
-    recipe: RlRecipe, make_learner: MakeLearner, restart: bool = False, observer: Observer = SILENT
+    recipe: RlRecipe, make_learner: MakeLearner, restart: bool = False, on_report: OnReport = lambda report: None
 ) -> Session:
     """Run a recipe, or resume an interrupted run; returns the session, whose policy is the trained one."""
     task = make_task(recipe.task)
@@ -146,7 +146,7 @@ def train_rl(
         learner = make_learner(recipe, policy, verifier)
         session = start.begin(policy, learner.optimizer, learner.beside)
         learner.publish()
-        run = RlRun(recipe, task, learner.actors, second, session, observer)
+        run = RlRun(recipe, task, learner.actors, second, session, on_report)
         run.evaluate_start()
         for step in session.steps():
             chosen, spare = run.choose(problems, step)
@@ -172,10 +172,10 @@ def rl_trainer(
     recipe: type[RlRecipe], learner: MakeLearner, trained_beside: Callable[[Any], tuple[str, ...]] = lambda recipe: ()
 ) -> RlTrainer:
     """Make the trainer of an algorithm that learns by reinforcement."""
-
-    def run(settings: Any, restart: bool, on_report: OnReport) -> Session:
-        return train_rl(settings, learner, restart, Observer(on_report, on_report, on_report))
-
     return RlTrainer(
-        recipe, run, epochs=lambda settings: int(settings.loss.epochs), trained_beside=trained_beside, learner=learner
+        recipe,
+        lambda settings, *more: train_rl(settings, learner, *more),
+        epochs=lambda settings: int(settings.loss.epochs),
+        trained_beside=trained_beside,
+        learner=learner,
     )

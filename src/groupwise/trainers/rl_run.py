@@ -18,8 +18,9 @@ from groupwise.rollout.engine import facts_of
 from groupwise.rollout.sample_and_score import Actors
 from groupwise.runs.progress import tell
 from groupwise.tasks.base import Task, split_problems
+from groupwise.trainers.base import OnReport
 from groupwise.trainers.record import Recorder, distributions
-from groupwise.trainers.report import DevReport, Observer, StepResult, hash_tokens, ledger_group, step_report
+from groupwise.trainers.report import DevReport, StepResult, hash_tokens, ledger_group, step_report
 from groupwise.trainers.rl_recipe import RlRecipe
 from groupwise.training.session import Best, Session
 from groupwise.types import Outcome, Problem, ScoredGroup
@@ -91,10 +92,10 @@ class RlRun:
         actors: Actors,
         second: Verifier | None,
         session: Session,
-        observer: Observer,
+        on_report: OnReport,
     ) -> None:
         self.recipe, self.task, self.actors, self.second = recipe, task, actors, second
-        self.session, self.observer = session, observer
+        self.session, self.on_report = session, on_report
         self.recorder = Recorder(
             recipe.record, session.directory, actors.policy, recipe.sampling.temperature, session.progress.step,
             keep=recipe.needs_records,
@@ -152,7 +153,7 @@ class RlRun:
         progress.sampled_tokens += report.sampled_tokens
         if self.recipe.token_budget and progress.sampled_tokens >= self.recipe.token_budget:
             progress.ending = True
-        self.observer.on_step(report)
+        self.on_report(report)
         if step == 0 and RANKS.is_first:
             scored = [group.scored for group in result.groups]
             if said := unparsable(self.actors, scored, self.recipe.sampling.max_tokens):
@@ -161,7 +162,7 @@ class RlRun:
     def examine(self) -> None:
         findings = self.watch.look() if self.watch else []
         for finding in findings:
-            self.observer.on_finding(finding)
+            self.on_report(finding)
         is_critical = any(finding.severity is Severity.CRITICAL for finding in findings)
         if self.recipe.doctor.stop_at_critical and RANKS.most(int(is_critical)):
             self.session.stopping = True
@@ -193,7 +194,7 @@ class RlRun:
         if is_best:
             self.session.checkpoint(done)
             self._mark_best(done)
-        self.observer.on_dev(DevReport(done, solved, is_best, second))
+        self.on_report(DevReport(done, solved, is_best, second))
 
     def _mark_best(self, step: int) -> None:
         RANKS.by_first(lambda: self.session.directory.mark_best(step))

@@ -25,7 +25,7 @@ from groupwise.runs.records import Records
 from groupwise.tasks.base import Template
 from groupwise.trainers.grpo import GrpoRecipe, advantaged, grpo_learner
 from groupwise.trainers.replay import replay
-from groupwise.trainers.report import Observer
+from groupwise.trainers.report import StepReport
 from groupwise.trainers.rl import train_rl
 from groupwise.trainers.step_rewards import StepJudge, StepRewardsConfig, load_step_judge
 from groupwise.types import Completion, FinishReason, Group, Outcome, Problem, ScoredGroup, StepReward, Verdict
@@ -308,12 +308,12 @@ def test_what_goes_on_learning_is_resumed_as_it_was_left(paths: dict[str, str], 
         return whole_run(paths, tmp_path / name, 3, 1, path=paths["policy"], reference=paths["policy"], **ONLINE)
 
     def killed(report: Any) -> None:
-        if report.step == 1:
+        if isinstance(report, StepReport) and report.step == 1:
             raise KeyboardInterrupt
 
     train_rl(recipe("whole"), grpo_learner)
     with pytest.raises(KeyboardInterrupt):  # the second step is done, its checkpoint is not written
-        train_rl(recipe("killed"), grpo_learner, observer=Observer(on_step=killed))
+        train_rl(recipe("killed"), grpo_learner, on_report=killed)
     train_rl(recipe("killed"), grpo_learner)
     lines = [(tmp_path / name / "ledger.jsonl").read_text() for name in ("whole", "killed")]
     assert lines[0] == lines[1]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 from time import monotonic, perf_counter
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from groupwise.errors import ConfigError, EngineError, GroupwiseError, InvariantError, RankError
 from groupwise.models.adapters import Adapters
@@ -31,22 +31,15 @@ MAX_TRIES = 10
 """Most requests for one completion, which is then taken for the reason why servers fail."""
 
 
-class Deadlines(NamedTuple):
-    """In seconds."""
-
-    request_s: float
-    patience_s: float
-
-
 class Round:
     """The completions of some requests. A task is one completion; a group is told when all of its tasks are done."""
 
     def __init__(
-        self, crew: Crew, requests: Sequence[Request], sampling: SamplingConfig, deadlines: Deadlines,
+        self, crew: Crew, requests: Sequence[Request], sampling: SamplingConfig, config: VllmConfig,
         on_finished: OnFinished,
     ) -> None:  # fmt: skip
         self.crew, self.requests, self.sampling = crew, requests, sampling
-        self.deadlines, self.on_finished = deadlines, on_finished
+        self.config, self.on_finished = config, on_finished
         self.tasks = [(index, sample) for index, request in enumerate(requests) for sample in range(len(request.keys))]
         self.groups: list[dict[int, Sampled]] = [{} for _ in requests]
 
@@ -62,10 +55,10 @@ class Round:
             self._hear()
             if fleet.having(State.HEALTHY, State.SUSPECT):
                 healthy_at = monotonic()
-            elif (waited := monotonic() - healthy_at) > self.deadlines.patience_s:
-                raise self.crew.nobody(self.deadlines.patience_s)
+            elif (waited := monotonic() - healthy_at) > self.config.patience_s:
+                raise self.crew.nobody(self.config.patience_s)
             else:
-                self.crew.tell_waiting(waited, self.deadlines.patience_s)
+                self.crew.tell_waiting(waited, self.config.patience_s)
         if len(fleet.done) != len(self.tasks):
             raise InvariantError(
                 f"{len(fleet.done)} of {len(self.tasks)} completions are there, and none is waited for"
@@ -91,7 +84,7 @@ class Round:
         crew.errands.begin(
             (self, attempt),
             lambda: asker.sample(
-                server, request.token_ids, key, sampling, label, name, self.deadlines.request_s, request.stops
+                server, request.token_ids, key, sampling, label, name, self.config.request_s, request.stops
             ),
         )
 
@@ -163,11 +156,10 @@ class VllmEngine:
             )
         crew = self.crew
         self._check_lengths(requests, sampling)
-        deadlines = Deadlines(self.config.request_s, self.config.patience_s)
         self._rounds += 1
         name = f"{self._name}/{self._rounds}"
         try:
-            Round(crew, requests, sampling, deadlines, on_finished).run()
+            Round(crew, requests, sampling, self.config, on_finished).run()
         finally:
             RANKS.count(f"{name}/reissued", crew.fleet.reissued)
             RANKS.count(f"{name}/done", 1)

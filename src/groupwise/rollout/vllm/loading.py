@@ -1,6 +1,6 @@
 """The work on one server, in order: the checks before it is used, and new weights. Threads may do it at one time."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic, sleep
 from typing import NamedTuple
@@ -137,13 +137,11 @@ def _reload(server: Server, weights: Weights, asker: Asker) -> None:
     server.resume()
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(NamedTuple):
     """Facts that a server reports of itself."""
 
     version: str
     max_tokens: int
-    models: tuple[str, ...] = field(default=())
 
 
 FIRST_S, NEXT_S = 5.0, 10.0
@@ -175,7 +173,7 @@ def check_server(server: Server, asker: Asker) -> Facts:
         )
     _check_vocabulary(server, asker)
     _check_one_engine(server, asker)
-    return Facts(server.version(), models[asker.served], tuple(models))
+    return Facts(server.version(), models[asker.served])
 
 
 def _check_vocabulary(server: Server, asker: Asker) -> None:
