@@ -8,8 +8,9 @@ So the same completions meet in the same batches, to the last bit, however fast 
 """
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, InvalidStateError
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -57,7 +58,7 @@ class _Draft:
     calls: list[ToolCall]
     pieces: list[Sampled] = field(default_factory=list)
     seen: Seen | None = None
-    running: "_Running | None" = None
+    running: "Future[ToolResult] | None" = None
     reason: FinishReason = FinishReason.TOOL_CALL
 
     @property
@@ -103,7 +104,7 @@ class _Rounds:
             [_Draft(r, s, request.open_tokens, list(request.calls)) for s in range(len(request.keys))]
             for r, request in enumerate(requests)
         ]
-        self._runners = {name: _Runner(tool) for name, tool in watch.tools.items()}
+        self._places = {name: threading.Semaphore(tool.parallel) for name, tool in watch.tools.items()}
 
     def run(self) -> None:
         """All rounds; every rank has as many as the others, for its engine may need their weights."""
@@ -136,9 +137,8 @@ class _Rounds:
         draft.calls = list(one.calls)
         draft.reason, draft.seen = one.finish_reason, one.waits_for
         if draft.seen is not None and self._recorded(draft) is None:
-            seen = draft.seen
-            earlier = earlier_calls(draft.calls, seen.tool)
-            draft.running = self._runners[seen.tool].start(seen.call.content, earlier)
+            name, earlier = draft.seen.tool, earlier_calls(draft.calls, draft.seen.tool)
+            draft.running = _begun(self._watch.tools[name], draft.seen.call.content, earlier, self._places[name])
 
     def _recorded(self, draft: _Draft) -> list[int] | None:
         return recorded_result(self._requests[draft.request], draft.sample, draft.token_ids)
@@ -213,49 +213,29 @@ class _Rounds:
         return replace(one, calls=tuple(draft.calls))
 
 
-class _Running:
-    def __init__(self, tool: Tool, work: Callable[[], ToolResult], places: threading.Semaphore) -> None:
-        self._tool, self._work, self._places, self._timeout_s = tool, work, places, tool.config.timeout_s
-        self._lock, self._done = threading.Lock(), threading.Event()
-        self._result: ToolResult | None = None
-        threading.Thread(target=self._run, name="tool", daemon=True).start()
+def _begun(tool: Tool, call: str, earlier: Sequence[str], places: threading.Semaphore) -> "Future[ToolResult]":
+    """Run a call in a thread once it has a place; its time begins when its tool has started."""
+    future: Future[ToolResult] = Future()
 
-    def result(self) -> ToolResult:
-        self._done.wait()
-        assert self._result is not None
-        return self._result
+    def end(result: ToolResult) -> None:
+        with suppress(InvalidStateError):  # it has ended before
+            future.set_result(result)
+            places.release()
 
-    def _run(self) -> None:
-        self._places.acquire()
-        try:
-            self._tool.start()
-            with self._clock():
-                self._end(self._work())
-        except BaseException as error:  # of a thread nobody else hears
-            self._end(failed(error))
-
-    @contextmanager
-    def _clock(self) -> Iterator[None]:
-        late = ToolResult("", CallOutcome.FAILED, self._timeout_s, f"no result within {self._timeout_s:g} s")
-        timer = threading.Timer(self._timeout_s, self._end, (late,))
+    def run() -> None:
+        limit = tool.config.timeout_s
+        late = ToolResult("", CallOutcome.FAILED, limit, f"no result within {limit:g} s")
+        timer = threading.Timer(limit, end, (late,))
         timer.daemon = True
-        timer.start()
+        places.acquire()
         try:
-            yield
+            tool.start()
+            timer.start()
+            end(answered(tool, call, earlier))
+        except BaseException as error:  # of a thread nobody else hears
+            end(failed(error))
         finally:
             timer.cancel()
 
-    def _end(self, result: ToolResult) -> None:
-        with self._lock:
-            if self._result is None:
-                self._result = result
-                self._places.release()
-                self._done.set()
-
-
-class _Runner:
-    def __init__(self, tool: Tool) -> None:
-        self._tool, self._places = tool, threading.Semaphore(tool.parallel)
-
-    def start(self, call: str, earlier: Sequence[str]) -> _Running:
-        return _Running(self._tool, partial(answered, self._tool, call, earlier), self._places)
+    threading.Thread(target=run, name="tool", daemon=True).start()
+    return future
