@@ -159,9 +159,8 @@ def test_the_reference_is_read_where_it_should_be(name: str) -> None:
 def test_at_the_reference_dpo_is_log_2_and_ipo_its_target() -> None:
     given = pairs()
     same = given._replace(ref_chosen=given.chosen, ref_rejected=given.rejected)
-    for smoothing in (0.0, 0.2):
-        found = PREFERENCE_LOSSES["dpo"](same, Strength(0.1, 0, smoothing)).loss
-        torch.testing.assert_close(found, torch.full_like(found, math.log(2)))
+    found = PREFERENCE_LOSSES["dpo"](same, Strength(0.1)).loss
+    torch.testing.assert_close(found, torch.full_like(found, math.log(2)))
     found = PREFERENCE_LOSSES["ipo"](same, Strength(0.1)).loss
     torch.testing.assert_close(found, torch.full_like(found, 25.0))
 
@@ -220,7 +219,7 @@ def test_implicit_rewards_carry_no_gradient(name: str) -> None:
 
 
 def test_defaults_and_no_pairs() -> None:
-    assert Strength() == (0.1, 0.0, 0.0)
+    assert Strength() == (0.1, 0.0)
     assert reliability([], []) == []
     assert math.isnan(calibration_error([]))
     bins = reliability(np.arange(1.0, 21.0), np.zeros(20))
