@@ -28,7 +28,6 @@ from groupwise.runs.atomic import new_directory, write_file
 from groupwise.runs.lock import Hold
 from groupwise.runs.progress import counted
 
-SUFFIX = ".gguf"
 SOURCE = "gguf.json"
 """File of a directory that was read from a GGUF file: its name, hash, `general.*` keys and types of weights."""
 SHARD = 1 << 30  # Bytes of weights in one file of a directory

@@ -15,8 +15,6 @@ from groupwise.models.policy import Policy, make_policy
 TAGS = ("<think>", "</think>", "<answer>", "</answer>", "\\boxed{")
 END, PAD, UNKNOWN = "<|end|>", "<|pad|>", "<|unknown|>"
 
-TokenizerKind = Literal["characters", "bytes"]
-
 
 def character_tokenizer(alphabet: Sequence[str]) -> PreTrainedTokenizerFast:
     """Return a tokenizer with a token per character of the alphabet and per tag; other characters are UNKNOWN."""
