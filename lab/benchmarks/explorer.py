@@ -30,8 +30,8 @@ from groupwise.explorer.export import write_export
 from groupwise.explorer.views import Views
 from groupwise.explorer.wire import encoded, short_hash
 from groupwise.runs.directory import RunDirectory
-from groupwise.runs.index import Index
 from groupwise.runs.rollouts import write_rows
+from groupwise.runs.row import Index
 
 GROUPS, SIZE, TOKENS = 625, 16, 1000
 CONFIG = '[run]\nnum_steps = 1\nseed = 0\n[model]\npath = "base"\n[task]\nkind = "arithmetic"\n'

@@ -97,7 +97,7 @@ def test_compare_algorithms(
     example: Run, server: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, start: str
 ) -> None:
     if start == "forked":
-        monkeypatch.setattr("groupwise.runs.many.subprocess", processes)
+        monkeypatch.setattr("groupwise.runs.processes.subprocess", processes)
     example("compare_algorithms")
     said = capsys.readouterr().out
     assert "2 of 2 runs are done" in said

@@ -13,8 +13,8 @@ from groupwise.errors import CheckpointError
 from groupwise.models.checkpoint import save_checkpoint
 from groupwise.models.config import ModelConfig
 from groupwise.models.new_model import NewModel, character_tokenizer, new_policy
+from groupwise.runs.processes import ENDING, Stopped
 from groupwise.runs.run import Run
-from groupwise.runs.signals import ENDING, Stopped
 from groupwise.trainers import Recipe, load_recipe, train
 
 

@@ -18,7 +18,7 @@ import groupwise as gw
 from groupwise.cli.main import app
 from groupwise.errors import GroupwiseError
 from groupwise.pipeline import run_at_once
-from groupwise.runs.many import share_of_threads
+from groupwise.runs.processes import share_of_threads
 
 pytestmark = pytest.mark.usefixtures("imports_are_found_once")
 RECIPE = """
@@ -69,7 +69,7 @@ def popen(request: pytest.FixtureRequest, server: None, monkeypatch: pytest.Monk
         # where the tests themselves run in the background, an interrupt would be ignored from the start
         attended = partial(signal.signal, signal.SIGINT, signal.default_int_handler)
         return partial(subprocess.Popen, preexec_fn=attended, text=True)
-    monkeypatch.setattr("groupwise.runs.many.subprocess", processes)
+    monkeypatch.setattr("groupwise.runs.processes.subprocess", processes)
     return processes.Popen
 
 

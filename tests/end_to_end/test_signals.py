@@ -13,7 +13,7 @@ import pytest
 from commands import groupwise
 
 from groupwise.checks.preflight import rehearsal
-from groupwise.runs.signals import Stopped
+from groupwise.runs.processes import Stopped
 
 REWARD = """
 import time

@@ -16,7 +16,7 @@ from groupwise.errors import ConfigError, GroupwiseError
 from groupwise.pipeline import load_pipeline
 from groupwise.pipeline.directory import PipelineDirectory
 from groupwise.runs.directory import environment
-from groupwise.runs.many import Children, many
+from groupwise.runs.processes import Children, many
 from groupwise.trainers import recorded_recipe
 from groupwise_lab.claims.arms import ArmRun, Marks, code_mark, recipe_mark
 from groupwise_lab.claims.config import Claim, Ledger

@@ -20,7 +20,7 @@ from groupwise.errors import GroupwiseError
 from groupwise.runs.atomic import FULL, REFUSED
 from groupwise.runs.directory import environment
 from groupwise.runs.lock import HELD
-from groupwise.runs.signals import Stopped, handled, stop
+from groupwise.runs.processes import Stopped, handled, stop
 
 COMMANDS = (
     "init", "train", "preflight", "pipeline", "evaluate", "budget", "sample", "verify", "audit", "doctor", "replay",

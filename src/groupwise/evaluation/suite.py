@@ -28,9 +28,9 @@ from groupwise.rollout.engine import KeptEngine, make_engine
 from groupwise.rollout.sample_and_score import Actors, sample_and_score, score_groups
 from groupwise.runs.atomic import write_file
 from groupwise.runs.directory import RunDirectory, begin_run, hold_run
+from groupwise.runs.processes import resuming
 from groupwise.runs.progress import say, span, tell
 from groupwise.runs.rollouts import write_rollouts
-from groupwise.runs.signals import resuming
 from groupwise.tasks.base import Task, Template
 from groupwise.tasks.jsonl import Jsonl
 from groupwise.types import FinishReason, Outcome, Problem, ScoredGroup

@@ -12,10 +12,9 @@ from groupwise.explorer.opened import NotThereError, OpenedRun, tell_apart
 from groupwise.explorer.results import Result, found_in
 from groupwise.explorer.run import columns_of, findings_of, is_number, report_of
 from groupwise.explorer.wire import floats, short_hash
-from groupwise.runs.index import GroupEntry
 from groupwise.runs.ledger import as_json
 from groupwise.runs.records import At
-from groupwise.runs.row import GroupRecord, Row
+from groupwise.runs.row import GroupEntry, GroupRecord, Row
 
 MOST_TEXT = 20_000
 MOST_WHOLE_TEXT = 1_000_000

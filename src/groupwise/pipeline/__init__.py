@@ -20,7 +20,7 @@ from groupwise.pipeline.plan import Action, Planned, plan
 from groupwise.pipeline.recipe import BASE, PipelineRecipe
 from groupwise.pipeline.runner import Display, run_pipeline
 from groupwise.runs.directory import seed_directory
-from groupwise.runs.many import many
+from groupwise.runs.processes import many
 
 AnyStage = Stage[Any]
 STAGES = Choices(

@@ -21,8 +21,8 @@ from groupwise.ranks.group import ranks_started
 from groupwise.runs.atomic import write_file
 from groupwise.runs.directory import environment
 from groupwise.runs.lock import LOCK, Hold
+from groupwise.runs.processes import resuming
 from groupwise.runs.run import Run
-from groupwise.runs.signals import resuming
 from groupwise.trainers import Recipe, train
 
 PERIOD_S = 5.0

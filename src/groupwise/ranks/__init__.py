@@ -14,7 +14,7 @@ from pydantic import Field
 
 from groupwise.config import Section
 from groupwise.errors import RankError
-from groupwise.runs.signals import ENDING
+from groupwise.runs.processes import ENDING
 
 
 class RanksConfig(Section):

@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_map
 
 from groupwise.errors import ConfigError, GroupwiseError, InvariantError, RankError
 from groupwise.ranks import RanksConfig
-from groupwise.runs.signals import handled, stop
+from groupwise.runs.processes import handled, stop
 
 T = TypeVar("T")
 CONNECT_WAITS = 5

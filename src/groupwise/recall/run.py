@@ -30,7 +30,7 @@ from groupwise.runs.directory import flattened
 from groupwise.runs.inputs import compare, keep, references
 from groupwise.runs.jsonl import read_jsonl
 from groupwise.runs.lock import Hold
-from groupwise.runs.signals import resuming
+from groupwise.runs.processes import resuming
 from groupwise.tasks import make_task
 
 SETTINGS = "settings.json"

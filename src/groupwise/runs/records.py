@@ -24,10 +24,9 @@ import pyarrow.parquet as pq
 from groupwise.config import read_toml
 from groupwise.errors import ConfigError, DataError
 from groupwise.runs.directory import RunDirectory, find_run
-from groupwise.runs.index import LIGHT, GroupEntry, entries
 from groupwise.runs.ledger import TORN, Damage, Lines
 from groupwise.runs.rollouts import LISTED, MOST_LISTED_TEXT, SCHEMA, read_columns, read_rows, unpacked_list
-from groupwise.runs.row import OF_TOKENS, GroupRecord, Row
+from groupwise.runs.row import LIGHT, OF_TOKENS, GroupEntry, GroupRecord, Row, entries
 
 At = int | str  # a training step (0-based), or the name of an evaluation
 Line = Mapping[str, Any]

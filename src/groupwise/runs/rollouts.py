@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 
 from groupwise.errors import DataError
 from groupwise.runs.atomic import write_file
-from groupwise.runs.index import SCHEMA_NUMBER, GroupEntry
-from groupwise.runs.row import OF_TOKENS, Row
+from groupwise.runs.row import OF_TOKENS, SCHEMA_NUMBER, GroupEntry, Row
 from groupwise.types import AdvantagedGroup, Completion, ScoredGroup, TokenValues
 
 SCHEMA = pa.schema(

@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 
 from groupwise.errors import ConfigError
 from groupwise.runs.directory import RunDirectory, find_run, flattened
-from groupwise.runs.index import LIGHT, GroupEntry
 from groupwise.runs.records import At, Records
 from groupwise.runs.rollouts import SCHEMA
+from groupwise.runs.row import LIGHT, GroupEntry
 
 SHOWN_ROWS = 20
 

@@ -15,8 +15,8 @@ from groupwise.ranks.group import RANKS
 from groupwise.runs.directory import RunDirectory, hold_run
 from groupwise.runs.inputs import check_names, located, references
 from groupwise.runs.inputs import compare as compare_inputs  # `compare` is a module of this room
+from groupwise.runs.processes import resuming
 from groupwise.runs.run import Run
-from groupwise.runs.signals import resuming
 from groupwise.trainers.base import OnReport, Recipe, Trainer, dated, with_chat, with_precision
 
 TRAINERS = Choices(

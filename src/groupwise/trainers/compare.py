@@ -13,7 +13,7 @@ from groupwise.algorithms.statistics import Estimate, mean_over_seeds
 from groupwise.config import Changes, Section, Source, load, named, recipe_file
 from groupwise.config.schema import PlaceRef
 from groupwise.errors import DataError, GroupwiseError
-from groupwise.runs.many import Children, many
+from groupwise.runs.processes import Children, many
 from groupwise.runs.records import Records
 from groupwise.trainers import load_recipe
 

@@ -18,8 +18,8 @@ from groupwise.models.policy import Policy
 from groupwise.ranks.group import RANKS
 from groupwise.rollout.steps import TokenEnds
 from groupwise.runs.directory import RunDirectory
-from groupwise.runs.index import Flat, Index, flat_because
 from groupwise.runs.rollouts import Detailed, TokenColumns, measured, write_rollouts
+from groupwise.runs.row import Flat, Index, flat_because
 from groupwise.trainers.report import StepResult
 from groupwise.training.tokens import Arrays, per_token
 from groupwise.types import AdvantagedGroup, Completion, FinishReason, ScoredGroup

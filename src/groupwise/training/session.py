@@ -29,8 +29,8 @@ from groupwise.runs.atomic import write_file
 from groupwise.runs.directory import RunDirectory, begin_run, hold_run, open_run
 from groupwise.runs.inputs import keep, recorded, references
 from groupwise.runs.lock import Hold
+from groupwise.runs.processes import ENDING, Stopped, handled
 from groupwise.runs.progress import counted
-from groupwise.runs.signals import ENDING, Stopped, handled
 from groupwise.runs.sinks import Sinks
 from groupwise.training.config import Recipe, RunConfig
 from groupwise.training.optimizer import Optimizer, OptimizerConfig

@@ -12,10 +12,9 @@ import pytest
 
 from groupwise.errors import ConfigError, DataError
 from groupwise.runs.directory import RunDirectory
-from groupwise.runs.index import Index, flat_because
 from groupwise.runs.records import Records
 from groupwise.runs.rollouts import Detailed, read_rows, write_rollouts
-from groupwise.runs.row import rows_of
+from groupwise.runs.row import Index, flat_because, rows_of
 from groupwise.types import (
     AdvantagedGroup,
     Completion,

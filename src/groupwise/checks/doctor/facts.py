@@ -10,9 +10,8 @@ from statistics import fmean
 from typing import Any, Self
 
 from groupwise.errors import CheckpointError, ConfigError, DataError
-from groupwise.runs.index import Flat, flat_because
 from groupwise.runs.records import Records
-from groupwise.runs.row import Row
+from groupwise.runs.row import Flat, Row, flat_because
 from groupwise.types import Outcome
 from groupwise.verifiers.style.language import scripts_of, written_words
 

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from groupwise.checks import Advice, Finding, Severity
 from groupwise.checks.preflight.bench import LEAST_TOKENS, Bench, Check, Checked, finding
 from groupwise.runs.directory import RunDirectory
+from groupwise.runs.processes import Stopped, stop
 from groupwise.runs.records import Records
-from groupwise.runs.signals import Stopped, stop
 from groupwise.trainers import Recipe, train
 
 NUM_STEPS = 2

@@ -29,7 +29,7 @@ from groupwise.models.policy import load_policy
 from groupwise.randomness import Draws, Purpose, key
 from groupwise.rollout.sample_and_score import Actors
 from groupwise.rollout.sampling import SamplingConfig
-from groupwise.runs.signals import resuming
+from groupwise.runs.processes import resuming
 from groupwise.tasks.base import Task
 from groupwise.types import SPLITS, Problem, Split
 from groupwise.verifiers import make_verifier

@@ -16,8 +16,8 @@ from groupwise.runs.directory import RunDirectory
 from groupwise.runs.imports.foreign import Answer, Correct, Foreign, Scalars
 from groupwise.runs.imports.stores import read_events, read_history
 from groupwise.runs.imports.trainers import PRIME_RL, TRL, VERL, read_prime_rl, read_trl, read_verl
-from groupwise.runs.index import Index, flat_because
 from groupwise.runs.rollouts import write_rows
+from groupwise.runs.row import Index, flat_because
 from groupwise.types import Outcome
 
 WANTED = (

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.runs.many import Children
+from groupwise.runs.processes import Children
 
 PARENT = """
 import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from groupwise.runs.many import Children
+from groupwise.runs.processes import Children
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever starts the tests in the background has it ignored
 sys.executable = sys.argv[1]  # what stands for Python and so for `groupwise`

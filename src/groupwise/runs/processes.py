@@ -1,17 +1,69 @@
-"""Jobs side by side, each of which may run commands of Groupwise as processes."""
+"""Processes: the signals by which a system asks one to end, and jobs side by side, each of which may run commands.
+
+Slurm, a container's host and a terminal that goes away send them.
+"""
 
 import os
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import count
+from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
-from groupwise.runs.signals import Stopped, handled
+ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+
+
+class Stopped(SystemExit):
+    """One of them came; its exit status is 128 plus its number."""
+
+    def __init__(self, number: int, what: str = "; what was finished is kept", then: str = "resumes there") -> None:
+        super().__init__(128 + number)
+        self.number = number
+        self.sentence = f"stopped by {signal.Signals(number).name}{what}, and the same command {then}"
+
+
+_resuming: list[Path] = []
+
+
+@contextmanager
+def resuming(directory: Path) -> Iterator[None]:
+    """Do work that is kept in a directory on its way, and that the same command goes on with there."""
+    _resuming.append(directory)
+    try:
+        yield
+    finally:
+        _resuming.remove(directory)
+
+
+def stop(number: int, frame: object = None) -> None:
+    """End this process, as the handler of a signal."""
+    if _resuming:
+        raise Stopped(number, f"; what was finished is kept in {_resuming[0]}")
+    raise Stopped(number, "; nothing of it is kept", "begins again")
+
+
+@contextmanager
+def handled(handler: Callable[[int, Any], Any], numbers: tuple[signal.Signals, ...] = ENDING) -> Iterator[None]:
+    """Handle signals within the block, in the main thread; one that is ignored, as under `nohup`, stays ignored."""
+    if threading.current_thread() is not threading.main_thread():  # signals are the caller's affair
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in numbers}
+    taken = [n for n, old in before.items() if n is signal.SIGINT or old is not signal.SIG_IGN]
+    try:
+        for number in taken:
+            signal.signal(number, handler)
+        yield
+    finally:
+        for number in taken:
+            signal.signal(number, before[number] or signal.SIG_DFL)
+
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
