@@ -74,7 +74,7 @@ def _command(arguments: list[str], writer: Connection, environment: dict[str, st
     import torch
 
     from groupwise.cli.main import main
-    from groupwise.runs import many
+    from groupwise.runs import processes
 
     os.setsid()  # Ctrl-C is sent to it, and reaches it only so
     for descriptor in (1, 2):
@@ -87,5 +87,5 @@ def _command(arguments: list[str], writer: Connection, environment: dict[str, st
     sys.argv = ["groupwise", *arguments]
     global CONTEXT
     CONTEXT = multiprocessing.get_context("fork")  # type: ignore[assignment]  # it would start a server of its own
-    many.subprocess = sys.modules[__name__]  # type: ignore[attr-defined]
+    processes.subprocess = sys.modules[__name__]  # type: ignore[attr-defined]
     main()
