@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from groupwise.algorithms.statistics import Estimate, mean_share, paired_difference
-from groupwise.config import Changes, read_toml, toml_literal
+from groupwise.config import Changes, read_toml
+from groupwise.config.recipes import dump_tables
 from groupwise.errors import ConfigError
 from groupwise.evaluation.checkpoints import Context, refuse_run
 from groupwise.models.config import ModelConfig
@@ -236,11 +237,8 @@ def evaluate_suite(
         dtype = compute_dtype(ModelConfig(path=str(checkpoint)), size.total)
     if not is_begun:
         source = {"system": "groupwise eval", "source": str(checkpoint), "dtype": dtype, "lacks": [], "damage": []}
-        tables: dict[str, dict[str, Any]] = {"run": {"directory": str(path), "num_steps": 1}, "imported": source}
-        lines = [
-            f"[{name}]\n" + "".join(f"{k} = {toml_literal(v)}\n" for k, v in tables[name].items()) for name in tables
-        ]
-        begin_run(path, 'algorithm = "imported"\n\n' + "\n".join(lines))
+        tables = {"run": {"directory": str(path), "num_steps": 1}, "imported": source}
+        begin_run(path, dump_tables({"algorithm": "imported", **tables}))
     model = ModelConfig(path=str(checkpoint), compute_dtype=dtype, weights_dtype=dtype)
     policy = load_policy(model)
     protocols = [Protocol.find(spec, is_chat=bool(policy.tokenizer.chat_template), data=str(data)) for spec in suite]

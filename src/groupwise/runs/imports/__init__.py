@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any
 
-from groupwise.config import toml_literal
+from groupwise.config.recipes import dump_tables
 from groupwise.errors import ConfigError, DataError
 from groupwise.runs.atomic import write_file
 from groupwise.runs.directory import RunDirectory
@@ -71,15 +71,13 @@ def write_imported(foreign: Foreign, system: str, source: Path, target: Path, co
     run = RunDirectory(target)
     lacks = tuple(name for name in WANTED if all(line.get(name) is None for line in lines.values()))
     (target / "rollouts").mkdir(parents=True)
-    tables: Mapping[str, Mapping[str, Any]] = {
+    tables = {
+        "algorithm": "imported",
         "run": {"directory": str(target), "num_steps": max(lines) + 1},
         "record": {"every": 0},
         "imported": {"system": system, "source": str(source), "lacks": list(lacks), "damage": list(foreign.damage)},
     }
-    config = 'algorithm = "imported"\n'
-    for name, table in tables.items():
-        config += f"\n[{name}]\n" + "".join(f"{key} = {toml_literal(value)}\n" for key, value in table.items())
-    write_file(run.config, config.encode())
+    write_file(run.config, dump_tables(tables).encode())
     index = Index(run, max(lines) + 1)
     for step, answers in sorted(foreign.answers.items()):
         index.add(f"step-{step:06d}", write_rows(run.rollouts(step), _groups(step, answers, judge)))
