@@ -111,10 +111,17 @@ def _stage(directory: Path, entry: Mapping[str, Any], base: str) -> Stage:
     elif not facts:
         never = "not measured" if entry["name"] == BASE else "not run"
         state = "unfinished" if (folder / "begun.json").exists() else never
-    run, evaluation = RunDirectory(folder / "run"), folder / "evaluation.parquet"
+    run, rows = RunDirectory(folder / "run"), folder / "evaluation.parquet"
     is_current = state != "outdated"
     is_trained = is_current and run.config.exists()
     measurements = dict(facts.get("evaluation") or {})
+    try:
+        evaluation = {
+            task: {key: Estimate(*map(float, value)) for key, value in measurement.items() if isinstance(value, list)}
+            for task, measurement in measurements.items()
+        }
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{folder / 'facts.json'}: a measurement is not [value, low, high]: {error}") from None
     settings = (_read(folder / "begun.json").get("settings") or {}) if is_current else {}
     start = None if settings.get("new_model") else (settings.get("model") or {}).get("path")
     return Stage(
@@ -124,20 +131,13 @@ def _stage(directory: Path, entry: Mapping[str, Any], base: str) -> Stage:
         fingerprint=entry.get("fingerprint") or "", output=entry.get("output") or "",
         output_hash=facts.get("output_hash") or "", tokens=facts.get("tokens") or {},
         seconds=_read(folder / "cost.json") if is_current else {}, statistics=facts.get("statistics") or {},
-        evaluation={task: _estimates(folder / "facts.json", measurement) for task, measurement in measurements.items()},
+        evaluation=evaluation,
         sizes={task: (of_task["num_problems"], of_task["num_samples"]) for task, of_task in measurements.items()},
         open_ended=frozenset(task for task, measurement in measurements.items() if measurement["kind"] == "open_ended"),
-        completions=read_rows(evaluation) if is_current and evaluation.exists() else (),
+        completions=read_rows(rows) if is_current and rows.exists() else (),
         run=Records.open(run.path).intact() if is_trained else None,
         lines=tuple(run.metrics.lines()) if is_trained else (),
     )  # fmt: skip
-
-
-def _estimates(path: Path, measurement: Mapping[str, Any]) -> dict[str, Estimate]:
-    try:
-        return {key: Estimate(*map(float, value)) for key, value in measurement.items() if isinstance(value, list)}
-    except (TypeError, ValueError) as error:
-        raise DataError(f"{path}: a measurement is not [value, low, high]: {error}") from None
 
 
 def _read(path: Path) -> dict[str, Any]:
