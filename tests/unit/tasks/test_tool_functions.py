@@ -182,6 +182,13 @@ def test_its_random_numbers_are_those_of_the_seed_and_its_reward_may_be_an_attri
     assert asyncio.run(environment.step(Turn("end"))).reward == 0.5
 
 
+def test_a_function_may_make_one_that_has_its_own_prompts(tmp_path: Path) -> None:
+    made = "class Own:\n    def reset(self):\n        return 'Go.'\n    def get_reward(self):\n        return 2\n"
+    environment, opening = started(tmp_path, f"{made}\ndef Guess():\n    return Own()\n", Problem("trl/0", "", ""))
+    assert (opening.messages, opening.tools) == (({"role": "user", "content": "Go."},), ())
+    assert asyncio.run(environment.step(Turn("x"))).reward == 2
+
+
 def test_a_class_without_reset_is_no_environment(tmp_path: Path) -> None:
     with pytest.raises(ValidationError, match="allowed is a class with a method `reset`"):
         started(tmp_path, "class Guess: ...", ROW)

@@ -219,7 +219,8 @@ class Trl(Others, Calling):
         messages = [dict(message) for message in problem.messages or [{"role": "user", "content": problem.question}]]
         fields = {name: value for name, value in problem.data.items() if name != "tools" or value}
         self._instance = self.config.factories.find(self.config.factory)()
-        said = self._instance.reset(**{"prompt": messages, **fields})
+        asked = {"prompt": messages} if problem.messages or problem.question else {}  # else the class makes its own
+        said = self._instance.reset(**{**asked, **fields})
         added = plain({"role": "user", "content": said})["content"]
         messages[-1] = {**messages[-1], "content": messages[-1]["content"] + added}
         return self.begun(
