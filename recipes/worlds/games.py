@@ -9,7 +9,7 @@ Tic-tac-toe is a draw when both play perfectly.
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import cache, reduce
-from itertools import count
+from itertools import accumulate, count
 from operator import xor
 
 from pydantic import Field
@@ -114,10 +114,18 @@ class LightsOut(Environment):
     def best(self) -> str:
         return min(self.options(), key=lambda cell: least()[self._board ^ PRESSES[int(cell) - 1]])
 
+    def working(self) -> str:
+        """Count, modulo 2, the lights that decide each cell of the first row; then rows are chased by what is seen."""
+        lights = [int(light) for light in f"{self._board:09b}"]
+        counts = (accumulate((lights[cell - 1] for cell in cells), xor) for cells in DECIDING)
+        return "" if self._turns else "".join(str(parity) for parities in counts for parity in parities)
+
     def options(self) -> list[str]:
         return [str(cell) for cell in range(1, 10)]
 
 
+DECIDING = ((1, 3, 6, 7, 8), (5, 7, 8, 9), (1, 3, 4, 8, 9))
+"""Cells of which an odd number is lit exactly where cell 1, 2 and 3 must be pressed."""
 PRESSES = [
     sum(1 << (8 - other) for other in range(9) if abs(other // 3 - cell // 3) + abs(other % 3 - cell % 3) <= 1)
     for cell in range(9)
@@ -318,6 +326,11 @@ class Nim(BoardGame):
 
     def won(self, position: str, is_own: bool) -> int | None:
         return None if position.strip("0 ") else 1 if is_own else -1
+
+    def working(self) -> str:
+        """Return for each pile the size that would win: the exclusive or of the others."""
+        piles = [int(size) for size in self._position.split()]
+        return "".join(str(reduce(xor, [*piles[:i], *piles[i + 1 :]])) for i in range(len(piles)))
 
 
 EMPTY = "."

@@ -31,6 +31,8 @@ class PlayConfig(Section):
     """Episodes, of the training problems from the last on; again from there where there are fewer."""
     random: float = Field(0.5, ge=0, le=1)
     """Share of turns that are drawn from all that may be said; the others are perfect play."""
+    aloud: bool = False
+    """Write what perfect play works out before a turn, where its game knows that, between `<think>` and `</think>`."""
     seed: int
     """Seed of all draws."""
 
@@ -54,6 +56,7 @@ class Play(Stage[PlayConfig]):
                 raise ConfigError(f"environment.kind = {config.environment.kind!r} knows neither `best` nor `options`")
             outcome = (played.replies[-1].outcome or "done") if played.is_done else "cut"
             outcomes[outcome] += 1
+            played = played if settings.aloud else played._replace(workings=[""] * len(played.turns))
             rows.append({**_row(config, played), "source": "play", "problem": problem.id, "outcome": outcome})
         digest = write_rows(work.directory.data, rows)
         statistics = {"rows": len(rows), "outcomes": dict(sorted(outcomes.items()))}
@@ -64,14 +67,17 @@ def _row(config: EpisodesConfig, played: Script) -> dict[str, Any]:
     """Return an episode as a row of data: messages for a chat template, else its texts and which are learnt."""
     template, pieces = config.template, list[tuple[str, bool]]()
     messages = [dict(message) for message in played.opening.messages]
-    for turn, reply in zip(played.turns, played.replies, strict=True):
+    for turn, reply, working in zip(played.turns, played.replies, played.workings, strict=True):
         calls = [{"name": attempt.name, "arguments": dict(attempt.arguments)} for attempt in turn.calls]
         if calls and not template.chat and config.environment.calls != "hermes":
             raise ConfigError(
                 f"task.environment.calls = {config.environment.calls!r}: without a chat template (task.template.chat = "
                 "true) calls are written as 'hermes' alone"
             )
-        said: dict[str, Any] = {"role": "assistant", "content": turn.text}
+        said: dict[str, Any] = {
+            "role": "assistant",
+            "content": f"<think>{working}</think>{turn.text}" if working else turn.text,
+        }
         if calls and template.chat:
             said["tool_calls"] = [{"type": "function", "function": call} for call in calls]
         elif calls:

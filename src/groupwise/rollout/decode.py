@@ -53,24 +53,28 @@ class KvCache:
     layers: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
     """Per layer keys and values (rows, Hkv, suffix, D)."""
     states: States | None = None  # Of the layers that carry one; these have no keys and values
+    has_windows: bool = False
 
     @property
     def num_kv_heads(self) -> int:
         return next((keys.shape[1] for keys, _ in self.layers.values()), 1)
 
     def ensure_layer(self, layer: int, like: Tensor, window: int | None) -> None:
-        if layer in self.layers:
+        if layer not in self.layers:
+            self.has_windows |= window is not None
+            prompt, suffix = (min(length, window or length) for length in (self.room.prompt, self.room.suffix))
+            self.prompt_layers[layer] = _empty(like, self.room.slots, prompt, turned=False)
+            self.layers[layer] = _empty(like, self.room.rows, suffix, turned=suffix >= LONG)
+
+    def grow(self, suffix: int) -> None:
+        """Make room for completions of so many tokens; there may be no layer with a window."""
+        if suffix <= self.room.suffix:
             return
-        _, heads, width = like.shape
-        for store, rows, length in (
-            (self.prompt_layers, self.room.slots, self.room.prompt),
-            (self.layers, self.room.rows, self.room.suffix),
-        ):
-            length = min(length, window or length)
-            turned = store is self.layers and like.device.type == "cpu" and length >= LONG and width < NARROW
-            keys = like.new_zeros(rows, heads, *((width, length) if turned else (length, width)))
-            values = like.new_zeros(rows, heads, length, width)
-            store[layer] = keys.transpose(-1, -2) if turned else keys, values
+        self.room = self.room._replace(suffix=max(suffix, 2 * self.room.suffix))
+        for layer, before in self.layers.items():
+            self.layers[layer] = _empty(before[1][:, :, 0], self.room.rows, self.room.suffix, self.room.suffix >= LONG)
+            for old, new in zip(before, self.layers[layer], strict=True):
+                new[:, :, : old.shape[2]] = old
 
     def move_rows(self, sources: Tensor, targets: Tensor, length: int) -> None:
         for stored in (tensor[:, :, :length] for pair in self.layers.values() for tensor in pair):
@@ -83,6 +87,15 @@ class KvCache:
             stored.index_copy_(0, targets, stored.index_select(0, sources))
         if self.states:
             self.states.move_prompts(sources, targets)
+
+
+def _empty(like: Tensor, rows: int, length: int, turned: bool) -> tuple[Tensor, Tensor]:
+    """Return room for the keys and values of a layer, of which `like` (n, Hkv, D) are some."""
+    _, heads, width = like.shape
+    values = like.new_zeros(rows, heads, length, width)
+    if turned and like.device.type == "cpu" and width < NARROW:
+        return like.new_zeros(rows, heads, width, length).transpose(-1, -2), values
+    return torch.zeros_like(values), values
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +144,18 @@ def prefill(policy: Policy, cache: KvCache, prompts: Sequence[Sequence[int]], sl
     return torch.cat(last)
 
 
+def weighed(scores: Tensor, mask: Tensor | None, scoring: Scoring) -> Tensor:
+    """Return the fp32 weights of scores (n, Hkv, rep, K); those of a layer with sinks have a column more."""
+    if scoring.cap:
+        scores = soft_capped(scores.float(), scoring.cap)
+    scores = scores if mask is None else scores + mask
+    if scoring.sinks is not None:
+        sinks = scoring.sinks.to(scores.dtype).view(1, scores.shape[1], -1, 1)
+        sinks = sinks.repeat_interleave(scores.shape[2] // sinks.shape[2], 2)
+        scores = torch.cat((scores, sinks.expand(len(scores), -1, -1, 1)), -1)
+    return scores.softmax(-1, dtype=torch.float32)
+
+
 @dataclass(frozen=True, slots=True)
 class DecodeLayout:
     """One token for each of n live completions of m live prompts."""
@@ -159,14 +184,8 @@ class DecodeLayout:
         grouped = (query * scoring.scale).to(values.dtype).reshape(len(query), keys.shape[1], -1, query.shape[2])
         on_prompt = self._by_row(self._by_prompt(grouped) @ prompt_keys.transpose(-1, -2))
         scores = torch.cat((on_prompt, grouped @ keys.transpose(-1, -2)), -1)
-        if scoring.cap:
-            scores = soft_capped(scores.float(), scoring.cap)
         mask = self._in_window(scoring.window) if scoring.window else self.mask
-        scores = scores if mask is None else scores + mask
-        if scoring.sinks is not None:
-            sinks = scoring.sinks.to(scores.dtype).view(1, *scores.shape[1:3], 1).expand(len(scores), -1, -1, 1)
-            scores = torch.cat((scores, sinks), -1)
-        weights = scores.softmax(-1, dtype=torch.float32).to(values.dtype)
+        weights = weighed(scores, mask, scoring).to(values.dtype)
         ends = prompt_keys.shape[2], prompt_keys.shape[2] + keys.shape[2]
         on_prompt, on_own, *_ = weights.tensor_split(ends, -1)
         out: Tensor = self._by_row(self._by_prompt(on_prompt) @ prompt_values) + on_own @ values
@@ -237,6 +256,66 @@ class Step:
         members = np.zeros((shape.slots, shape.members), np.int64)
         members[self.slots, rank] = np.arange(len(order))
         return members, self.slots * shape.members + rank
+
+
+@dataclass(frozen=True, slots=True)
+class OnwardLayout:
+    """Several new tokens for each of n live completions, in rows `rows` of the cache."""
+
+    cache: KvCache
+    rows: slice
+    slots: Tensor
+    """(n,) slots of their prompts."""
+    places: tuple[Tensor, Tensor]
+    """(N,) for each token its completion, and its number among the new ones."""
+    at: Tensor
+    """(N,) its number in the completion."""
+    mask: Tensor
+    """(n, 1, t, P + T) -inf at what a new token does not see."""
+    prompt: int
+    suffix: int
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scoring: Scoring) -> Tensor:
+        pairs = zip(self.cache.prompt_layers[layer], self.cache.layers[layer], (key, value), strict=True)
+        seen = []
+        for prompts, completions, new in pairs:
+            own = completions[self.rows]
+            own[self.places[0], :, self.at] = new.to(own.dtype)
+            seen.append(torch.cat((prompts[self.slots, :, : self.prompt], own[:, :, : self.suffix]), 2))
+        keys, values = seen
+        n, kv_heads, _, width = keys.shape
+        asked = query.new_zeros(n, self.mask.shape[2], *query.shape[1:])
+        asked[self.places] = query * scoring.scale
+        asked = asked.view(n, -1, kv_heads, query.shape[1] // kv_heads, width).permute(0, 2, 3, 1, 4).flatten(2, 3)
+        scores = asked.to(values.dtype) @ keys.transpose(-1, -2)
+        mask = self.mask.repeat(1, 1, query.shape[1] // kv_heads, 1)
+        weights = weighed(scores, mask, scoring).to(values.dtype)[..., : keys.shape[2]]
+        out = (weights @ values).view(n, query.shape[1], -1, width)
+        return out[self.places[0], :, self.places[1]].to(query.dtype)
+
+
+def go_on(policy: Policy, cache: KvCache, first: int, tokens: Sequence[Sequence[int]], where: "Step") -> Tensor:
+    """Keep some new tokens of the completions in rows from `first` on; return the (n, d) states of the last ones.
+
+    Lengths of the step are those of the completions without them; its own tokens are not read.
+    """
+    counts = np.array([len(ids) for ids in tokens])
+    row = np.repeat(np.arange(len(counts)), counts)
+    number = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
+    at, prompt, suffix = where.lengths[row] + number, where.prompt_lengths.max(), (where.lengths + counts).max()
+    sees_prompt = np.arange(prompt) < where.prompt_lengths[:, None, None]
+    sees_own = np.arange(suffix) <= where.lengths[:, None, None] + np.arange(counts.max())[:, None]
+    shape = (*sees_own.shape[:2], prompt)
+    sees = torch.from_numpy(np.concatenate((np.broadcast_to(sees_prompt, shape), sees_own), -1)).to(policy.device)
+    mask = torch.zeros(sees.shape, device=policy.device).masked_fill_(~sees, -torch.inf)[:, None]
+
+    def tensor(array: NDArray[np.int64]) -> Tensor:
+        return torch.from_numpy(array).to(policy.device)
+
+    places, rows = (tensor(row), tensor(number)), slice(first, first + len(counts))
+    layout = OnwardLayout(cache, rows, tensor(where.slots), places, tensor(at), mask, int(prompt), int(suffix))
+    ids, positions = tensor(np.concatenate([*tokens]).astype(np.int64)), tensor(where.prompt_lengths[row] + at)
+    return policy.hidden(ids[None], positions[None], layout)[tensor(np.cumsum(counts) - 1)]
 
 
 class Decoder(Protocol):

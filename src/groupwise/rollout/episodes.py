@@ -10,6 +10,7 @@ completion: what was sampled is trained, what was put in is read.
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -147,18 +148,19 @@ class Episodes:
                 self._said(episode, one)
             tell(asked[index][1][0].request)
 
-        while RANKS.most(len(asked)):
-            engine.generate([request for request, _ in asked], sampling, arrived)
-            asked, waiting = [], [episode for episode in self._episodes if episode.reason is None]
-            while waiting:
-                for episode in waiting:
-                    if self._heard(episode, requests[episode.request], sampling):
-                        request = self._next(episode, requests[episode.request], engine)
-                        asked.append((self._shortened(request, episode, sampling), [episode]))
-                    elif episode.reason:
-                        tell(episode.request)
-                going = {id(episode) for _, [episode] in asked}
-                waiting = [e for e in waiting if e.reason is None and id(e) not in going]  # limits ask once more
+        with getattr(engine, "keeping", nullcontext)():
+            while RANKS.most(len(asked)):
+                engine.generate([request for request, _ in asked], sampling, arrived)
+                asked, waiting = [], [episode for episode in self._episodes if episode.reason is None]
+                while waiting:
+                    for episode in waiting:
+                        if self._heard(episode, requests[episode.request], sampling):
+                            request = self._next(episode, requests[episode.request], engine)
+                            asked.append((self._shortened(request, episode, sampling), [episode]))
+                        elif episode.reason:
+                            tell(episode.request)
+                    going = {id(episode) for _, [episode] in asked}
+                    waiting = [e for e in waiting if e.reason is None and id(e) not in going]  # limits ask once more
 
     def _shortened(self, request: Request, episode: _Episode, sampling: SamplingConfig) -> Request:
         if episode.scene is None:

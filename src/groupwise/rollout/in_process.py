@@ -2,12 +2,13 @@
 
     waiting -> prefill: prompts packed, once per group -> first tokens -> rows of the live batch
             -> decode: one token per row and step -> a finished row leaves at once, a waiting one takes its place
+turns    -> rows that have ended wait behind the live ones; those that go on read the new tokens and are live again
 
 Every draw is keyed by (request key, token position), so a completion does not depend on who else is in the batch.
 """
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import ClassVar
 
 import numpy as np
@@ -22,7 +23,7 @@ from groupwise.models.recurrent import States
 from groupwise.randomness import uniforms
 from groupwise.ranks.group import RANKS
 from groupwise.rollout.cuda_graphs import graph_decoder
-from groupwise.rollout.decode import Decoder, KvCache, PlainDecoder, Shape, Step, prefill
+from groupwise.rollout.decode import Decoder, KvCache, PlainDecoder, Shape, Step, go_on, prefill
 from groupwise.rollout.engine import EngineConfig, OnFinished, Request, Sampled
 from groupwise.rollout.sampling import Drawn, SamplingConfig, draw
 from groupwise.rollout.tool_watch import ToolRows, ToolWatch
@@ -30,6 +31,8 @@ from groupwise.types import FinishReason
 
 PREFILL_TOKENS = 16384
 """Most prompt tokens in one prefill."""
+PRODUCTS = 1 << 21
+"""Most products of a query with a key, by head, where completions go on together: bounds the memory of scores."""
 
 
 class InProcessEngine:
@@ -40,20 +43,36 @@ class InProcessEngine:
 
     def __init__(self, config: EngineConfig, policy: Policy) -> None:
         self.policy, self.version = policy, 0
+        self._waiting: list[_LiveBatch] | None = None
 
     def generate(self, requests: Sequence[Request], sampling: SamplingConfig, on_finished: OnFinished) -> None:
-        generate(self.policy, requests, sampling, on_finished)
+        generate(self.policy, requests, sampling, on_finished, self._waiting)
+
+    @contextmanager
+    def keeping(self) -> Iterator[None]:
+        """Keep keys and values of what is sampled here, so that requests that go on behind it read new tokens alone."""
+        self._waiting = []
+        try:
+            yield
+        finally:
+            self._waiting = None
 
     def publish(self, policy: Policy, version: int) -> None:
         self.policy, self.version = policy, version
 
 
 def generate(
-    policy: Policy, requests: Sequence[Request], config: SamplingConfig, on_finished: OnFinished | None = None
+    policy: Policy,
+    requests: Sequence[Request],
+    config: SamplingConfig,
+    on_finished: OnFinished | None = None,
+    waiting: "list[_LiveBatch] | None" = None,
 ) -> list[list[Sampled]]:
     """Sample every completion of every request; results are in the order of the requests.
 
     `on_finished` is called once for each request, between two steps, as soon as its last completion has finished.
+    `waiting` takes the batch behind which the next call goes on, where all completions have room in it at once; layers
+    that carry a state, windows and CUDA graphs read everything again.
     Raises ConfigError where a prompt and its completion do not fit in the model's context.
     """
     for request in requests:
@@ -74,19 +93,21 @@ def generate(
         rows = min(config.max_live_completions, sum(sizes))
         longest = max(len(request.token_ids) for request in requests)
         largest = Shape(rows, min(rows, len(requests)), min(rows, max(sizes)), longest, max(rooms))
-        with (
-            Sharing() as cores,
-            torch.inference_mode(),
-            policy.precision(),
-            _decoder(policy, largest, config) as decoder,
-        ):
-            batch = _LiveBatch(policy, requests, config, decoder, rooms, watch)
+        with Sharing() as cores, torch.inference_mode(), policy.precision(), ExitStack() as stack:
+            batch = waiting.pop() if waiting else None
+            if batch is None or not batch.go_on(requests, rooms):
+                decoder = stack.enter_context(_decoder(policy, largest, config))
+                batch = _LiveBatch(policy, requests, config, decoder, rooms, watch)
+                is_plain = isinstance(decoder, PlainDecoder) and not policy.is_recurrent and watch is None
+                batch.keeps = waiting is not None and is_plain and rows == len(set(batch.keys.tolist()))
             batch.tell(on_finished)
             while batch.busy:
                 cores.look()
                 batch.admit()
                 batch.decode()
                 batch.tell(on_finished)
+            if waiting is not None and batch.keeps and not batch.decoder.cache.has_windows:
+                waiting.append(batch)
     return [batch.group(request) for request in range(len(requests))]
 
 
@@ -135,6 +156,12 @@ class _LiveBatch:
         self.room = np.repeat(np.array(rooms, np.int64), sizes)
         self.left = np.repeat(np.array([request.room(config) for request in requests], np.int64), sizes)
         """(total,) tokens that each output may still sample."""
+        self.since = np.zeros(total, np.int64)
+        """(total,) tokens of each output that were there before the requests that are answered now."""
+        self.asked_of = self.request_of.copy()
+        """(total,) the request that each output answers now; -1: none."""
+        self.keeps, self.waiting = False, np.zeros(0, np.int64)
+        """Outputs that have ended and whose keys and values are kept, in the rows behind the live ones."""
         self.tools = ToolRows(watch, requests, width) if watch else None
         self.stopped = np.zeros(total, np.bool_)
         self.is_stop = np.zeros(policy.vocabulary, np.bool_)
@@ -181,16 +208,60 @@ class _LiveBatch:
             logits = self.policy.next_logits(prefill(self.policy, self.decoder.cache, prompts, self.slot_of[chunk]))
         self.first_logits |= dict(zip(chunk, logits, strict=True))
 
+    def go_on(self, requests: Sequence[Request], rooms: Sequence[int]) -> bool:
+        """Make outputs live again that wait; False where a request does not go on behind one of them."""
+        of_key = {int(self.keys[output]): output for output in self.waiting.tolist()}
+        outputs, new = list[int](), dict[int, tuple[int, ...]]()
+        for request in requests:
+            output = of_key.get(request.keys[0], -1)
+            known = (*self.requests[self.request_of[output]].token_ids, *self.tokens[output, : self.length[output]])
+            if output < 0 or len(request.keys) > 1 or request.token_ids[: len(known)] != known:
+                return False
+            outputs.append(output)
+            new[output] = request.token_ids[len(known) - 1 :]  # what was sampled last was never read
+        self.since[outputs] = [self.length[output] + len(new[output]) - 1 for output in outputs]
+        self.left[outputs] = rooms
+        self.room[outputs] = self.since[outputs] + rooms
+        self.stopped[outputs] = self.paused[outputs] = False
+        self.asked_of[:] = -1
+        self.asked_of[outputs] = np.arange(len(outputs))
+        self.unfinished, self.reported = np.ones(len(outputs), np.int64), np.zeros(len(outputs), np.bool_)
+        width = int(self.room[outputs].max())
+        more = ((0, 0), (0, max(0, width - self.tokens.shape[1])))
+        self.tokens, self.logprobs, self.entropy = (np.pad(x, more) for x in (self.tokens, self.logprobs, self.entropy))
+        self.row_output, sources, targets = _without_gaps(self.waiting, np.isin(self.waiting, outputs))
+        self.waiting = np.zeros(0, np.int64)
+        cache, rows = self.decoder.cache, self.row_output
+        if len(sources):
+            cache.move_rows(self._tensor(sources), self._tensor(targets), int(self.length[outputs].max()))
+        self._release_prompts()
+        cache.grow(width)
+        longest = width + int(self.prompt_lengths[self.request_of[rows]].max())
+        each, logits = max(1, PRODUCTS // (longest * max(map(len, new.values())))), []
+        with self.rounded:
+            for at in range(0, len(rows), each):
+                part = rows[at : at + each]
+                tokens = [new[output] for output in part.tolist()]
+                logits.append(self.policy.next_logits(go_on(self.policy, cache, at, tokens, self._step(part))))
+        for output in outputs:
+            self.tokens[output, self.length[output] - 1 : self.since[output]] = new[output]
+        self.length[outputs] = self.since[outputs]
+        self._keep(draw(torch.cat(logits), self._uniforms(rows), self.config), rows)
+        self._release()
+        return True
+
     def decode(self) -> None:
         if not len(self.row_output):
             return
         outputs = self.row_output
-        requests, lengths = self.request_of[outputs], self.length[outputs] - 1
-        step = Step(self.tokens[outputs, lengths], lengths, self.slot_of[requests], self.prompt_lengths[requests])
         with self.rounded:
-            logits = self.policy.next_logits(self.decoder.hidden(self.policy, step))
+            logits = self.policy.next_logits(self.decoder.hidden(self.policy, self._step(outputs)))
         self._keep(draw(logits, self._uniforms(outputs), self.config), outputs)
         self._release()
+
+    def _step(self, outputs: NDArray[np.int64]) -> Step:
+        requests, lengths = self.request_of[outputs], self.length[outputs] - 1
+        return Step(self.tokens[outputs, lengths], lengths, self.slot_of[requests], self.prompt_lengths[requests])
 
     def _uniforms(self, outputs: NDArray[np.int64]) -> torch.Tensor:
         return self._tensor(uniforms(self.keys[outputs], self.begun[outputs] + self.length[outputs]))
@@ -228,16 +299,22 @@ class _LiveBatch:
         finished = self._finished(self.row_output)
         if not finished.any():
             return
-        np.subtract.at(self.unfinished, self.request_of[self.row_output[finished]], 1)
-        self.row_output, sources, targets = _without_gaps(self.row_output, ~finished)
+        before = self.row_output
+        np.subtract.at(self.unfinished, self.asked_of[before[finished]], 1)
+        self.row_output, sources, targets = _without_gaps(before, ~finished)
+        longest = int(self.length[before].max())
+        if self.keeps:
+            sources, targets = np.concatenate((sources, targets)), np.concatenate((targets, sources))
+            order = before.copy()
+            order[targets] = before[sources]
+            self.waiting = np.concatenate((order[len(self.row_output) :], self.waiting))
         if len(sources):
-            longest = int(self.length[self.row_output[targets]].max())
             self.decoder.cache.move_rows(self._tensor(sources), self._tensor(targets), longest)
         self._release_prompts()
 
     def _release_prompts(self) -> None:
         read = np.zeros(len(self.requests), np.bool_)
-        read[self.request_of[self.row_output]] = True
+        read[self.request_of[np.concatenate((self.row_output, self.waiting))]] = True
         needed = read[self.slot_request] | self._waits(self.slot_request)
         self.slot_of[self.slot_request[~needed]] = -1
         self.slot_request, sources, targets = _without_gaps(self.slot_request, needed)
@@ -254,15 +331,15 @@ class _LiveBatch:
                 on_finished(request, self.group(request))
 
     def group(self, request: int) -> list[Sampled]:
-        return [self._result(output) for output in range(self.first[request], self.first[request + 1])]
+        return [self._result(output) for output in np.flatnonzero(self.asked_of == request).tolist()]
 
     def _result(self, output: int) -> Sampled:
-        length = self.length[output]
+        told = slice(self.since[output], self.length[output])
         reason = FinishReason.STOP if self.stopped[output] else FinishReason.LENGTH
         one = Sampled(
-            self.tokens[output, :length].copy(),
-            self.logprobs[output, :length].copy(),
-            self.entropy[output, :length].copy(),
+            self.tokens[output, told].copy(),
+            self.logprobs[output, told].copy(),
+            self.entropy[output, told].copy(),
             reason,
         )
         return one if self.tools is None else self.tools.told(output, one)

@@ -129,6 +129,8 @@ class Script(NamedTuple):
     opening: Opening
     turns: list[Turn]
     replies: list[Reply]
+    workings: list[str]
+    """By turn, what perfect play works out before it; empty behind a random turn."""
 
     @property
     def is_done(self) -> bool:
@@ -145,13 +147,14 @@ def scripted(config: EnvironmentConfig, problem: Problem, seed: int, random: flo
         return None
     environment = found(config)
     try:
-        script = Script(_now(environment.start(problem, seed)), [], [])
+        script = Script(_now(environment.start(problem, seed)), [], [], [])
         for _ in range(config.max_turns):
             options, best = environment.options(), environment.best()
             if {0.0: best is None, 1.0: not options}.get(random, best is None and not options):
                 return None
             is_random = options and (best is None or draw.uniform() < random)
             said = draw.choice(options) if is_random else best
+            script.workings.append("" if is_random else environment.working())
             script.turns.append(said if isinstance(said, Turn) else Turn(str(said)))
             script.replies.append(_now(environment.step(script.turns[-1])))
             if script.is_done:

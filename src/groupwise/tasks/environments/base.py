@@ -166,6 +166,10 @@ class Environment:
         """Return what perfect play says now; None where it is not known."""
         return None
 
+    def working(self) -> str:
+        """Return what makes the move of perfect play easy to see, for scripts that think aloud; empty: nothing."""
+        return ""
+
     def options(self) -> Sequence[str | Turn]:
         """Return what may be said now; empty: anything."""
         return ()
