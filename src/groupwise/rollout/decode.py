@@ -260,62 +260,50 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class OnwardLayout:
-    """Several new tokens for each of n live completions, in rows `rows` of the cache."""
+    """Several new tokens of each of n live completions, which see their prompt and all that stands before them."""
 
     cache: KvCache
     rows: slice
-    slots: Tensor
-    """(n,) slots of their prompts."""
-    places: tuple[Tensor, Tensor]
-    """(N,) for each token its completion, and its number among the new ones."""
-    at: Tensor
-    """(N,) its number in the completion."""
-    mask: Tensor
-    """(n, 1, t, P + T) -inf at what a new token does not see."""
+    slots: Tensor  # (n,) of their prompts
+    row: Tensor  # (N,) each token's completion
+    number: Tensor  # (N,) its number among the new ones
+    at: Tensor  # (N,) its number in the completion
     prompt: int
-    suffix: int
+    mask: Tensor  # (n, 1, t, P + T) -inf at what a new token does not see
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scoring: Scoring) -> Tensor:
-        pairs = zip(self.cache.prompt_layers[layer], self.cache.layers[layer], (key, value), strict=True)
-        seen = []
-        for prompts, completions, new in pairs:
-            own = completions[self.rows]
-            own[self.places[0], :, self.at] = new.to(own.dtype)
-            seen.append(torch.cat((prompts[self.slots, :, : self.prompt], own[:, :, : self.suffix]), 2))
+        seen, suffix = list[Tensor](), self.mask.shape[3] - self.prompt
+        stored = zip(self.cache.prompt_layers[layer], self.cache.layers[layer], (key, value), strict=True)
+        for prompts, completions, new in stored:
+            completions[self.rows][self.row, :, self.at] = new.to(completions.dtype)
+            own = completions[self.rows, :, :suffix]
+            seen.append(torch.cat((prompts[self.slots, :, : self.prompt], own), 2))
         keys, values = seen
-        n, kv_heads, _, width = keys.shape
-        asked = query.new_zeros(n, self.mask.shape[2], *query.shape[1:])
-        asked[self.places] = query * scoring.scale
-        asked = asked.view(n, -1, kv_heads, query.shape[1] // kv_heads, width).permute(0, 2, 3, 1, 4).flatten(2, 3)
-        scores = asked.to(values.dtype) @ keys.transpose(-1, -2)
-        mask = self.mask.repeat(1, 1, query.shape[1] // kv_heads, 1)
-        weights = weighed(scores, mask, scoring).to(values.dtype)[..., : keys.shape[2]]
-        out = (weights @ values).view(n, query.shape[1], -1, width)
-        return out[self.places[0], :, self.places[1]].to(query.dtype)
+        asked = values.new_zeros(len(keys), query.shape[1], self.mask.shape[2], query.shape[2])
+        asked[self.row, :, self.number] = (query * scoring.scale).to(values.dtype)
+        scores = asked.view(*keys.shape[:2], -1, query.shape[2]) @ keys.transpose(-1, -2)
+        mask = self.mask.repeat(1, 1, query.shape[1] // keys.shape[1], 1)
+        weights = weighed(scores, mask, scoring)[..., : keys.shape[2]].to(values.dtype)
+        return (weights @ values).view_as(asked)[self.row, :, self.number].to(query.dtype)
 
 
-def go_on(policy: Policy, cache: KvCache, first: int, tokens: Sequence[Sequence[int]], where: "Step") -> Tensor:
-    """Keep some new tokens of the completions in rows from `first` on; return the (n, d) states of the last ones.
+def go_on(policy: Policy, cache: KvCache, first: int, new: Sequence[Sequence[int]], before: Step) -> Tensor:
+    """Keep new tokens of the completions in the rows from `first` on; return the (n, d) states of their last ones.
 
-    Lengths of the step are those of the completions without them; its own tokens are not read.
+    The step has the completions without them; its tokens are not read.
     """
-    counts = np.array([len(ids) for ids in tokens])
-    row = np.repeat(np.arange(len(counts)), counts)
-    number = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
-    at, prompt, suffix = where.lengths[row] + number, where.prompt_lengths.max(), (where.lengths + counts).max()
-    sees_prompt = np.arange(prompt) < where.prompt_lengths[:, None, None]
-    sees_own = np.arange(suffix) <= where.lengths[:, None, None] + np.arange(counts.max())[:, None]
-    shape = (*sees_own.shape[:2], prompt)
-    sees = torch.from_numpy(np.concatenate((np.broadcast_to(sees_prompt, shape), sees_own), -1)).to(policy.device)
-    mask = torch.zeros(sees.shape, device=policy.device).masked_fill_(~sees, -torch.inf)[:, None]
-
-    def tensor(array: NDArray[np.int64]) -> Tensor:
-        return torch.from_numpy(array).to(policy.device)
-
-    places, rows = (tensor(row), tensor(number)), slice(first, first + len(counts))
-    layout = OnwardLayout(cache, rows, tensor(where.slots), places, tensor(at), mask, int(prompt), int(suffix))
-    ids, positions = tensor(np.concatenate([*tokens]).astype(np.int64)), tensor(where.prompt_lengths[row] + at)
-    return policy.hidden(ids[None], positions[None], layout)[tensor(np.cumsum(counts) - 1)]
+    counts = np.array([len(ids) for ids in new])
+    row, number = np.repeat(np.arange(len(new)), counts), np.concatenate([np.arange(count) for count in counts])
+    at, prompt, most = before.lengths[row] + number, before.prompt_lengths.max(), (before.lengths + counts).max()
+    unseen_prompt = np.arange(prompt) >= before.prompt_lengths[:, None, None]
+    unseen_own = np.arange(most) > before.lengths[:, None, None] + np.arange(counts.max())[:, None]
+    unseen = np.concatenate((np.broadcast_to(unseen_prompt, (*unseen_own.shape[:2], prompt)), unseen_own), -1)
+    mask = np.where(unseen, np.float32(-np.inf), np.float32(0))[:, None]
+    ids, positions, ends = np.array([i for row in new for i in row]), before.prompt_lengths[row] + at, np.cumsum(counts)
+    arrays = (ids, positions, ends - 1, before.slots, row, number, at, mask)
+    token, position, last, *where, seen = (torch.from_numpy(array).to(policy.device) for array in arrays)
+    layout = OnwardLayout(cache, slice(first, first + len(new)), *where, int(prompt), seen)
+    return policy.hidden(token[None], position[None], layout)[last]
 
 
 class Decoder(Protocol):

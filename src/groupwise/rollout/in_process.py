@@ -71,8 +71,8 @@ def generate(
     """Sample every completion of every request; results are in the order of the requests.
 
     `on_finished` is called once for each request, between two steps, as soon as its last completion has finished.
-    `waiting` takes the batch behind which the next call goes on, where all completions have room in it at once; layers
-    that carry a state, windows and CUDA graphs read everything again.
+    `waiting` takes the batch behind which the next call may go on: one with room for all completions at once, without
+    layers that have a state or a window, and without CUDA graphs.
     Raises ConfigError where a prompt and its completion do not fit in the model's context.
     """
     for request in requests:
@@ -210,30 +210,25 @@ class _LiveBatch:
 
     def go_on(self, requests: Sequence[Request], rooms: Sequence[int]) -> bool:
         """Make outputs live again that wait; False where a request does not go on behind one of them."""
-        of_key = {int(self.keys[output]): output for output in self.waiting.tolist()}
-        outputs, new = list[int](), dict[int, tuple[int, ...]]()
+        of_key, new = {int(self.keys[output]): output for output in self.waiting.tolist()}, dict[int, tuple[int, ...]]()
         for request in requests:
             output = of_key.get(request.keys[0], -1)
             known = (*self.requests[self.request_of[output]].token_ids, *self.tokens[output, : self.length[output]])
             if output < 0 or len(request.keys) > 1 or request.token_ids[: len(known)] != known:
                 return False
-            outputs.append(output)
             new[output] = request.token_ids[len(known) - 1 :]  # what was sampled last was never read
-        self.since[outputs] = [self.length[output] + len(new[output]) - 1 for output in outputs]
-        self.left[outputs] = rooms
-        self.room[outputs] = self.since[outputs] + rooms
+        outputs = list(new)
+        self.since[outputs] = self.length[outputs] + [len(ids) - 1 for ids in new.values()]
+        self.left[outputs], self.room[outputs] = rooms, self.since[outputs] + rooms
         self.stopped[outputs] = self.paused[outputs] = False
-        self.asked_of[:] = -1
-        self.asked_of[outputs] = np.arange(len(outputs))
+        self.asked_of[:], self.asked_of[outputs] = -1, np.arange(len(outputs))
         self.unfinished, self.reported = np.ones(len(outputs), np.int64), np.zeros(len(outputs), np.bool_)
-        width = int(self.room[outputs].max())
+        width, cache = int(self.room[outputs].max()), self.decoder.cache
         more = ((0, 0), (0, max(0, width - self.tokens.shape[1])))
         self.tokens, self.logprobs, self.entropy = (np.pad(x, more) for x in (self.tokens, self.logprobs, self.entropy))
-        self.row_output, sources, targets = _without_gaps(self.waiting, np.isin(self.waiting, outputs))
-        self.waiting = np.zeros(0, np.int64)
-        cache, rows = self.decoder.cache, self.row_output
-        if len(sources):
-            cache.move_rows(self._tensor(sources), self._tensor(targets), int(self.length[outputs].max()))
+        rows, sources, targets = _without_gaps(self.waiting, np.isin(self.waiting, outputs))
+        self.row_output, self.waiting = rows, self.waiting[:0]
+        cache.move_rows(self._tensor(sources), self._tensor(targets), int(self.length[rows].max()))
         self._release_prompts()
         cache.grow(width)
         longest = width + int(self.prompt_lengths[self.request_of[rows]].max())
@@ -241,10 +236,10 @@ class _LiveBatch:
         with self.rounded:
             for at in range(0, len(rows), each):
                 part = rows[at : at + each]
-                tokens = [new[output] for output in part.tolist()]
-                logits.append(self.policy.next_logits(go_on(self.policy, cache, at, tokens, self._step(part))))
-        for output in outputs:
-            self.tokens[output, self.length[output] - 1 : self.since[output]] = new[output]
+                hidden = go_on(self.policy, cache, at, [new[output] for output in part.tolist()], self._step(part))
+                logits.append(self.policy.next_logits(hidden))
+        for output, ids in new.items():
+            self.tokens[output, self.length[output] - 1 : self.since[output]] = ids
         self.length[outputs] = self.since[outputs]
         self._keep(draw(torch.cat(logits), self._uniforms(rows), self.config), rows)
         self._release()

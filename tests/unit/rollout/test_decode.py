@@ -1,11 +1,22 @@
-"""A step in numpy, and the buckets it is padded to."""
+"""A step in numpy, the buckets it is padded to, and going on behind what is kept."""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from groupwise.models.policy import Policy
 from groupwise.rollout.cuda_graphs import SHORTEST_SUFFIX, padded, round_up
-from groupwise.rollout.decode import Shape, Step
+from groupwise.rollout.decode import Shape, Step, prefill
+from groupwise.rollout.engine import EngineConfig, Request, Sampled
+from groupwise.rollout.in_process import InProcessEngine, generate
+from groupwise.rollout.sampling import SamplingConfig
 
 
 def step(lengths: list[int], slots: list[int], prompt_of_slot: list[int]) -> Step:
@@ -74,3 +85,82 @@ def test_a_padded_step_has_room_for_the_step(rows: int, data: st.DataObject) -> 
     assert all(has >= needs for has, needs in zip(room, shape, strict=True))
     assert room.rows <= largest.rows
     assert room.suffix <= max(largest.suffix, SHORTEST_SUFFIX)
+
+
+EXPERTS = {
+    "num_local_experts": 4, "num_experts_per_tok": 2, "tie_word_embeddings": False,
+    "layer_types": ["full_attention"] * 2, "sliding_window": 8,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1e4},
+}  # fmt: skip
+CONFIG = SamplingConfig(max_tokens=12)
+
+
+def assert_same(left: list[list[Sampled]], right: list[list[Sampled]]) -> None:
+    for a, b in zip((s for group in left for s in group), (s for group in right for s in group), strict=True):
+        assert a.token_ids.tolist() == b.token_ids.tolist()
+        np.testing.assert_allclose(a.logprobs, b.logprobs, atol=1e-5)
+
+
+def conversation(policy: Policy, keeps: bool, **settings: Any) -> list[list[Sampled]]:
+    """Sample turns; behind four of five of them stands a reply of 1 to 9 tokens, and another turn."""
+    engine, dice = InProcessEngine(EngineConfig(), policy), np.random.default_rng(1)
+    config, told = SamplingConfig(max_tokens=90, **settings), list[list[Sampled]]()
+    asked = [
+        Request(
+            tuple(dice.integers(2, 258, length).tolist()), tuple(range(100 * length, 100 * length + n)), max_tokens=6
+        )
+        for length, n in ((5, 4), (1, 3), (9, 1), (6, 6))
+    ]
+    with engine.keeping() if keeps else nullcontext():
+        for _ in range(5):
+            turns: dict[int, list[Sampled]] = {}
+            engine.generate(asked, config, turns.__setitem__)
+            told += [turns[index] for index in range(len(asked))]
+            before, asked = zip(asked, told[-len(asked) :], strict=True), []
+            for request, own_key, turn in [
+                (r, k, t) for r, group in before for k, t in zip(r.keys, group, strict=True)
+            ]:
+                reply = dice.integers(2, 258, dice.integers(1, 10)).tolist()
+                begun = request.begun + len(turn.token_ids) + len(reply)
+                if dice.random() < 0.8:
+                    ids = (*request.token_ids, *turn.token_ids.tolist(), *reply)
+                    asked.append(Request(ids, (own_key,), begun, max_tokens=int(dice.integers(1, 8))))
+    return told
+
+
+@pytest.mark.parametrize(
+    ("architecture", "changes", "live", "prefills"),
+    [
+        ("qwen3", {}, 14, 1),
+        ("gpt_oss", EXPERTS, 14, 1),
+        ("gemma2", {"layer_types": ["full_attention"] * 2, "sliding_window": 8, "attn_logit_softcapping": 0.8}, 14, 1),
+        ("qwen3", {}, 13, 2),  # at first one completion has no room
+        ("gemma3_text", {"sliding_window": 4, "layer_types": ["sliding_attention", "full_attention"]}, 14, 5),
+    ],
+)
+def test_going_on_behind_what_is_kept_is_reading_it_again(
+    tiny_policy: Callable[..., Policy],
+    monkeypatch: pytest.MonkeyPatch,
+    architecture: str,
+    changes: dict[str, Any],
+    live: int,
+    prefills: int,
+) -> None:
+    policy = replace(tiny_policy(architecture, **changes), stop_ids=frozenset(range(1, 40)))
+    expected = conversation(policy, keeps=False)
+    counted = Mock(side_effect=prefill)
+    monkeypatch.setattr("groupwise.rollout.in_process.prefill", counted)
+    monkeypatch.setattr("groupwise.rollout.in_process.PRODUCTS", 500)
+    monkeypatch.setattr("groupwise.rollout.decode.LONG", 20)
+    assert_same(conversation(policy, keeps=True, max_live_completions=live), expected)
+    assert counted.call_count == prefills
+
+
+def test_another_text_under_the_same_key_is_read_from_its_beginning(tiny_policy: Callable[..., Policy]) -> None:
+    policy, asked = tiny_policy(), Request((5, 6, 7, 8), (1,), max_tokens=1)
+    engine, turns = InProcessEngine(EngineConfig(), policy), dict[int, list[Sampled]]()
+    another = Request((9, *asked.token_ids[1:], 7, 8), asked.keys, begun=2, max_tokens=4)
+    with engine.keeping():
+        engine.generate([asked], CONFIG, turns.__setitem__)
+        engine.generate([another], CONFIG, turns.__setitem__)
+    assert_same([turns[0]], generate(policy, [another], CONFIG))
