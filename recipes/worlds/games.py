@@ -72,10 +72,6 @@ class Guess(Environment):
         return [str(number) for number in range(1, self.config.highest + 1)]
 
 
-MAX_PRESSES = 4
-"""Most presses that a board needs."""
-
-
 class LightsOut(Environment):
     """Boards such as `010111010`, row by row; a digit, 1 to 9, presses a cell.
 
@@ -85,8 +81,8 @@ class LightsOut(Environment):
     @classmethod
     def problems(cls, config: EnvironmentConfig) -> Iterator[Problem]:
         for index in count():
-            draw = Draw("lights out", MAX_PRESSES, index)
-            cells = draw.shuffled(range(9))[: draw.integer(1, MAX_PRESSES)]
+            draw = Draw("lights out", 9, index)
+            cells = draw.shuffled(range(9))[: draw.integer(1, 9)]
             board = 0
             for cell in cells:
                 board ^= PRESSES[cell]
