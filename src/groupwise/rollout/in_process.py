@@ -71,8 +71,7 @@ def generate(
     """Sample every completion of every request; results are in the order of the requests.
 
     `on_finished` is called once for each request, between two steps, as soon as its last completion has finished.
-    `waiting` takes the batch behind which the next call may go on: one with room for all completions at once, without
-    layers that have a state or a window, and without CUDA graphs.
+    `waiting` takes the batch behind which the next call may go on: all fit in it; no states, windows, CUDA graphs.
     Raises ConfigError where a prompt and its completion do not fit in the model's context.
     """
     for request in requests:
@@ -156,10 +155,8 @@ class _LiveBatch:
         self.room = np.repeat(np.array(rooms, np.int64), sizes)
         self.left = np.repeat(np.array([request.room(config) for request in requests], np.int64), sizes)
         """(total,) tokens that each output may still sample."""
-        self.since = np.zeros(total, np.int64)
-        """(total,) tokens of each output that were there before the requests that are answered now."""
-        self.asked_of = self.request_of.copy()
-        """(total,) the request that each output answers now; -1: none."""
+        self.since = np.zeros(total, np.int64)  # tokens of each output that were there before it was asked for now
+        self.asked_of = self.request_of.copy()  # the request that each output answers now; -1: none
         self.keeps, self.waiting = False, np.zeros(0, np.int64)
         """Outputs that have ended and whose keys and values are kept, in the rows behind the live ones."""
         self.tools = ToolRows(watch, requests, width) if watch else None
