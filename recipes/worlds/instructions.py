@@ -4,14 +4,15 @@ The rules are read off a text drawn in advance, so they can all be kept together
 Any text that keeps them is correct (after IFEval: Zhou et al. 2023, arXiv 2311.07911).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
 from groupwise.randomness import Draw, key
-from groupwise.tasks.base import Candidate, DrawnTask, GeneratedConfig
+from groupwise.tasks.base import Candidate, GeneratedConfig, GeneratedTask
 from groupwise.types import Problem
 
 _ADJECTIVES = ("old", "quiet", "small", "bright", "green", "heavy", "gentle", "wooden", "distant", "curious")
@@ -56,7 +57,7 @@ class InstructionsConfig(GeneratedConfig):
     """Most rules in a problem; the fewest are 2."""
 
 
-class Instructions(DrawnTask):
+class Instructions(GeneratedTask):
     """Problems such as `Write a text that keeps all of these rules: It has exactly 12 words. ...`."""
 
     name: ClassVar[str] = "instructions"
@@ -65,8 +66,8 @@ class Instructions(DrawnTask):
     Config = InstructionsConfig
     config: InstructionsConfig
 
-    def draw(self, index: int) -> Candidate:
-        return draw_instructions(Draw("instructions", index), self.config)
+    def candidates(self) -> Iterator[Candidate]:
+        return (draw_instructions(Draw("instructions", index), self.config) for index in count())
 
 
 def draw_instructions(draw: Draw, config: InstructionsConfig) -> Candidate:

@@ -5,13 +5,14 @@ problems that ask for the same fields are in the same split, so a schema of dev 
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import count
 from typing import Any, ClassVar, NamedTuple
 
 from pydantic import Field, field_validator
 
 from groupwise.randomness import Draw, key
-from groupwise.tasks.base import Candidate, DrawnTask, GeneratedConfig, Template
+from groupwise.tasks.base import Candidate, GeneratedConfig, GeneratedTask, Template
 from groupwise.types import Problem
 
 
@@ -246,7 +247,7 @@ class JsonExtractionConfig(GeneratedConfig):
         return levels
 
 
-class JsonExtraction(DrawnTask):
+class JsonExtraction(GeneratedTask):
     """Problems such as `Give the facts of the text as one JSON value ... Schema: {...} Text: Order 512. It was ...`."""
 
     name: ClassVar[str] = "json_extraction"
@@ -255,8 +256,8 @@ class JsonExtraction(DrawnTask):
     Config = JsonExtractionConfig
     config: JsonExtractionConfig
 
-    def draw(self, index: int) -> Candidate:
-        return draw_extraction(Draw("json_extraction", index), self.config)
+    def candidates(self) -> Iterator[Candidate]:
+        return (draw_extraction(Draw("json_extraction", index), self.config) for index in count())
 
 
 def draw_extraction(draw: Draw, config: JsonExtractionConfig) -> Candidate:

@@ -11,6 +11,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import count
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -19,7 +20,7 @@ from pydantic import Field, model_validator
 from groupwise.config.schema import DataRef
 from groupwise.errors import DataError
 from groupwise.randomness import Draw, key
-from groupwise.tasks.base import Candidate, DrawnTask, GeneratedConfig
+from groupwise.tasks.base import Candidate, GeneratedConfig, GeneratedTask
 from groupwise.tasks.data_files import read_file, text_of
 from groupwise.types import Problem
 
@@ -82,7 +83,7 @@ class KnightsKnavesConfig(GeneratedConfig):
         return self
 
 
-class KnightsKnaves(DrawnTask):
+class KnightsKnaves(GeneratedTask):
     """Puzzles such as `Ada says: Ben is a knave. Ben says: Ada is a knight or Ben is a knave.`."""
 
     name: ClassVar[str] = "knights_knaves"
@@ -93,10 +94,7 @@ class KnightsKnaves(DrawnTask):
     def candidates(self) -> Iterator[Candidate]:
         if self.config.paths:
             return (candidate(*puzzle) for path in self.config.paths for puzzle in read_puzzles(Path(path)))
-        return super().candidates()
-
-    def draw(self, index: int) -> Candidate:
-        return draw_puzzle(Draw("knights_knaves", index), self.config)
+        return (draw_puzzle(Draw("knights_knaves", index), self.config) for index in count())
 
 
 def draw_puzzle(draw: Draw, config: KnightsKnavesConfig) -> Candidate:

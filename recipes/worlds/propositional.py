@@ -8,16 +8,16 @@ formula from premises, assumptions or other eliminations, never from an introduc
 (Prawitz 1965: it is normal).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import permutations
+from itertools import count, permutations
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
 from groupwise.errors import ConfigError
 from groupwise.randomness import Draw, key
-from groupwise.tasks.base import TEMPLATES, Candidate, DrawnTask, GeneratedConfig, Template
+from groupwise.tasks.base import TEMPLATES, Candidate, GeneratedConfig, GeneratedTask, Template
 from groupwise.types import Problem
 
 Formula = tuple[Any, ...]
@@ -285,7 +285,7 @@ class PropositionalProofsConfig(GeneratedConfig):
     """Most lines of a reference proof, premises and assumptions counted; the fewest are 3."""
 
 
-class PropositionalProofs(DrawnTask):
+class PropositionalProofs(GeneratedTask):
     """Problems such as `From P -> Q and P prove Q.`."""
 
     name: ClassVar[str] = "propositional_proofs"
@@ -294,8 +294,8 @@ class PropositionalProofs(DrawnTask):
     Config = PropositionalProofsConfig
     config: PropositionalProofsConfig
 
-    def draw(self, index: int) -> Candidate:
-        return draw_problem(Draw(self.name, index), self.config)
+    def candidates(self) -> Iterator[Candidate]:
+        return (draw_problem(Draw(self.name, index), self.config) for index in count())
 
 
 def draw_problem(draw: Draw, config: PropositionalProofsConfig) -> Candidate:

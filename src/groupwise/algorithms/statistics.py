@@ -55,9 +55,21 @@ def mean_share(shares: Sequence[float]) -> Estimate:
     p = float(np.mean(shares))
     variance = float(np.var(shares, ddof=1)) / n if n > 1 else 0.0
     size = max(n, p * (1 - p) / variance) if variance > 0 else n
-    center = (p + Z_95**2 / (2 * size)) / (1 + Z_95**2 / size)
-    half = Z_95 * math.sqrt(p * (1 - p) / size + Z_95**2 / (4 * size**2)) / (1 + Z_95**2 / size)
-    return Estimate(p, max(0.0, round(center - half, 12)), min(1.0, round(center + half, 12)))
+    low, high = wilson(p, size)
+    return Estimate(p, round(low, 12), round(high, 12))
+
+
+def wilson(share: float, size: float, z: float = Z_95) -> tuple[float, float]:
+    """Return the 95 % interval of a share (Wilson 1927); all of it for a size of 0.
+
+    >>> [round(bound, 4) for bound in wilson(0, 100)]
+    [0.0, 0.037]
+    """
+    if size <= 0:
+        return 0.0, 1.0
+    center = (share + z**2 / (2 * size)) / (1 + z**2 / size)
+    half = z * math.sqrt(share * (1 - share) / size + z**2 / (4 * size**2)) / (1 + z**2 / size)
+    return max(0.0, center - half), min(1.0, center + half)
 
 
 def paired_difference(before: Sequence[float], after: Sequence[float]) -> Estimate:

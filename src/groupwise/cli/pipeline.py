@@ -1,7 +1,6 @@
 """`groupwise pipeline`: every stage with its own display and the table of stages at the end; or a recall alone."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,19 +26,6 @@ VERBS = {
 """By action: what the terminal calls it, and its style."""
 METRICS = ("pass_at_1", "format", "language", "mixed", "checks", "length", "calls", "helpful", "harmless")
 """Metrics of the line that follows a stage; the report has all."""
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """The arguments of the command."""
-
-    file: Path
-    overrides: tuple[str, ...]
-    only: str | None
-    start: str | None
-    dry_run: bool
-    seeds: int
-    jobs: int
 
 
 @app.command()
@@ -80,67 +66,63 @@ def pipeline(
     from groupwise.config import named, read_toml
     from groupwise.errors import ConfigError
 
+    changes = overrides or []
     tables = read_toml(Path(named(recipe)[0]))  # a missing or malformed file is reported before torch is loaded
     if SOURCES in tables:
-        recall(recipe, overrides or [], restart)
+        recall(recipe, changes, restart)
         return
     if restart:
         raise ConfigError("--restart is for a recipe of recall; a pipeline runs again from a stage with --from STAGE")
-    run(Request(recipe, tuple(overrides or []), only, start, dry_run, seeds, jobs))
-
-
-def run(request: Request) -> None:
-    """Run a pipeline with one seed or several, or print what would run."""
     from groupwise.explorer.seeds import write_seeds_report
     from groupwise.models.loading import quiet_transformers
     from groupwise.pipeline import check_jobs, load_pipeline, run_seeds
 
-    check_jobs(request.seeds, request.jobs)
+    check_jobs(seeds, jobs)
     quiet_transformers()
-    recipe, stages = load_pipeline(request.file, request.overrides)
-    if request.seeds == 1:
-        run_one(recipe, stages, request)
+    first, stages = load_pipeline(recipe, changes)
+    if seeds == 1:
+        run_one(first, stages, only, start, dry_run)
         return
 
     def run_seed(seed: int, seed_recipe: "PipelineRecipe", stages: "Sequence[AnyStage]") -> bool:
         console.print(f"seed {seed}: {seed_recipe.pipeline.directory}", style="bold")
-        return run_one(seed_recipe, stages, request)
+        return run_one(seed_recipe, stages, only, start, dry_run)
 
     def on_line(name: str, line: str) -> None:
         console.print(f"{name} │ {line}", highlight=False, markup=False, soft_wrap=True)
 
-    jobs = 1 if request.dry_run else request.jobs
+    jobs = 1 if dry_run else jobs
     finished = run_seeds(
-        request.file, request.overrides, seeds=request.seeds, jobs=jobs,
-        only=request.only, start=request.start, run_seed=run_seed, on_line=on_line,
-    )  # fmt: skip
+        recipe, changes, seeds=seeds, jobs=jobs, only=only, start=start, run_seed=run_seed, on_line=on_line
+    )
     if not finished and jobs > 1:
-        _print_stopped(request)
-    if finished and not request.dry_run:
-        page = write_seeds_report(Path(recipe.pipeline.directory), request.seeds)
+        _print_stopped(start)
+    if finished and not dry_run:
+        page = write_seeds_report(Path(first.pipeline.directory), seeds)
         console.print(Markdown(page.read_text(encoding="utf-8")))
         console.print(f"Written to {page}", soft_wrap=True)
 
 
-def run_one(recipe: "PipelineRecipe", stages: "Sequence[AnyStage]", request: Request) -> bool:
+def run_one(
+    recipe: "PipelineRecipe", stages: "Sequence[AnyStage]", only: str | None, start: str | None, dry_run: bool
+) -> bool:
     """Run a pipeline and write its report, or print what would run; return whether it came to its end."""
     from groupwise.explorer.export import write_report
     from groupwise.pipeline import Display, plan, run_pipeline
 
-    if request.dry_run:
-        console.print(_plan_table(plan(recipe, stages, request.only, request.start)))
+    if dry_run:
+        console.print(_plan_table(plan(recipe, stages, only, start)))
         return True
-    display = Display(train_stage, show_stage, say, show_finished)
-    finished = run_pipeline(recipe, stages, display, request.only, request.start)
+    finished = run_pipeline(recipe, stages, Display(train_stage, show_stage, say, show_finished), only, start)
     page = write_report(recipe.pipeline.directory)
     if not finished:
-        _print_stopped(request)
+        _print_stopped(start)
     console.print(f"Report: {page} and {page.with_suffix('.md')}", soft_wrap=True)
     return finished
 
 
-def _print_stopped(request: Request) -> None:
-    command = "the same command without --from" if request.start else "the same command"
+def _print_stopped(start: str | None) -> None:
+    command = "the same command without --from" if start else "the same command"
     console.print(f"Stopped; {command} resumes there.")
 
 

@@ -283,10 +283,20 @@ class GeneratedTask(Task):
     def __init__(self, config: GeneratedConfig) -> None:
         super().__init__(config)
         self._problems: dict[Split, Sequence[Problem]] = {}
+        self._drawn: list[Candidate] = []  # they are costly, and the three splits go through the same ones
+        self._coming = self.candidates()
 
     @abstractmethod
     def candidates(self) -> Iterator[Candidate]:
         """Problems of all splits, always in the same order; they may repeat and need not end."""
+
+    def _every(self) -> Iterator[Candidate]:
+        for index in count():
+            if index == len(self._drawn):
+                if (candidate := next(self._coming, None)) is None:
+                    return
+                self._drawn.append(candidate)
+            yield self._drawn[index]
 
     def problems(self, split: Split) -> Sequence[Problem]:
         if split not in self._problems:
@@ -297,31 +307,13 @@ class GeneratedTask(Task):
         dial = "num_problems" if split == "train" else "num_eval_problems"
         number = self.config.num_problems if split == "train" else self.config.num_eval_problems
         # one candidate in twenty is in the dev split; the rest of the margin is for repeats
-        sample = first_of_split(islice(self.candidates(), 100 * number + 10_000), split, number)
+        sample = first_of_split(islice(self._every(), 100 * number + 10_000), split, number)
         if len(sample) < number:
             raise ConfigError(
                 f"task.{dial} = {number}: with these settings task {self.name} has {len(sample)} different problems in "
                 f"its {split} split; at most {len(sample)} is allowed"
             )
         return sample
-
-
-class DrawnTask(GeneratedTask):
-    """A task that keeps the candidates it has drawn: they are costly, and the three splits go through the same ones."""
-
-    def __init__(self, config: GeneratedConfig) -> None:
-        super().__init__(config)
-        self._candidates: list[Candidate] = []
-
-    @abstractmethod
-    def draw(self, index: int) -> Candidate:
-        """The candidate of this number, from 0."""
-
-    def candidates(self) -> Iterator[Candidate]:
-        for index in count():
-            if index == len(self._candidates):
-                self._candidates.append(self.draw(index))
-            yield self._candidates[index]
 
 
 def first_of_split(candidates: Iterable[Candidate], split: Split, number: int) -> tuple[Problem, ...]:

@@ -2,7 +2,9 @@
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, ClassVar
 
@@ -12,7 +14,7 @@ from groupwise.randomness import key
 from groupwise.runs.jsonl import Record
 from groupwise.tasks.base import TEMPLATES, Task, TaskConfig, Template, Verify
 from groupwise.tasks.data_files import read_file, text_of
-from groupwise.types import Outcome, Problem, Split
+from groupwise.types import SPLITS, Outcome, Problem, Split
 
 LEAN = Template(
     prompt="""Prove the theorem in Lean 4. Think inside <think> </think>, then give the tactics that follow `by`, and \
@@ -61,23 +63,29 @@ class StatementTask(Task):
     """Reads all statements of a file; those to train on are split into train and dev."""
 
     answers_any_question = False
-
-    def __init__(self, config: TaskConfig) -> None:
-        super().__init__(config)
-        self._problems: dict[Split, list[Problem]] = {}
+    trained: ClassVar[str]
+    """The value of `split` that is not for testing."""
+    config: "Minif2fConfig | CoqStatementsConfig"
 
     @abstractmethod
-    def read(self) -> Iterator[tuple[bool, Problem]]:
-        """Yield every problem, with True before those for testing."""
+    def problem(self, record: Record, name: str) -> Problem:
+        """The problem of a record, without its id."""
+
+    @cached_property
+    def _splits(self) -> dict[Split, list[Problem]]:
+        path, splits = Path(self.config.path), {split: list[Problem]() for split in SPLITS}
+        for record in read_file(path):
+            name, split = text_of(record, "name"), text_of(record, "split")
+            if split not in (self.trained, "test"):
+                raise DataError(f"{record.place}: field 'split' is {split!r}; '{self.trained}' and 'test' are allowed")
+            found = replace(self.problem(record, name), id=f"{path.stem}/{record.number}-{name}")
+            is_dev = key("split", found.data["statement"]) / 2**64 < DEV_FRACTION
+            if found.question:
+                splits["test" if split == "test" else "dev" if is_dev else "train"].append(found)
+        return splits
 
     def problems(self, split: Split) -> Sequence[Problem]:
-        if not self._problems:
-            splits: dict[Split, list[Problem]] = {"train": [], "dev": [], "test": []}
-            for is_test, problem in self.read():
-                is_dev = key("split", problem.data["statement"]) / 2**64 < DEV_FRACTION
-                splits["test" if is_test else "dev" if is_dev else "train"].append(problem)
-            self._problems = splits
-        return self._problems[split]
+        return self._splits[split]
 
 
 class Minif2f(StatementTask):
@@ -85,26 +93,16 @@ class Minif2f(StatementTask):
 
     name: ClassVar[str] = "minif2f"
     verifier: ClassVar[str] = "lean"
+    trained = "valid"
     Config = Minif2fConfig
     config: Minif2fConfig
 
-    def read(self) -> Iterator[tuple[bool, Problem]]:
-        path = Path(self.config.path)
-        for record in read_file(path):
-            name, split = text_of(record, "name"), _split(record, "valid")
-            statement, header = text_of(record, "formal_statement"), text_of(record, "header")
-            if not statement.startswith("theorem "):
-                continue
-            yield (
-                split == "test",
-                Problem(
-                    id=f"{path.stem}/{record.number}-{name}",
-                    question=f"{text_of(record, 'informal_prefix')}\n{statement}",
-                    reference="",
-                    difficulty=name.split("_")[0],
-                    data={"statement": statement, "header": header},
-                ),
-            )
+    def problem(self, record: Record, name: str) -> Problem:
+        statement, header = text_of(record, "formal_statement"), text_of(record, "header")
+        is_theorem = statement.startswith("theorem ")
+        question = f"{text_of(record, 'informal_prefix')}\n{statement}" if is_theorem else ""
+        data = {"statement": statement, "header": header}
+        return Problem("", question, "", name.split("_")[0], data=data)
 
     def validate(
         self, verify: Verify, num_problems: int = 32, split: Split = "train", must_accept: bool = True
@@ -133,27 +131,11 @@ class CoqStatements(StatementTask):
 
     name: ClassVar[str] = "coq_statements"
     verifier: ClassVar[str] = "coq"
+    trained = "train"
     Config = CoqStatementsConfig
     config: CoqStatementsConfig
 
-    def read(self) -> Iterator[tuple[bool, Problem]]:
-        path = Path(self.config.path)
-        for record in read_file(path):
-            split = _split(record, "train")
-            name, statement, header = (text_of(record, field) for field in ("name", "statement", "header"))
-            yield (
-                split == "test",
-                Problem(
-                    id=f"{path.stem}/{record.number}-{name}",
-                    question=f"{header}\nTheorem {name} : {statement}.".strip(),
-                    reference=text_of(record, "proof"),
-                    data={"statement": statement, "header": header},
-                ),
-            )
-
-
-def _split(record: Record, train_name: str) -> str:
-    split = text_of(record, "split")
-    if split not in (train_name, "test"):
-        raise DataError(f"{record.place}: field 'split' is {split!r}; '{train_name}' and 'test' are allowed")
-    return split
+    def problem(self, record: Record, name: str) -> Problem:
+        statement, header = text_of(record, "statement"), text_of(record, "header")
+        question = f"{header}\nTheorem {name} : {statement}.".strip()
+        return Problem("", question, text_of(record, "proof"), data={"statement": statement, "header": header})

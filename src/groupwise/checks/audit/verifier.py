@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from groupwise.checks.audit.attacks import REFERENCES, adversarial_cases, reference_problems
-from groupwise.checks.audit.judge import Canary, Limits, Miss, differs_for, judge_cases, load_cases, opinion_for
+from groupwise.checks.audit.judge import Canary, Case, Limits, Miss, differs_for, judge_cases, load_cases, opinion_for
 from groupwise.checks.audit.summary import Summary, as_json
 from groupwise.config import Changes, Section, dump_toml, parse
 from groupwise.errors import ConfigError, VerifierError
@@ -227,14 +227,7 @@ def quick_audit(task: Task, verifier: Verifier) -> None:
         VerifierError: names the attack, what was written and what the verifier said.
     """
     limits = Limits(verdict_s=verifier.verdict_s + 5, hangs=1)
-    for config, problems in by_verifier(task, verifier.config):
-        name = config.kind
-        if not VERIFIERS.find(name).by_text_alone:
-            continue
-        cases = adversarial_cases(
-            problems[:NUM_PROBLEMS], task.template, verifier=name,
-            extraction=extraction_of(config), differs=differs_for(name), with_floods=False,
-        )  # fmt: skip
+    for name, cases in attacks(task, verifier.config):
         for result in judge_cases(verifier, cases, limits):
             if result.miss in (Miss.FALSE_POSITIVE, Miss.FALSE_NEGATIVE):
                 what = "pays for" if result.miss is Miss.FALSE_POSITIVE else "does not pay for"
@@ -246,11 +239,22 @@ def quick_audit(task: Task, verifier: Verifier) -> None:
                 )
 
 
-def by_verifier(task: Task, config: VerifierConfig) -> Iterator[tuple[VerifierConfig, list[Problem]]]:
-    """The training problems by the verifier that judges them, of which a mixture has several."""
+def attacks(task: Task, config: VerifierConfig, own: bool = False) -> Iterator[tuple[str, list[Case]]]:
+    """Attacks on the first training problems of each verifier, of which a mixture has several.
+
+    Of those that judge by the text alone; with `own` also of a user's, which is attacked as the task's would be.
+    """
     problems = list(task.problems("train"))
-    if not isinstance(config, RoutedConfig):
-        yield config, problems
-        return
-    for kind in dict.fromkeys(problem.verifier for problem in problems):
-        yield config.member(kind), [problem for problem in problems if problem.verifier == kind]
+    members = [(config, problems)]
+    if isinstance(config, RoutedConfig):
+        kinds = dict.fromkeys(problem.verifier for problem in problems)
+        members = [(config.member(kind), [p for p in problems if p.verifier == kind]) for kind in kinds]
+    for member, some in members:
+        kind = VERIFIERS.find(member.kind)
+        is_own = own and issubclass(kind, PythonVerifier)
+        if kind.by_text_alone or is_own:
+            name = task.verifier if is_own else member.kind
+            yield member.kind, adversarial_cases(
+                some[:NUM_PROBLEMS], task.template, verifier=name, extraction=extraction_of(member),
+                differs=differs_for(name), with_floods=False,
+            )  # fmt: skip

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from statistics import fmean
 
+from groupwise.algorithms.statistics import wilson
 from groupwise.checks import Advice, Finding, Place, Severity
 from groupwise.checks.doctor.facts import RunFacts, StepFacts, ends_in_loop, strays
 from groupwise.checks.doctor.rule import (
@@ -24,7 +25,6 @@ from groupwise.checks.doctor.rule import (
     since,
     slope,
     start,
-    wilson,
     worsens,
 )
 from groupwise.types import FinishReason
@@ -209,7 +209,7 @@ def loops(run: RunFacts) -> Finding | None:
 def _at_least(share: float, steps: Sequence[StepFacts]) -> float:
     """Lower 95 % bound of a share of the last steps' completions: two of a hundred prove no one per cent."""
     trials = sum(step.num_completions for step in steps[-WINDOW:])
-    return wilson(share * trials, trials)[0]
+    return wilson(share, trials)[0]
 
 
 def language_mixing(run: RunFacts) -> Finding | None:

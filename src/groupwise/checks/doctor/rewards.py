@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from statistics import fmean, pvariance
 
+from groupwise.algorithms.statistics import wilson
 from groupwise.checks import Advice, Finding, Place, Severity
 from groupwise.checks.doctor.facts import SHOWN, RunFacts
 from groupwise.checks.doctor.rule import (
@@ -20,7 +21,6 @@ from groupwise.checks.doctor.rule import (
     shown,
     since,
     start,
-    wilson,
     worsens,
 )
 from groupwise.runs.row import Row
@@ -35,7 +35,7 @@ def no_signal(run: RunFacts) -> Finding | None:
         return None
     dead = 1 - recent(run.values("signal"))
     asked = sum(len(step.groups) or int(step.number("sampled_groups") or 0) for step in run.steps[-WINDOW:])
-    low = wilson(dead * asked, asked, 1.645)[0] if asked else dead  # half of forty groups may be a third of all
+    low = wilson(dead, asked, 1.645)[0] if asked else dead  # half of forty groups may be a third of all
     severity = graded(low, 0.5, 0.75)
     warm = float(run.key("sampling.temperature", 1.0)) >= 0.5
     solved = warm and recent(run.values("sampled_correct")) >= SOLVED
@@ -67,7 +67,7 @@ def never_correct(run: RunFacts) -> Finding | None:
     lately = run.steps[-4 * WINDOW :]
     trials = sum(len(s.groups) and sum(c.outcome.judged for c in s.completions) for s in lately)
     right = sum(c.outcome.value == "correct" for s in lately for c in s.completions)
-    high = wilson(right, trials)[1]
+    high = wilson(right / max(1, trials), trials)[1]
     if trials == 0 or high >= 0.05 or improves(run):
         return None
     critical = len(run.steps) >= 4 * WINDOW and high < 0.02

@@ -220,20 +220,6 @@ def outlying(values: Sequence[float], deviations: float, times: float) -> list[i
     return [i for i, value in enumerate(values) if value > middle + deviations * spread and value >= times * middle]
 
 
-def wilson(successes: float, trials: float, z: float = 1.959963984540054) -> tuple[float, float]:
-    """95 % interval of a share (Wilson 1927).
-
-    >>> [round(bound, 4) for bound in wilson(0, 100)]
-    [0.0, 0.037]
-    """
-    if trials <= 0:
-        return 0.0, 1.0
-    p, square = successes / trials, z * z
-    center = (p + square / (2 * trials)) / (1 + square / trials)
-    half = z * math.sqrt(p * (1 - p) / trials + square / (4 * trials * trials)) / (1 + square / trials)
-    return max(0.0, center - half), min(1.0, center + half)
-
-
 def sign_test(worse: int, better: int) -> float:
     """One-sided exact p-value of as many `worse` ones among those that changed, were both as likely (McNemar 1947).
 

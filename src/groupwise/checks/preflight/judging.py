@@ -7,11 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from groupwise.algorithms.statistics import mean_share
 from groupwise.checks import Advice, Finding, Severity
-from groupwise.checks.audit.attacks import adversarial_cases
-from groupwise.checks.audit.judge import Limits, Miss, Result, differs_for, judge_cases
-from groupwise.checks.audit.verifier import by_verifier
-from groupwise.checks.doctor.rule import wilson
+from groupwise.checks.audit.judge import Limits, Miss, Result, judge_cases
+from groupwise.checks.audit.verifier import attacks
 from groupwise.checks.preflight.bench import Bench, Check, Checked, finding
 from groupwise.randomness import Draw, key
 from groupwise.rollout.environments import Played, Workers
@@ -19,7 +18,7 @@ from groupwise.rollout.episodes import COMPARED
 from groupwise.tasks.environments.base import Attempt, EnvironmentConfig, Turn
 from groupwise.tasks.episodes import scripted
 from groupwise.types import FinishReason, Outcome, Problem, Verdict
-from groupwise.verifiers import VERIFIERS, Request, extraction_of
+from groupwise.verifiers import Request
 from groupwise.verifiers.python import PythonVerifier
 
 NUM_PLAYED = 16
@@ -132,7 +131,7 @@ def _faults(episodes: Sequence[_Episode]) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-NUM_REFERENCES, NUM_ATTACKED, NUM_TIMED = 128, 2, 16
+NUM_REFERENCES, NUM_TIMED = 128, 16
 REFUSED = 0.01  # share of reference answers that may be refused with a warning
 SLOW_S = 1.0  # seconds of the slowest verdict in a hundred that are worth a warning
 GRACE_S = 5.0
@@ -149,9 +148,9 @@ def judging(bench: Bench) -> Checked:
     figures: dict[str, Any] = {"reference answers tried": len(problems)}
     findings = [*_references(bench, requests, verdicts)]
     if problems:
-        accepted = sum(verdict.outcome is Outcome.CORRECT for verdict in verdicts)
-        low, high = wilson(accepted, len(problems))
-        figures["accepted"] = f"{accepted / len(problems):.1%} [{low:.1%}, {high:.1%}]"
+        accepted = [float(verdict.outcome is Outcome.CORRECT) for verdict in verdicts]
+        estimate = mean_share(accepted)
+        figures["accepted"] = f"{estimate.value:.1%} [{estimate.low:.1%}, {estimate.high:.1%}]"
         again = verifier.verify_many(requests[::-1])[::-1] if verifier.repeatable else verdicts
         other = [
             r.problem.id
@@ -217,18 +216,10 @@ def _shortcuts(bench: Bench) -> tuple[int, list[Finding]]:
     limits = Limits(verdict_s=bench.verifier.verdict_s + GRACE_S, hangs=1)
     tried, paid, findings = 0, list[Result](), list[Finding]()
     is_function = isinstance(bench.verifier, PythonVerifier)
-    for config, problems in by_verifier(bench.task, bench.verifier.config):
-        kind = VERIFIERS.find(config.kind)
-        of_user = issubclass(kind, PythonVerifier)
-        if kind.by_text_alone or of_user:
-            name = bench.task.verifier if of_user else config.kind
-            cases = adversarial_cases(
-                problems[:NUM_ATTACKED], bench.task.template, verifier=name, extraction=extraction_of(config),
-                differs=differs_for(name), with_floods=False,
-            )  # fmt: skip
-            wrong = [case for case in cases if case.expected is False]
-            tried += len(wrong)
-            paid += [result for result in judge_cases(bench.verifier, wrong, limits) if result.miss]
+    for _, cases in attacks(bench.task, bench.verifier.config, own=True):
+        wrong = [case for case in cases if case.expected is False]
+        tried += len(wrong)
+        paid += [result for result in judge_cases(bench.verifier, wrong, limits) if result.miss]
     for miss in dict.fromkeys(result.miss for result in paid):
         missed = [result for result in paid if result.miss is miss]
         # a user's function may read another form than the template's; what holds the right answer may be meant

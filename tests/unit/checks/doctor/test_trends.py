@@ -62,11 +62,6 @@ def test_rank_correlation_with_itself(values: list[float]) -> None:
     assert trends.rank_correlation(values, values) == pytest.approx(float(len(set(values)) > 1))
 
 
-def test_wilson_by_hand() -> None:
-    # p = 0.5, n = 10: center 0.5, half = 1.96 * sqrt(0.025 + 0.0096) / 1.384 = 0.2634
-    assert trends.wilson(5, 10) == pytest.approx((0.2366, 0.7634), abs=1e-4)
-
-
 @pytest.mark.parametrize(("worse", "better", "p"), [(5, 0, 1 / 32), (3, 1, 5 / 16), (0, 3, 1.0), (0, 0, 1.0)])
 def test_sign_test_by_hand(worse: int, better: int, p: float) -> None:
     assert trends.sign_test(worse, better) == p

@@ -1,4 +1,4 @@
-"""Every fault before every preflight: `python lab/benchmarks/preflight/matrix.py --write docs/preflight.md`."""
+"""Every fault before every preflight: `python lab/benchmarks/preflight/flights.py --write docs/preflight.md`."""
 
 import argparse
 import re
@@ -34,7 +34,7 @@ Every check says its verdict when it is done; the end says what there was no tim
 settings and files of all, problems, memory, disk and verifier of those of reinforcement learning, and prompts, sample
 and rehearsal of those that start from a model that is there. What waits for an earlier stage is named as not done.
 
-This page is made by `python lab/benchmarks/preflight/matrix.py --write docs/preflight.md`, which flies the cases of
+This page is made by `python lab/benchmarks/preflight/flights.py --write docs/preflight.md`, which flies the cases of
 the second
 table.
 
