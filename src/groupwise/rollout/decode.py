@@ -53,7 +53,6 @@ class KvCache:
     layers: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
     """Per layer keys and values (rows, Hkv, suffix, D)."""
     states: States | None = None  # Of the layers that carry one; these have no keys and values
-    has_windows: bool = False
 
     @property
     def num_kv_heads(self) -> int:
@@ -61,7 +60,6 @@ class KvCache:
 
     def ensure_layer(self, layer: int, like: Tensor, window: int | None) -> None:
         if layer not in self.layers:
-            self.has_windows |= window is not None
             prompt, suffix = (min(length, window or length) for length in (self.room.prompt, self.room.suffix))
             self.prompt_layers[layer] = _empty(like, self.room.slots, prompt, turned=False)
             self.layers[layer] = _empty(like, self.room.rows, suffix, turned=suffix >= LONG)

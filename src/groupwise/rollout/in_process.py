@@ -92,29 +92,54 @@ def generate(
         rows = min(config.max_live_completions, sum(sizes))
         longest = max(len(request.token_ids) for request in requests)
         largest = Shape(rows, min(rows, len(requests)), min(rows, max(sizes)), longest, max(rooms))
+        shared = 0 if watch or waiting is not None or not _goes_on(policy, config) else shared_tokens(requests)
+        if shared:
+            largest = Shape(rows, 1, rows, shared, max(rooms) + longest - shared)
         with Sharing() as cores, torch.inference_mode(), policy.precision(), ExitStack() as stack:
             batch = waiting.pop() if waiting else None
             if batch is None or not batch.go_on(requests, rooms):
                 decoder = stack.enter_context(_decoder(policy, largest, config))
-                batch = _LiveBatch(policy, requests, config, decoder, rooms, watch)
-                is_plain = isinstance(decoder, PlainDecoder) and not policy.is_recurrent and watch is None
-                batch.keeps = waiting is not None and is_plain and rows == len(set(batch.keys.tolist()))
+                batch = _LiveBatch(policy, requests, config, decoder, rooms, watch, shared)
+                can_go_on = _goes_on(policy, config) and watch is None
+                batch.keeps = waiting is not None and can_go_on and rows == len(set(batch.keys.tolist()))
             batch.tell(on_finished)
             while batch.busy:
                 cores.look()
                 batch.admit()
                 batch.decode()
                 batch.tell(on_finished)
-            if waiting is not None and batch.keeps and not batch.decoder.cache.has_windows:
+            if waiting is not None and batch.keeps:
                 waiting.append(batch)
     return [batch.group(request) for request in range(len(requests))]
 
 
-def _decoder(policy: Policy, largest: Shape, config: SamplingConfig) -> AbstractContextManager[Decoder]:
+def shared_tokens(requests: Sequence[Request]) -> int:
+    """Return how many first tokens of all prompts are computed once, as one prompt; 0 where that saves less than half.
+
+    The rest of a prompt is then computed for each of its completions. An example before every question is such a case.
+    """
+    prompts = [request.token_ids for request in requests]
+    least, most = min(prompts), max(prompts)  # all others begin as these two do
+    shared = next((i for i, (a, b) in enumerate(zip(least, most, strict=False)) if a != b), len(least))
+    shared = min(shared, min(map(len, prompts)) - 1)  # the state of a last token is read
+    rest = sum(len(request.keys) * (len(request.token_ids) - shared) for request in requests)
+    return shared if 2 * (shared + rest) <= sum(map(len, prompts)) else 0
+
+
+def _goes_on(policy: Policy, config: SamplingConfig) -> bool:
+    """Tell whether completions can begin with, or go on behind, tokens that were not sampled."""
+    return not (policy.is_recurrent or policy.has_windows or _uses_graphs(policy, config))
+
+
+def _uses_graphs(policy: Policy, config: SamplingConfig) -> bool:
     # graphs hold the addresses of weights, and those that were gathered from ranks lie elsewhere every time
+    return config.cuda_graphs and policy.device.type == "cuda" and RANKS.size == 1
+
+
+def _decoder(policy: Policy, largest: Shape, config: SamplingConfig) -> AbstractContextManager[Decoder]:
     if policy.is_recurrent:
         return nullcontext(PlainDecoder(KvCache(largest, states=States(largest.slots, largest.rows))))
-    if config.cuda_graphs and policy.device.type == "cuda" and RANKS.size == 1:
+    if _uses_graphs(policy, config):
         return graph_decoder(policy, largest)
     return nullcontext(PlainDecoder(KvCache(largest)))
 
@@ -133,7 +158,10 @@ class _LiveBatch:
         decoder: Decoder,
         rooms: Sequence[int],
         watch: ToolWatch | None,
+        shared: int = 0,
     ) -> None:
+        self.shared = shared
+        """First tokens of all prompts that lie in one slot; the others begin the rows. 0: each has its own slot."""
         self.policy, self.requests, self.config, self.decoder = policy, requests, config, decoder
         self.rounded = policy.rounded()
         sizes = [len(request.keys) for request in requests]
@@ -141,18 +169,21 @@ class _LiveBatch:
         self.max_rows = min(config.max_live_completions, total)
         self.first = np.cumsum([0, *sizes])
         self.request_of = np.repeat(np.arange(len(requests)), sizes)
-        self.prompt_lengths = np.array([len(request.token_ids) for request in requests], np.int64)
+        lengths = np.array([len(request.token_ids) for request in requests], np.int64)
+        self.prompt_lengths = np.full_like(lengths, shared) if shared else lengths
+        self.rest = np.repeat(lengths - self.prompt_lengths, sizes)
+        """(total,) tokens of each output's prompt that begin its row."""
         self.keys = np.array([key for request in requests for key in request.keys], np.uint64)
-        self.begun = np.repeat(np.array([request.begun for request in requests], np.int64), sizes)
-        """(total,) tokens that each completion had before: the position of its first draw."""
+        self.begun = np.repeat(np.array([request.begun for request in requests], np.int64), sizes) - self.rest
+        """(total,) position of the draw of each row's first token: tokens that the completion had before."""
         self.pauses = any(request.pause is not None for request in requests)
         self.paused = np.zeros(total, np.bool_)
-        width = max(rooms, default=0)
+        width = max(rooms, default=0) + int(self.rest.max(initial=0))
         self.tokens = np.zeros((total, width), np.int64)
         self.logprobs = np.zeros((total, width), np.float32)
         self.entropy = np.zeros((total, width), np.float32)
         self.length = np.zeros(total, np.int64)
-        self.room = np.repeat(np.array(rooms, np.int64), sizes)
+        self.room = np.repeat(np.array(rooms, np.int64), sizes) + self.rest
         self.left = np.repeat(np.array([request.room(config) for request in requests], np.int64), sizes)
         """(total,) tokens that each output may still sample."""
         self.since = np.zeros(total, np.int64)  # tokens of each output that were there before it was asked for now
@@ -182,8 +213,11 @@ class _LiveBatch:
 
     def _admit(self, outputs: NDArray[np.int64]) -> None:
         requests = self.request_of[outputs]
-        self._prefill_new(np.unique(requests[self.slot_of[requests] < 0]))
-        logits = torch.stack([self.first_logits[request] for request in requests.tolist()])
+        if self.shared:
+            logits = self._behind_shared(outputs)
+        else:
+            self._prefill_new(np.unique(requests[self.slot_of[requests] < 0]))
+            logits = torch.stack([self.first_logits[request] for request in requests.tolist()])
         self.num_admitted += len(outputs)
         self.first_logits = {r: row for r, row in self.first_logits.items() if self._waits(r)}
         self.row_output = np.concatenate((self.row_output, outputs))
@@ -204,6 +238,35 @@ class _LiveBatch:
         with self.rounded:
             logits = self.policy.next_logits(prefill(self.policy, self.decoder.cache, prompts, self.slot_of[chunk]))
         self.first_logits |= dict(zip(chunk, logits, strict=True))
+
+    def _behind_shared(self, outputs: NDArray[np.int64]) -> torch.Tensor:
+        """Compute the tokens that all prompts share, once, and the rest of each in its row; returns their logits."""
+        prompts = [self.requests[request].token_ids for request in self.request_of[outputs].tolist()]
+        if not len(self.slot_request):
+            self.slot_request, self.slot_of = self.request_of[outputs[:1]], np.zeros_like(self.slot_of)
+            with self.rounded:
+                prefill(self.policy, self.decoder.cache, [prompts[0][: self.shared]], self.slot_of[:1])
+        self.length[outputs] = 1  # nothing of the rows was read yet: a step reads the last of them
+        rest = [prompt[self.shared :] for prompt in prompts]
+        logits = self._read(outputs, len(self.row_output), rest)
+        for output, ids in zip(outputs.tolist(), rest, strict=True):
+            self.tokens[output, : len(ids)] = ids
+        self.length[outputs] = self.since[outputs] = self.rest[outputs]
+        return logits
+
+    def _read(self, outputs: NDArray[np.int64], row: int, new: Sequence[Sequence[int]]) -> torch.Tensor:
+        """Keep new tokens of outputs that lie from a row on; returns the logits behind them."""
+        steps = self._step(outputs)
+        longest = int((steps.lengths + steps.prompt_lengths).max()) + max(map(len, new))
+        each = max(1, PRODUCTS // (longest * max(map(len, new))))
+        with self.rounded:
+            states = [
+                go_on(
+                    self.policy, self.decoder.cache, row + at, new[at : at + each], self._step(outputs[at : at + each])
+                )
+                for at in range(0, len(outputs), each)
+            ]
+            return self.policy.next_logits(torch.cat(states))
 
     def go_on(self, requests: Sequence[Request], rooms: Sequence[int]) -> bool:
         """Make outputs live again that wait; False where a request does not go on behind one of them."""
@@ -228,17 +291,11 @@ class _LiveBatch:
         cache.move_rows(self._tensor(sources), self._tensor(targets), int(self.length[rows].max()))
         self._release_prompts()
         cache.grow(width)
-        longest = width + int(self.prompt_lengths[self.request_of[rows]].max())
-        each, logits = max(1, PRODUCTS // (longest * max(map(len, new.values())))), []
-        with self.rounded:
-            for at in range(0, len(rows), each):
-                part = rows[at : at + each]
-                hidden = go_on(self.policy, cache, at, [new[output] for output in part.tolist()], self._step(part))
-                logits.append(self.policy.next_logits(hidden))
+        logits = self._read(rows, 0, [new[output] for output in rows.tolist()])
         for output, ids in new.items():
             self.tokens[output, self.length[output] - 1 : self.since[output]] = ids
         self.length[outputs] = self.since[outputs]
-        self._keep(draw(torch.cat(logits), self._uniforms(rows), self.config), rows)
+        self._keep(draw(logits, self._uniforms(rows), self.config), rows)
         self._release()
         return True
 
@@ -279,7 +336,7 @@ class _LiveBatch:
         pause = self.requests[self.request_of[output]].pause
         if pause is None or (self.tools and self.tools.waits(output)):
             return False
-        return bool(pause(self.tokens[output, : self.length[output]].tolist()))
+        return bool(pause(self.tokens[output, self.since[output] : self.length[output]].tolist()))
 
     def _finished(self, outputs: NDArray[np.int64]) -> NDArray[np.bool_]:
         done = self.stopped[outputs] | self.paused[outputs] | (self.left[outputs] <= 0)
@@ -305,6 +362,8 @@ class _LiveBatch:
         self._release_prompts()
 
     def _release_prompts(self) -> None:
+        if self.shared:
+            return
         read = np.zeros(len(self.requests), np.bool_)
         read[self.request_of[np.concatenate((self.row_output, self.waiting))]] = True
         needed = read[self.slot_request] | self._waits(self.slot_request)
