@@ -20,10 +20,10 @@ from groupwise.algorithms.statistics import mean_over_seeds
 from groupwise.config import RECIPES, parse
 from groupwise.config.places import Place
 from groupwise.recall.config import RecallConfig
-from groupwise.recall.contamination import Index, Rule
 from groupwise.recall.page import of_copies, of_removal
 from groupwise.recall.rounds import Prepared
 from groupwise.recall.run import Recall
+from groupwise.recall.words import Index, Rule
 
 SEEN: Sequence[str] = Place(RECIPES / "worlds/web.py", "SEEN").load()
 """Styles of mathematics that the seed holds."""

@@ -106,7 +106,7 @@ def check_stages(
     path: Path, changes: Sequence[str], options: "PreflightOptions", leave_out: Sequence[str], quiet: bool
 ) -> Checked:
     """Check a pipeline, stage by stage; the verdict is that of the worst stage."""
-    from groupwise.checks.preflight.stages import preflight_stages, verdict
+    from groupwise.checks.preflight import preflight_stages, verdict
     from groupwise.pipeline import load_pipeline
 
     recipe, stages = load_pipeline(path, changes)

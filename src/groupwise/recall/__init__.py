@@ -3,6 +3,6 @@
     pages -> extract -> dedup -> rounds of {train a classifier, rank, keep, domains, annotate, grow the seed}
           -> decontaminate -> corpus
 
-`words`, `classifier` and `contamination` are the mathematics, without files or clocks; `run` does the work in a
-directory, piece by piece, so that a kill loses one piece.
+`words` is the mathematics, without files or clocks; `run` does the work in a directory, piece by piece, so that a kill
+loses one piece.
 """

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from groupwise.errors import DataError
 from groupwise.randomness import permutation
-from groupwise.recall.annotate import Asked
-from groupwise.recall.config import RecallConfig
+from groupwise.recall.config import Asked, RecallConfig
 from groupwise.recall.extract import MAX_BYTES, MIN_CHARACTERS, extract, plain_text
 from groupwise.recall.page import Page, Unreadable, as_json, domain, known_share, of_round, pattern, write_lines
 from groupwise.recall.words import Descent, duplicates, exact_words, features, ngrams, signature, train, words

@@ -21,10 +21,10 @@ from typing import Any
 
 from groupwise.errors import CheckpointError
 from groupwise.recall.config import RecallConfig, RecallRecipe
-from groupwise.recall.contamination import Index, Rule
 from groupwise.recall.extract import MIN_CHARACTERS
 from groupwise.recall.page import as_json, of_copies, of_removal, reasons, write_lines
 from groupwise.recall.rounds import EVERY, Prepared, Progress, Round, Rounds
+from groupwise.recall.words import Index, Rule
 from groupwise.runs.atomic import write_file
 from groupwise.runs.directory import flattened
 from groupwise.runs.inputs import compare, keep, references

@@ -10,6 +10,7 @@ plain equality cannot hold, by types of arguments or special comparisons.
 import ast
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -158,17 +159,16 @@ class Code(Task):
     Config = CodeConfig
     config: CodeConfig
 
-    def __init__(self, config: CodeConfig) -> None:
-        super().__init__(config)
-        self._splits: dict[Split, list[Problem]] | None = None
+    @cached_property
+    def _splits(self) -> dict[Split, list[Problem]]:
+        splits: dict[Split, list[Problem]] = {name: [] for name in SPLITS}
+        for problem in read_problems(self.config.path, self.config.format, self.config.tolerance):
+            published: Any = "test" if self.config.only_test else problem.data.get("split")
+            if published != "examples":
+                splits[published or split_of(problem.question)].append(problem)
+        return splits
 
     def problems(self, split: Split) -> Sequence[Problem]:
-        if self._splits is None:
-            self._splits = {name: [] for name in SPLITS}
-            for problem in read_problems(self.config.path, self.config.format, self.config.tolerance):
-                published: Any = "test" if self.config.only_test else problem.data.get("split")
-                if published != "examples":
-                    self._splits[published or split_of(problem.question)].append(problem)
         if not self._splits[split]:
             raise DataError(f"{self.config.path} has no problem for the {split} split")
         return self._splits[split]

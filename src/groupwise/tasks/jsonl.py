@@ -9,6 +9,7 @@ questions in both splits are left out of training, if their number is the one st
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 
@@ -152,15 +153,12 @@ class Jsonl(Task):
     def __init__(self, config: JsonlConfig) -> None:
         super().__init__(config)
         self._preset = PRESETS[config.preset] if config.preset else Preset()
-        self._problems: dict[Split, Sequence[Problem]] | None = None
 
     def problems(self, split: Split) -> Sequence[Problem]:
-        if self._problems is None:
-            self._problems = self._load()
-        if not self._problems[split]:
-            available = ", ".join(name for name in SPLITS if self._problems[name]) or "nothing"
+        if not self._splits[split]:
+            available = ", ".join(name for name in SPLITS if self._splits[name]) or "nothing"
             raise DataError(f"{self._label} has no {split} split; it has: {available}")
-        return self._problems[split]
+        return self._splits[split]
 
     def undivided(self) -> Sequence[Problem] | None:
         """All rows of a plain file, in its order, where it is the only one and no share of it is for tests."""
@@ -174,7 +172,8 @@ class Jsonl(Task):
     def _label(self) -> str:
         return self.config.preset or Path(self.config.path or self.config.test_path or "").stem
 
-    def _load(self) -> dict[Split, Sequence[Problem]]:
+    @cached_property
+    def _splits(self) -> dict[Split, list[Problem]]:
         splits: dict[Split, list[Problem]] = {"train": [], "dev": [], "test": list(self.rows("test"))}
         test_ids = {_question_key(problem.question): problem.id for problem in splits["test"]}
         repetitions = []
@@ -184,7 +183,7 @@ class Jsonl(Task):
             else:
                 splits[self._split_of(problem.question)].append(problem)
         self._check_count("repeated_questions", "training questions that are also test questions", repetitions)
-        return dict(splits)
+        return splits
 
     def _check_count(self, dial: str, description: str, records: Sequence[str]) -> None:
         setting = getattr(self.config, dial, None)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise.errors import CheckpointError, DataError, WaitingError
-from groupwise.recall.annotate import Asked, File, read_answers
+from groupwise.recall.config import Asked, File, read_answers
 from groupwise.recall.page import Page
 from groupwise.recall.run import run_recall
 

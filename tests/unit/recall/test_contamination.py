@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise.recall.contamination import Index, Rule, expressions
-from groupwise.recall.words import exact_words
+from groupwise.recall.words import Index, Rule, exact_words, expressions
 
 LONG = "Tom has 12 apples and gives 5 of them to Mia before lunch. How many are left?"
 ZH = "小明有12个苹果，又给了小红5个，然后去了学校，他现在还有多少个苹果？"

@@ -215,7 +215,7 @@ def test_people_answer_in_a_file(tmp_path: Path, make_small: Any) -> None:
 
 
 def test_an_oracle_errs_as_often_as_it_is_told() -> None:
-    from groupwise.recall.annotate import Asked, Oracle
+    from groupwise.recall.config import Asked, Oracle
     from groupwise.recall.page import Page, Truth
 
     def asked(number: int, is_mathematics: bool) -> Asked:

@@ -13,9 +13,19 @@ from itertools import chain
 
 from groupwise.verifiers.math.letters import declared, letters_of, renamed
 from groupwise.verifiers.math.normalise import as_words, compact, is_words
-from groupwise.verifiers.math.numbers import DECIMALS, decimal_comma, equal_numbers, parse_number
+from groupwise.verifiers.math.numbers import (
+    DECIMALS,
+    ORDINALS,
+    decimal_comma,
+    equal_numbers,
+    ordinal,
+    ordinal_mark,
+    parse_number,
+    same_units,
+    split_letter,
+    split_unit,
+)
 from groupwise.verifiers.math.structure import Node, names, read
-from groupwise.verifiers.math.units import ORDINALS, ordinal, ordinal_mark, same_units, split_letter, split_unit
 
 Leaf = Callable[[str, str], bool | None]
 """Comparison of the reference's expression with the answer's; None: this leaf cannot tell."""

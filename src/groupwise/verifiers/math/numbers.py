@@ -10,12 +10,19 @@ r"""Plain numbers, exactly: integers, decimals, thousands separators, fractions,
 
 A comma separates thousands. It separates decimals in languages that write them so (`normalise`), and otherwise only
 where one side has the very same digits with a point (`decimal_comma`).
+
+A value without what may stand behind it: a closed grammar of units and of counted things.
+
+A unit becomes a key: `5 \text{ cm}^2` is `5` and `cm^2`; `204_5` is `204` and `base 5`; `5^{th}` is `5` and `th`. Words
+that are not listed here (`below zero`, `squared`, `less`) belong to the value, which is then compared as written.
 """
 
 import re
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+
+from groupwise.verifiers.math.normalise import SPELLED
 
 MAX_CHARS = 1000  # longer numbers are left to the slow path: conversion to an integer takes quadratic time
 DECIMALS = 6  # places from which on a decimal may stand for a number that has no finite decimal form
@@ -142,3 +149,192 @@ def _rounds_to(decimal: Number, fraction: Number, decimals: int, is_given: bool 
 def _decimal(text: str) -> Fraction:
     digits = text.replace(",", "").replace(" ", "")
     return Fraction(f"0{digits}" if digits.startswith(".") else digits.removesuffix("."))
+
+
+_SPELLINGS = {
+    "m": "meter metre", "cm": "centimeter centimetre", "mm": "millimeter millimetre", "km": "kilometer kilometre",
+    "nm": "nanometer nanometre", "in": "inch inche", "ft": "foot feet", "yd": "yard", "mi": "mile",
+    "s": "sec second", "ms": "millisecond", "min": "minute", "h": "hr hour", "day": "", "week": "wk", "month": "",
+    "year": "yr", "g": "gram gm", "kg": "kilogram kilo", "mg": "milligram", "lb": "pound", "oz": "ounce",
+    "ton": "tonne", "l": "L liter litre", "ml": "milliliter millilitre", "gal": "gallon", "qt": "quart", "pt": "pint",
+    "dollar": "usd buck $", "cent": "¢", "euro": "eur €", "gbp": "£", "yen": "jpy ¥", "rupee": "rs inr ₹",
+    "yuan": "rmb cny", "'": "", "''": '"', "circ": "^\\circ deg degree", "celsius": "centigrade",
+    "fahrenheit": "", "kelvin": "K", "rad": "radian", "mi/h": "mph", "km/h": "kph kmh", "m/s": "mps", "am": "",
+    "pm": "",
+    "hz": "hertz", "N": "newton", "J": "joule", "W": "watt", "V": "volt", "A": "ampere amp",
+    "C": "coulomb", "ohm": "Ω", "kj": "kilojoule",
+    "cal": "calorie", "kcal": "kilocalorie", "kw": "kilowatt", "kwh": "kilowatt-hour", "pa": "pascal", "atm": "",
+    "mol": "mole", "acre": "", "ha": "hectare", "bit": "", "byte": "", "kb": "kilobyte", "mb": "megabyte",
+    "gb": "gigabyte", "person": "people", "child": "children kid", "man": "men", "woman": "women", "mouse": "mice",
+}  # fmt: skip
+_SYMBOLS = {word: unit for unit, words in _SPELLINGS.items() for word in [unit, *words.split()]}
+_COUNTED = """
+    ace adult angle animal ant app apple arrangement article atom bag ball balloon banana bar barrel base basket batch
+    bead bean bear beat berry bill bird block blueberry boat book bottle box boy bracelet breath brick brother brownie
+    bug bunch bus button cake camper can candle candy car card carrot case cat chair chicken chip chocolate choice
+    circle class classroom club coin color coloring colouring combination consonant cookie copy corner cow crayon cube
+    cup cupcake customer cycle daisy daughter decimal deer desk diagonal dice die digit dime divisor dog doll domino
+    donut door doughnut duck edge egg element email employee envelope episode equation eraser error euro face factor
+    family fish floor flower follower football fraction franc friend frog fruit function game gift girl glass goal
+    goat grape guest guppy handshake hat helicopter horse hotdog house household integer intersection item jar
+    jellybean jewel journey key king kitten knot lamp lap leaf leave leg lemon lesson letter light line lion loaf
+    lollipop machine magazine mango marble match meal meatball member move movie muffin multiple nail necklace
+    neighbor neighbour nickel night notebook number nut object octagon offspring orange order outcome outfit pack
+    package packet page paint painting pair pancake parent part partition passenger path patient pattern pea peach
+    pear pebble pen pencil penny pentagon permutation peso pet petal phone photo picture pie piece pig pill pillow
+    pizza plane plank plant plate player plum point polygon polynomial portion possibility potato prime prize problem
+    pupil puppy puzzle question rabbit rectangle region revolution ribbon ring rock roll room root rope rose rotation
+    round row ruble salad sandwich seashell seat section sector seed segment serving set shape shark sheep sheet shelf
+    shell shirt shoe shot side sister slice snack sock soda solution son song spoon spot square stair stamp star step
+    stick sticker stone store straw strawberry street string student subsequence subset swimmer symbol table
+    tablespoon tbsp teacher team teaspoon term test text ticket tie tile time tire toad token tomato toy train tree
+    triangle tricycle trip triple truck tsp tube tuple turn turtle unit value vegetable vehicle vertex vertice
+    volunteer vote voter vowel watermelon way wheel widget win window won word worker zero
+"""
+_THINGS = frozenset(_COUNTED.split())
+"""Counted things, in the singular."""
+_DESCRIBED = """
+    additional big black blue brown complex composite consecutive different distinct even fair full gold green
+    identical large negative new nonnegative odd ordered original other pink positive possible purple quadratic
+    rational real red regular right small solid stuffed sweet tall tiny toy unique valid white whole wooden yellow
+    young
+"""
+_ADJECTIVES = frozenset(_DESCRIBED.split())
+"""Part of the key where they stand before a unit or a counted thing."""
+_FILLERS = frozenset(["of", "the", "any", "each", "every", "altogether", "total"])
+_BEHIND = frozenset(["old", "long", "tall", "high", "wide", "deep", "thick", "away"])
+"""Words that may follow a unit and change nothing."""
+_POWERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3, "squared": 2, "cubed": 3}
+_BARE = r"cm|mm|km|kg|mg|m[lL]|ft|yd|mi|lbs?|oz|hrs?|sec|mins?|mph|kph|km/hr?|m/s|[apAP]\.? ?[mM]\.?"
+_TAIL = re.compile(
+    r"(?<=[0-9A-Za-z})\]]) ?(?=\\text ?\{)|(?<=[0-9})\]a-z]) ?(?=\^\\circ)|(?<=[0-9]) ?(?=['\"])"
+    rf"|(?<=[0-9}}]) ?(?=(?:{_BARE})(?:[^a-zA-Z]|$))|(?:(?<=[0-9)}}])|(?<=\\pi)) (?=[A-Za-z]{{3}})"
+    r"|(?<=[0-9]) ?(?=[€£¥₹¢]$)"
+)
+"""Places where a unit may begin."""
+_TOKEN = re.compile(
+    r" *(?:(?P<word>[A-Za-z]+(?:-[A-Za-z]+)?|[€£¥₹$¢Ω])\.?|(?:\^ ?\{? ?|(?<=[a-zA-Z]))(?P<power>-?[1-3](?![0-9])) ?\}?"
+    r"|(?P<per>/)|(?P<dot>\\cdot(?![a-z])|\*|-)|(?P<open>\()|(?P<close>\))|(?P<circ>\^\\circ)|(?P<prime>''|'|\"))"
+)
+_ALIKE = [{"circ", "celsius"}, {"circ", "fahrenheit"}, {"'", "ft"}, {"'", "min"}, {"''", "in"}, {"''", "s"}]
+"""Units of which one may be short for the other."""
+_BASE = re.compile(
+    r"(?P<digits>-?[0-9A-F]{1,200}(?:\.[0-9A-F]{1,200})?) ?_ ?"
+    r"(?:\{ ?(?:\\text ?\{)? ?(?:base )?\(?(?P<long>[0-9]{1,2}|[a-z]{3,8})\)? ?\}{1,2}|(?P<short>[0-9]))"
+)
+_ORDINAL = re.compile(
+    r"(?P<number>[0-9]{1,9}) ?\^? ?\{{0,2} ?(?:\\text ?\{ ?)?(?P<mark>st|nd|rd|th)(?: (?:place|day|term))? ?\}{0,3}",
+    re.IGNORECASE,
+)
+ORDINALS = {
+    "first": 1, "second": 2, "third": 3, "fourth": 4, "fifth": 5, "sixth": 6, "seventh": 7, "eighth": 8, "ninth": 9,
+    "tenth": 10, "eleventh": 11, "twelfth": 12,
+}  # fmt: skip
+_CURRENCY = re.compile(r"(?P<sign>-? ?)(?P<unit>[€£¥₹]|US|USD|\\text ?\{ ?(?:Rs|USD|US)\.? ?\}) ?(?=[0-9.])")
+_TRIGONOMETRY = re.compile(r"\\(?:arc)?(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
+
+
+@lru_cache(maxsize=8192)
+def split_unit(text: str) -> tuple[str, str]:
+    """A normalised answer without its unit, and the unit's key (empty without one)."""
+    if text.isdecimal():
+        return text, ""
+    match = _BASE.fullmatch(text)
+    if match:
+        base = match["long"] or match["short"]
+        return match["digits"], f"base {SPELLED.get(base, base)}"
+    number = ordinal(text)
+    if number:
+        return number, "th"
+    match = _CURRENCY.match(text)
+    if match:
+        unit = match["unit"].removeprefix("\\text").strip(" {}.").casefold()
+        value, per = split_unit(text[match.end() :])
+        return match["sign"].strip() + value, " ".join(sorted({_SYMBOLS.get(unit, "dollar"), *per.split()}))
+    for match in _TAIL.finditer(text):
+        tail = text[match.end() :]
+        if tail.startswith("^") and _TRIGONOMETRY.search(text):
+            break
+        key = _unit(tail)
+        if key is not None:
+            return text[: match.start()].strip(), key
+    return text, ""
+
+
+def split_letter(text: str, unit: str) -> tuple[str, str]:
+    """The same where a bare letter behind a number stands for the unit of the other side: `5 m` beside `5 meters`."""
+    is_unit = text[-2:-1] in tuple("0123456789 ") and _SYMBOLS.get(text[-1]) == unit
+    return (text[:-1].strip(), unit) if is_unit else (text, "")
+
+
+def same_units(unit: str, other_unit: str) -> bool:
+    """Compare two keys: a missing unit is forgiven, another unit is not."""
+    return unit == other_unit or not unit or not other_unit or {unit, other_unit} in _ALIKE
+
+
+def _unit(tail: str) -> str | None:
+    """The key of a unit as written behind a value; None for anything else."""
+    tail = re.sub(r"\\text ?\{([^{}]*)\}", r" \1 ", f" {tail} ")
+    tail = re.sub(r"(?i)(?<![a-z])([ap])\.? ?m(?![a-z])", r"\1m", tail)
+    tail = re.sub(r" (?:in total|in all) $|(?<![a-z])(?:an|a) ", "", tail.replace(" per ", " / ")).strip()
+    powers: dict[str, int] = {}
+    sign, next_power, position, depth, last = 1, 1, 0, 0, ""
+    adjectives: list[str] = []
+    while position < len(tail):
+        match = _TOKEN.match(tail, position)
+        if match is None:
+            return None
+        position = match.end()
+        word = match["word"] or match["circ"] or match["prime"] or ""
+        if match["per"]:
+            sign = -1
+        elif match["open"] or match["close"]:
+            depth += 1 if match["open"] else -1
+            sign = sign if match["open"] else 1
+        elif match["power"]:
+            if not last:
+                return None
+            powers[last] *= int(match["power"])
+            last = ""
+        elif word.casefold() in _POWERS:
+            if not word.endswith("ed"):
+                next_power = _POWERS[word.casefold()]
+            elif not last:
+                return None
+            else:
+                powers[last] *= _POWERS[word.casefold()]
+        elif word in ("C", "F", "Celsius", "Fahrenheit", "celsius", "fahrenheit", "c", "f") and "circ" in powers:
+            del powers["circ"]
+            last = "celsius" if word.casefold()[0] == "c" else "fahrenheit"
+            powers[last] = 1
+        elif word.casefold() in _FILLERS or (powers and word in _BEHIND):
+            continue
+        elif word in _ADJECTIVES and not powers:
+            adjectives.append(word)
+        elif word:
+            lower = word.casefold() if len(word) > 1 else word
+            forms = (lower, lower.removesuffix("s"), lower.removesuffix("es"), f"{lower.removesuffix('ies')}y")
+            name = next((_SYMBOLS.get(form, form) for form in forms if form in _SYMBOLS or form in _THINGS), None)
+            if name is None or "circ" in powers:
+                return None
+            for part, direction in zip(name.split("/"), (1, -1), strict=False):
+                powers[part] = powers.get(part, 0) + sign * direction * next_power
+            last, next_power = name.split("/")[-1], 1
+            if not depth:
+                sign = 1
+    if not powers or depth or next_power != 1:
+        return None
+    names = [name + (f"^{power}" if power != 1 else "") for name, power in sorted(powers.items())]
+    key = " ".join(adjectives + names)
+    return "" if key == "unit" else key
+
+
+def ordinal(text: str) -> str:
+    """The number of an ordinal such as `21st`; empty for anything else."""
+    match = _ORDINAL.fullmatch(text)
+    return match["number"] if match and match["mark"].casefold() == ordinal_mark(int(match["number"])) else ""
+
+
+def ordinal_mark(number: int) -> str:
+    """The letters behind an ordinal number."""
+    return "th" if number // 10 % 10 == 1 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")

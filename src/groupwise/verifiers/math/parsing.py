@@ -1,17 +1,38 @@
 """LaTeX into SymPy by the grammar of Math-Verify; what that grammar reads wrongly is corrected or refused.
 
 No text of a model ever reaches `eval`, `sympify`, `parse_expr` or `lambdify`.
+
+Expressions compared by their values at fixed points of their letters, with digits enough for any difference.
+
+Two expressions that agree at every point to many digits are equal, up to a chance that cannot be exploited: an
+identity that fails somewhere fails almost everywhere. Letters take positive and negative values, whole numbers among
+them; a point outside the domain (a root of a negative number, a pole) is skipped. Formulas of whole numbers (floors,
+factorials, powers of -1) are compared at whole numbers only.
+
+`digits` bounds the decimal digits of all numbers in two expressions (`guards.size`). A difference then shows relative
+to the larger value within that many digits, and a value that is not zero lies above that many zeros: 30 digits more
+decide, and twice as many are carried, so that cancellation does not matter. Beyond `_MOST_DIGITS` only fractions are
+told apart to the last digit, by exact arithmetic.
+
+Values are computed with mpmath from the leaves up, each part once: SymPy's own evaluation starts again at each level
+where digits cancel, so that nested fractions take exponential time.
 """
 
 import re
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
+import mpmath  # type: ignore[import-untyped]
+import sympy as sp
 from antlr4.atn.PredictionMode import PredictionMode
 from latex2sympy2_extended import NormalizationConfig, normalize_latex
 from latex2sympy2_extended.latex2sympy2 import ConversionConfig, _Latex2Sympy
 from math_verify.grader import should_treat_as_complex
 from sympy import Mul, Rational
+from sympy.core.function import AppliedUndef
 
 _NORMALISATION = NormalizationConfig(
     basic_latex=True, units=False, malformed_operators=True, nits=True, boxed="none", equations=False
@@ -123,3 +144,189 @@ def _argument_end(latex: str, start: int) -> int | None:
         if depth < 0 or (depth == 0 and (mark["times"] or (mark["end"] and mark.start() > start))):
             return mark.start() if mark["times"] else None
     return None
+
+
+Point = Mapping[sp.Symbol, Fraction]
+
+_SURE = 30  # digits beyond those in which a difference can hide
+_SPARE = 20
+_MOST_DIGITS, _MOST_GAMMA_DIGITS = 1000, 60
+"""Digits carried at most; fewer where a gamma function has to be computed, which takes seconds for a thousand."""
+_POINTS = 14
+_ENOUGH = 6
+"""Points at which two expressions must agree; fewer, where the domain is small, prove nothing below `_LEAST`."""
+_LEAST = 3
+_ARITHMETIC = (sp.Add, sp.Mul, sp.Pow, sp.factorial, sp.binomial)
+_WHOLE = (sp.floor, sp.ceiling, sp.factorial, sp.binomial, sp.Mod)
+_INDEX = re.compile(r"[d-npqst](?:_.*)?")  # letters that stand for whole numbers when a formula suggests it
+
+
+class LeftDomainError(Exception):
+    """The expression has no value there, or one on which readers differ."""
+
+
+def agree(gold: sp.Expr, value: sp.Expr, digits: float) -> bool | None:
+    """Compare two expressions; None when their values do not tell."""
+    gold, value = _prepare(gold), _prepare(value)
+    if gold.has(sp.nan, sp.zoo, sp.oo, -sp.oo) or value.has(sp.nan, sp.zoo, sp.oo, -sp.oo):
+        gold, value = gold.doit(), value.doit()
+        return bool(gold == value) and gold in (sp.oo, -sp.oo)
+    if _is_rational(gold) and _is_rational(value):
+        return bool(gold.doit() == value.doit())
+    num_agreed, digits = 0, _max_digits(gold, value, digits)
+    for left, right in _values(gold, value, digits):
+        if not _are_close(left, right, digits):
+            return False
+        num_agreed += 1
+    return True if num_agreed >= _min_points(gold, value) else None
+
+
+def constant_ratio(gold: sp.Expr, value: sp.Expr, digits: float) -> Any | None:
+    """The factor by which two expressions differ everywhere; None when they differ by no constant factor."""
+    gold, value = _prepare(gold), _prepare(value)
+    ratio, num_agreed, digits = None, 0, _max_digits(gold, value, digits)
+    for left, right in _values(gold, value, digits):
+        if left == 0 or right == 0:
+            if left != right:
+                return None
+            continue
+        with mpmath.workdps(_precision(digits)):
+            ratio = left / right if ratio is None else ratio
+            if not _are_close(left, ratio * right, digits):
+                return None
+        num_agreed += 1
+    return ratio if num_agreed >= _min_points(gold, value) else None
+
+
+def rounds(exact: sp.Expr, decimal: Fraction, places: int) -> bool:
+    """True when a decimal with this many places is the exact number, rounded or cut."""
+    with mpmath.workdps(places + _SURE):
+        value = evaluate(_prepare(exact), {})
+        if not isinstance(value, mpmath.mpf):
+            return False
+        approximation = mpmath.mpf(decimal.numerator) / decimal.denominator
+        error = abs(value - approximation) * mpmath.mpf(10) ** places
+        return bool(error <= 0.5 or (error < 1 and abs(approximation) < abs(value)))
+
+
+def _is_rational(number: sp.Expr) -> bool:
+    """True for what exact arithmetic computes: whole powers, factorials and the like of fractions."""
+    if number.is_Rational:
+        return True
+    has_whole_power = not number.is_Pow or number.exp.is_Integer or number.exp.doit().is_Integer
+    return bool(has_whole_power and number.func in _ARITHMETIC and all(map(_is_rational, number.args)))
+
+
+def _prepare(expression: sp.Expr) -> sp.Expr:
+    """Decimals as the fractions they are, `i` as the imaginary unit, applied unknown functions as letters."""
+    rationals = {number: sp.Rational(str(number)) for number in expression.atoms(sp.Float)}
+    letters = {symbol: sp.I for symbol in expression.free_symbols if symbol.name == "i"}
+    expression = expression.xreplace(rationals | letters)
+    calls = {call: sp.Symbol(str(call.doit()), real=True) for call in expression.atoms(AppliedUndef)}
+    return expression.xreplace(calls)
+
+
+def _values(gold: sp.Expr, value: sp.Expr, digits: int) -> Iterator[tuple[Any, Any]]:
+    symbols = sorted(gold.free_symbols | value.free_symbols, key=lambda symbol: str(symbol.name))
+    is_whole = _is_of_whole_numbers(gold) or _is_of_whole_numbers(value)
+    is_whole = is_whole and all(_INDEX.fullmatch(symbol.name) for symbol in symbols)
+    num_points = 0
+    for index in range(_POINTS if symbols else 1):
+        point = {}
+        for symbol in symbols:  # whole, positive or negative by the point's index, different for each letter
+            chance = zlib.crc32(f"{symbol.name}:{index}".encode())
+            sign = -1 if index % 4 == 2 or (index % 4 == 1 and chance & 1 << 20) else 1
+            point[symbol] = sign * (Fraction(1, 7) + Fraction(chance % 99991, 33331))
+            if is_whole or index % 4 == 3:
+                point[symbol] = Fraction(1 + chance % (9 + index))
+        with mpmath.workdps(_precision(digits)):
+            try:
+                pair = evaluate(gold, point), evaluate(value, point)
+            except (LeftDomainError, ZeroDivisionError, ValueError, OverflowError):
+                continue
+        yield pair
+        num_points += 1
+        if num_points == _ENOUGH:
+            return
+
+
+def _max_digits(gold: sp.Expr, value: sp.Expr, digits: float) -> int:
+    has_gamma = gold.has(sp.factorial, sp.binomial, sp.gamma) or value.has(sp.factorial, sp.binomial, sp.gamma)
+    return min(int(digits), _MOST_GAMMA_DIGITS if has_gamma else _MOST_DIGITS)
+
+
+def _precision(digits: int) -> int:
+    return _SURE + _SPARE + 2 * digits
+
+
+def _are_close(left: Any, right: Any, digits: int) -> bool:
+    with mpmath.workdps(_precision(digits)):
+        # what is smaller than 10^-digits counts as zero; fractions, which may be as small, are compared exactly
+        scale = max(abs(left), abs(right), mpmath.mpf(10) ** -digits)
+        return bool(abs(left - right) <= scale * mpmath.mpf(10) ** -(_SURE + digits))
+
+
+def _min_points(gold: sp.Expr, value: sp.Expr) -> int:
+    return _LEAST if gold.free_symbols | value.free_symbols else 1
+
+
+def _is_of_whole_numbers(expression: sp.Expr) -> bool:
+    powers = expression.atoms(sp.Pow)
+    return expression.has(*_WHOLE) or any(power.base.is_negative and power.exp.free_symbols for power in powers)
+
+
+def evaluate(expression: sp.Expr, point: Point) -> Any:
+    """A real or complex mpmath number, at the precision of the context (LeftDomainError, or as mpmath raises)."""
+    if expression.is_Symbol:
+        value = point[expression]
+        return mpmath.mpf(value.numerator) / value.denominator
+    if expression.is_Rational:
+        return mpmath.mpf(int(expression.p)) / int(expression.q)
+    name = expression.func.__name__
+    if name in _CONSTANTS:
+        return +_CONSTANTS[name]
+    parts = [evaluate(part, point) for part in expression.args]
+    if name == "Pow":
+        base, exponent = parts
+        if mpmath.isint(exponent):
+            return base ** int(exponent.real)
+        if isinstance(base, mpmath.mpf) and base < 0 and expression.exp.is_Rational:
+            if point:
+                raise LeftDomainError
+            if expression.exp.q % 2:  # an odd root of a negative number is read as real: the third root of -8 is -2
+                return (-1) ** int(expression.exp.p) * mpmath.power(-base, exponent)
+        return mpmath.power(base, exponent)
+    if name not in _FUNCTIONS or not parts:
+        raise LeftDomainError
+    return _FUNCTIONS[name](*parts)
+
+
+def _logarithm(value: Any, base: Any = None) -> Any:
+    if value == 0:
+        raise LeftDomainError
+    return mpmath.log(value) if base is None else mpmath.log(value) / mpmath.log(base)
+
+
+def _on_reals(function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*values: Any) -> Any:
+        if any(isinstance(value, mpmath.mpc) and value.imag != 0 for value in values):
+            raise LeftDomainError
+        return function(*(value.real for value in values))
+
+    return call
+
+
+_CONSTANTS = {
+    "Pi": mpmath.pi, "Exp1": mpmath.e, "ImaginaryUnit": mpmath.mpc(0, 1), "EulerGamma": mpmath.euler,
+    "GoldenRatio": mpmath.phi,
+}  # fmt: skip
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "Add": lambda *parts: mpmath.fsum(parts), "Mul": lambda *parts: mpmath.fprod(parts), "UnevaluatedExpr": lambda x: x,
+    "Abs": abs, "exp": mpmath.exp, "log": _logarithm, "factorial": mpmath.factorial, "gamma": mpmath.gamma,
+    "binomial": mpmath.binomial, "floor": _on_reals(mpmath.floor), "ceiling": _on_reals(mpmath.ceil),
+    "Mod": _on_reals(lambda value, modulus: value - modulus * mpmath.floor(value / modulus)),
+    "Max": _on_reals(max), "Min": _on_reals(min), "sin": mpmath.sin, "cos": mpmath.cos, "tan": mpmath.tan,
+    "cot": mpmath.cot, "sec": mpmath.sec, "csc": mpmath.csc, "asin": mpmath.asin, "acos": mpmath.acos,
+    "atan": mpmath.atan, "acot": mpmath.acot, "asec": mpmath.asec, "acsc": mpmath.acsc, "sinh": mpmath.sinh,
+    "cosh": mpmath.cosh, "tanh": mpmath.tanh, "asinh": mpmath.asinh, "acosh": mpmath.acosh, "atanh": mpmath.atanh,
+}  # fmt: skip

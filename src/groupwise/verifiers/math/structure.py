@@ -13,8 +13,7 @@ from typing import Literal
 
 from groupwise.verifiers.math.letters import declared, letters_of
 from groupwise.verifiers.math.normalise import closing, outer
-from groupwise.verifiers.math.numbers import parse_number
-from groupwise.verifiers.math.units import split_unit
+from groupwise.verifiers.math.numbers import parse_number, split_unit
 
 MAX_SIGNS = 3
 r"""Independent signs `\pm` in one element."""

@@ -19,18 +19,19 @@ from sympy.matrices import MatrixBase
 from groupwise.verifiers.math.compare import equivalent, has_words, is_plain, same_plainly
 from groupwise.verifiers.math.guards import size, unreadable
 from groupwise.verifiers.math.letters import Declared, declared, letters_of
-from groupwise.verifiers.math.numbers import DECIMALS, parse_number, rounded
+from groupwise.verifiers.math.numbers import DECIMALS, parse_number, rounded, split_unit
 from groupwise.verifiers.math.parsing import (
     UnreadableAnswerError,
     UnreadableReferenceError,
+    agree,
+    constant_ratio,
     one_line,
     parse,
     parse_alike,
+    rounds,
 )
 from groupwise.verifiers.math.real_sets import is_real_set, same_set_texts, same_sets
 from groupwise.verifiers.math.structure import Node, leaves, read
-from groupwise.verifiers.math.units import split_unit
-from groupwise.verifiers.math.values import agree, constant_ratio, rounds
 
 logging.getLogger("math_verify").setLevel(logging.ERROR)
 

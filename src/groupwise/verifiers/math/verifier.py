@@ -19,8 +19,7 @@ from groupwise.verifiers.extraction import Extracted, extract
 from groupwise.verifiers.math.compare import equivalent, is_plain, same_plainly
 from groupwise.verifiers.math.guards import MAX_SIZE, refusal, restates, size, too_long, unreadable
 from groupwise.verifiers.math.normalise import compact, normalise, read_reference
-from groupwise.verifiers.math.numbers import DECIMALS, parse_number
-from groupwise.verifiers.math.units import split_unit
+from groupwise.verifiers.math.numbers import DECIMALS, parse_number, split_unit
 from groupwise.verifiers.workers import WorkerPool
 
 MAX_CACHED = 100_000

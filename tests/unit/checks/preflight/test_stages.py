@@ -9,8 +9,7 @@ from hangar import RECIPE
 from typer.testing import CliRunner
 
 import groupwise.cli.main  # noqa: F401  registers the commands
-from groupwise.checks.preflight import CHECKS
-from groupwise.checks.preflight.stages import StageChecked, preflight_stages, verdict
+from groupwise.checks.preflight import CHECKS, StageChecked, preflight_stages, verdict
 from groupwise.cli.app import app
 from groupwise.config import dump_toml
 from groupwise.pipeline import PipelineRecipe, load_pipeline

@@ -9,8 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from groupwise.verifiers.math.normalise import normalise
-from groupwise.verifiers.math.parsing import UnreadableAnswerError, UnreadableReferenceError, parse, parse_alike
-from groupwise.verifiers.math.values import evaluate
+from groupwise.verifiers.math.parsing import (
+    UnreadableAnswerError,
+    UnreadableReferenceError,
+    evaluate,
+    parse,
+    parse_alike,
+)
 
 POINT = {"x": Fraction(7, 5), "y": Fraction(11, 3)}
 

@@ -6,9 +6,8 @@ from hypothesis import strategies as st
 
 from groupwise.verifiers.math.guards import size
 from groupwise.verifiers.math.normalise import normalise
-from groupwise.verifiers.math.parsing import parse, parse_alike
+from groupwise.verifiers.math.parsing import agree, constant_ratio, parse, parse_alike
 from groupwise.verifiers.math.real_sets import same_sets
-from groupwise.verifiers.math.values import agree, constant_ratio
 
 
 def compare(left: str, right: str) -> bool | None:
