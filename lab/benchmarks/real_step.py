@@ -1,6 +1,6 @@
 """Time a real model: a GRPO step beside TRL's, and sampling beside transformers, llama.cpp and vLLM, in turns.
 
-    python lab/benchmarks/real_step.py MODEL                                   both parts
+    python lab/benchmarks/real_step.py MODEL                                   all parts
     python lab/benchmarks/real_step.py MODEL --part step --repeats 3           needs TRL
     python lab/benchmarks/real_step.py MODEL --part sample --live 1 8 32 128 --llama-cpp FILE.gguf --vllm URL
 
@@ -8,6 +8,7 @@ MODEL is a directory, a name of the hub, or a GGUF file. A step is 4 prompts × 
 rest as in `grpo_step.py`, both sides in bf16 (TRL by autocast, its weights in fp32; ours by `--dtype`, its weights by
 `--weights`). Sampling: as many prompts of 32 tokens as are live, 64 tokens each, no end before. `static`: transformers
 with a static cache. llama.cpp needs the wheel `xllamacpp` and reads its own file; vLLM is a server of the same model.
+Examples: what it is worth to compute tokens once that all prompts begin with (a context of 1,120 tokens or more).
 Shares are of the rate of bf16 products at the shape in hand: M = live rows for sampling, 2,048 for training.
 Nothing else may run beside it.
 """
@@ -23,6 +24,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
+from unittest import mock
 
 import torch
 from machine import describe
@@ -34,6 +36,7 @@ from groupwise.models.config import ModelConfig
 from groupwise.models.loading import quiet_transformers
 from groupwise.models.located import locate
 from groupwise.models.policy import Policy, load_policy
+from groupwise.rollout import in_process
 from groupwise.rollout.engine import Request
 from groupwise.rollout.in_process import generate
 from groupwise.rollout.sampling import SamplingConfig
@@ -206,11 +209,27 @@ def sample(path: str, options: argparse.Namespace) -> None:
         )
 
 
+def examples(path: str, options: argparse.Namespace) -> None:
+    """Print processor seconds of 32 short answers behind the same 1,024 tokens, computed once and for each."""
+    policy = load_policy(ModelConfig(path=path, compute_dtype=options.dtype, weights_dtype=options.weights))
+    words = policy.tokenizer(SENTENCE * 80, add_special_tokens=False).input_ids
+    requests = [Request((*words[:1024], *words[i : i + 64]), (i + 1,)) for i in range(32)]
+    sampling = SamplingConfig(max_tokens=32, max_live_completions=16)
+    for turn in range(options.repeats):
+        seconds = []
+        for shared in (in_process.shared_tokens, lambda requests: 0):
+            with mock.patch.object(in_process, "shared_tokens", shared):
+                start = time.process_time()
+                generate(policy, requests, sampling)
+                seconds.append(time.process_time() - start)
+        print(f"examples {turn}: {seconds[0]:.1f} s once, {seconds[1]:.1f} s for each", flush=True)
+
+
 def main() -> None:
     """Run the parts that are asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
-    parser.add_argument("--part", choices=["step", "sample", "both"], default="both")
+    parser.add_argument("--part", choices=["step", "sample", "examples", "all"], default="all")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument(
         "--dtype", default="bfloat16", help="of our products, and of transformers' model when it samples"
@@ -226,8 +245,8 @@ def main() -> None:
     quiet_transformers()
     print(describe())
     path = str(locate(options.model).weights)
-    for name, part in (("step", step), ("sample", sample)):
-        if options.part in (name, "both"):
+    for name, part in (("step", step), ("sample", sample), ("examples", examples)):
+        if options.part in (name, "all"):
             part(path, options)
 
 
