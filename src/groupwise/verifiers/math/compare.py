@@ -43,6 +43,11 @@ _CHOICE = re.compile(
     r"(?:\\text ?\{ ?(?:\((?P<a>[A-J])\)|(?P<d>[A-J])[.:)]) ?\}(?=[0-9\\.: ]|$)|\((?P<b>[A-J])\)(?= |$)"
     r"|(?P<c>[A-J])(?:$|[.:)](?= |$)))[.: ]*(?P<rest>.*)"
 )
+_MOMENT = re.compile(
+    r"(?P<date>[0-9]{4}-[01]?[0-9]-[0-3]?[0-9]|[0-3]?[0-9]/[0-3]?[0-9]/[0-9]{4})"
+    r"|(?P<clock>[0-9]{1,2}(?::[0-5][0-9]){0,2}) ?(?:\\text ?\{ ?)?(?P<half>[aApP])\.? ?[mM]\.?(?: ?\})?"
+)
+"""A date or a time of the day, which is no difference, quotient or ratio."""
 _WORDY = re.compile(r"(?<!_)(?<!_\{)(?<!_ )\\text ?\{[^{}]*[A-Za-z]{2}|(?:^| )[A-Za-z]{4}")
 
 
@@ -56,6 +61,9 @@ def equivalent(
     is_equal = equal_numbers(reference, answer, decimals)
     if is_equal is not None:
         return is_equal
+    first, second = _moment(reference), _moment(answer)
+    if (first and second) or "date" in first + second:
+        return first == second
     if decimal_comma(reference, answer) or compact(reference) == compact(answer):
         return True
     left, right = declared(reference), declared(answer)
@@ -66,6 +74,17 @@ def equivalent(
     if is_equivalent is False and "Z" in (*left.domains.values(), *right.domains.values()):
         return bool(same_whole(reference, answer)) if same_whole else None
     return is_equivalent
+
+
+def _moment(text: str) -> tuple[str | int, ...]:
+    """The numbers of a date or a time of the day, without zeros that change nothing; empty for anything else."""
+    match = _MOMENT.fullmatch(text) if text[:1].isdecimal() else None
+    if match is None:
+        return ()
+    numbers = [int(number) for number in re.findall("[0-9]+", match["date"] or match["clock"])]
+    while numbers[1:] and not numbers[-1]:
+        numbers.pop()
+    return (match["half"].lower() if match["half"] else "date", *numbers)
 
 
 def _compare(reference: str, answer: str, same_leaf: Leaf, same_whole: Leaf | None) -> bool | None:

@@ -44,7 +44,7 @@ _SYMBOLS = {char: f"\\{name}" for char, name in _LETTERS.items()} | {
     "ℕ": r"\mathbb{N}", "ℂ": r"\mathbb{C}", "∖": r"\setminus", "…": r"\ldots", "⋯": r"\ldots", "∠": r"\angle",
     "△": r"\triangle", "∀": r"\forall", "′": "'", "’": "'", "″": "''", "”": "''", "∶": ":", "−": "-", "–": "-",
     "‐": "-", "‑": "-", "°": r"^\circ", "º": r"^\circ", "，": ", ", "；": "; ", "、": ", ", "。": ".",
-    "\u00a0": " ", "\u2009": " ", "\u202f": " ",
+    "\u00a0": " ", "\u2009": " ", "\u202f": " ", "℃": r"^\circ C", "℉": r"^\circ F",
 }  # fmt: skip
 _UNICODE = {ord(char): f" {latex} " if "\\" in latex else latex for char, latex in _SYMBOLS.items()}
 _UNICODE |= {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F) if code not in _UNICODE}
@@ -67,6 +67,7 @@ _COMMANDS = {name: replacement for names, replacement in (
     ("colon", ":"), ("dots cdots dotsb dotsc dotsm dotso", r"\ldots"), ("varnothing O", r"\emptyset"),
     ("R", r"\mathbb{R}"), ("Z", r"\mathbb{Z}"), ("Q", r"\mathbb{Q}"), ("N", r"\mathbb{N}"),
     ("asinh arsinh", r"\arcsinh"), ("acosh arcosh", r"\arccosh"), ("atanh artanh", r"\arctanh"),
+    ("pounds textsterling", "£"), ("euro texteuro", "€"), ("yen textyen", "¥"),
     ("asin", r"\arcsin"), ("acos", r"\arccos"), ("atan", r"\arctan"), ("infinity", r"\infty"),
 ) for name in names.split()}  # fmt: skip
 _COMMAND = re.compile(r"\\(?:left|right)\.|\\([a-zA-Z]+)\*?")
@@ -86,6 +87,11 @@ def _scaled(match: re.Match[str]) -> str:
 
 def _fraction(value: Fraction) -> str:
     return str(value) if value.denominator == 1 else f"\\frac{{{value.numerator}}}{{{value.denominator}}}"
+
+
+def _degrees(match: re.Match[str]) -> str:
+    """An angle in degrees, minutes and seconds."""
+    return _fraction(int(match[1]) + Fraction(int(match[2]), 60) + Fraction(int(match[3] or 0), 3600)) + r"^\circ"
 
 
 def spelled(words: list[str]) -> Fraction | None:
@@ -167,11 +173,29 @@ _REPLACEMENTS: list[tuple[str | re.Pattern[str], re.Pattern[str], _Replacement]]
         (_TWO, rf"(?<![\\a-zA-Z_])(?:(?:{_FUNCTION}|sqrt|cbrt|infty|infinity|pi)(?![a-zA-Z])"
          r"|sec(?= ?[({^\\]| [a-z](?![a-z]))|(?:max|min|abs|floor|ceil)(?=\())",
          lambda match: _COMMANDS.get(match[0], f"\\{match[0]}")),
+        ("=", r"^ *= *(?![=<>])", ""),
+        ("log", r"\\log ?_ ?(?:e(?![a-zA-Z])|\{ ?e ?\})", r"\\ln "),
+        ("choose", r"\{ ?([^{}\\]{1,40}?) ?\\choose(?![a-z]) ?([^{}\\]{1,40}?) ?\}", r"\\binom{\1}{\2}"),
+        ("binom", r"\\binom ?([0-9]) ?([0-9])", r"\\binom{\1}{\2}"),
+        ("\\", r"\\(?:hat|widehat|vec|overrightarrow)(?: ?\{ ?\\?([ijk])(?:math)? ?\}"
+         r"| \\?([ijk])(?:math)?(?![a-zA-Z]))",
+         lambda match: f" {match[1] or match[2]} "),
+        ("ldots", r"^(-? ?[0-9]{0,20}\.[0-9]{0,20}?)(?:([0-9])\2{2,40}|([0-9]{2,20}?)\3{1,20}) ?\\ldots ?$",
+         lambda match: rf"{match[1]}\overline{{{match[2] or match[3]}}}"),
+        (re.compile(r"[][]"), r"^ ?([\](\[]) ?([^][()]{1,80}?[,;][^][()]{1,80}?) ?([\[)\]]) ?$",
+         lambda match: f"{match[1].replace(']', '(')}{match[2]}{match[3].replace('[', ')')}"),
+        ("R", r"(?<=[0-9]) ?(?:\\text ?\{ ?)?R(?: ?\})? ?(?=[0-9]+$)", " R "),
+        ("remainder", r"(?<=[0-9]) ?(?:\\text ?\{ ?)?remainder(?: ?\})? ?(?=[0-9]+$)", " R "),
+        (re.compile("[oO]ption|[cC]hoice|[aA]nswer"),
+         r"^(?:\\text ?\{ ?)?(?:[Oo]ption|[Cc]hoice|[Aa]nswer):? \(?([A-J])\)?(?: ?\})?$", r"\1"),
+        (":", r"^0(?=[0-9]:[0-9]{2}$)", ""),
         ("frac", r"\\frac ?([0-9]|\\[a-z]{2,9}(?= ?[0-9])) ?([0-9])", r"\\frac{\1}{\2}"),
         ("frac", r"\\frac ?([0-9]) ?\{", r"\\frac{\1}{"),
         ("frac", r"(\\frac ?\{[^{}]{1,200}\}) ?([0-9a-z])", r"\1{\2}"),
         ("sqrt", r"\\sqrt ?([0-9a-z])", r"\\sqrt{\1}"),
         ("circ", r"\^ ?(?:\{ ?\\circ ?\}|(?:\^ ?)?\\circ)", r"^\\circ"),
+        ("'", r"(?<![0-9.])([0-9]{1,3})\^\\circ ?([0-5]?[0-9])'(?!')(?: ?([0-5]?[0-9])'')?", _degrees),
+        ("Omega", r"(?<=[0-9]) ?\\Omega ?$", r" \\text{ohm}"),
         ("{,}", r"\{,\}", ","),
         ("frac", r"(?<![^(,+=-])\{ ?([0-9.]{1,99}) ?\}(?= ?\\frac)", r"\1"),
         ("^{", r"\^\{ ?([0-9a-zA-Z]) ?\}(?![0-9a-zA-Z])", r"^\1"),

@@ -161,7 +161,8 @@ _SPELLINGS = {
     "yuan": "rmb cny", "'": "", "''": '"', "circ": "^\\circ deg degree", "celsius": "centigrade",
     "fahrenheit": "", "kelvin": "K", "rad": "radian", "mi/h": "mph", "km/h": "kph kmh", "m/s": "mps", "am": "",
     "pm": "",
-    "hz": "hertz", "N": "newton", "J": "joule", "W": "watt", "V": "volt", "A": "ampere amp",
+    "db": "decibel", "Nm": "", "Mm": "", "hz": "hertz", "N": "newton", "J": "joule", "W": "watt", "V": "volt",
+    "A": "ampere amp",
     "C": "coulomb", "ohm": "Ω", "kj": "kilojoule",
     "cal": "calorie", "kcal": "kilocalorie", "kw": "kilowatt", "kwh": "kilowatt-hour", "pa": "pascal", "atm": "",
     "mol": "mole", "acre": "", "ha": "hectare", "bit": "", "byte": "", "kb": "kilobyte", "mb": "megabyte",
@@ -221,6 +222,7 @@ _ALIKE = [{"circ", "celsius"}, {"circ", "fahrenheit"}, {"'", "ft"}, {"'", "min"}
 _BASE = re.compile(
     r"(?P<digits>-?[0-9A-F]{1,200}(?:\.[0-9A-F]{1,200})?) ?_ ?"
     r"(?:\{ ?(?:\\text ?\{)? ?(?:base )?\(?(?P<long>[0-9]{1,2}|[a-z]{3,8})\)? ?\}{1,2}|(?P<short>[0-9]))"
+    r"|(?P<small>[0-9a-f]{2,200}) ?_ ?\{ ?(?:16|\\text ?\{ ?sixteen ?\}) ?\}"
 )
 _ORDINAL = re.compile(
     r"(?P<number>[0-9]{1,9}) ?\^? ?\{{0,2} ?(?:\\text ?\{ ?)?(?P<mark>st|nd|rd|th)(?: (?:place|day|term))? ?\}{0,3}",
@@ -241,8 +243,8 @@ def split_unit(text: str) -> tuple[str, str]:
         return text, ""
     match = _BASE.fullmatch(text)
     if match:
-        base = match["long"] or match["short"]
-        return match["digits"], f"base {SPELLED.get(base, base)}"
+        base = match["long"] or match["short"] or "16"
+        return match["digits"] or match["small"].upper(), f"base {SPELLED.get(base, base)}"
     number = ordinal(text)
     if number:
         return number, "th"
@@ -313,7 +315,7 @@ def _unit(tail: str) -> str | None:
             adjectives.append(word)
         elif word:
             lower = word.casefold() if len(word) > 1 else word
-            forms = (lower, lower.removesuffix("s"), lower.removesuffix("es"), f"{lower.removesuffix('ies')}y")
+            forms = (word, lower, lower.removesuffix("s"), lower.removesuffix("es"), f"{lower.removesuffix('ies')}y")
             name = next((_SYMBOLS.get(form, form) for form in forms if form in _SYMBOLS or form in _THINGS), None)
             if name is None or "circ" in powers:
                 return None

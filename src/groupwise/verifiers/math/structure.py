@@ -273,6 +273,9 @@ def _read_tuple(text: str) -> Node | None:
     if len(core) < 3 or core[0] not in "([" or core[-1] not in ")]" or not wraps(core):
         return None
     parts = split(core[1:-1])
+    rows = [split(part[1:-1]) for part in parts if part[:1] == "[" and part[-1:] == "]" and wraps(part)]
+    if core[0] == "[" and len(rows) == len(parts) > 1 and len(set(map(len, rows))) == 1 and not sign + unit:
+        return Node("matrix", text, tuple(read(cell) for row in rows for cell in row), f"{len(rows)}x{len(rows[0])}")
     if len(parts) < 2 or (sign and core[0] + core[-1] != "()"):
         return None
     if sign == "-":

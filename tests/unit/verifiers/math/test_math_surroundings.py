@@ -15,6 +15,27 @@ from groupwise.verifiers.math.verifier import decide
 Pairs = list[tuple[str, str]]
 
 KINDS: dict[str, tuple[Pairs, Pairs]] = {
+    "dates and times": ([
+        ("2024-01-05", "2024-1-5"), ("03/04/2020", "3/4/2020"), ("06:00", "6:00"), ("6:00 a.m.", "6 AM"),
+        (r"6:00 \text{ p.m.}", "6 PM"), ("3:30", "3:30 pm"),
+    ], [
+        ("2024-01-05", "2018"), ("1956", "1999-12-31"), ("2024-01-05", "2024-05-01"), ("5/12/2024", "10/24/2024"),
+        ("6 AM", "6 PM"), ("6:30 AM", "6 AM"),
+    ]),
+    "other forms": ([
+        ("12", "= 12"), (r"\ln 2", r"\log_e 2"), ("10", r"{5 \choose 2}"), ("10", r"\binom52"),
+        (r"2\hat{i}+3\hat{j}", r"2\mathbf{i}+3\mathbf{j}"), ("1/3", "0.333..."), ("1/6", r"0.1666\ldots"),
+        ("4/33", "0.1212..."), ("(0,1)", "]0;1["), ("[0,1[", "[0,1)"), ("7 R 2", r"7\text{ remainder }2"),
+        ("B", r"\text{Option B}"), ("B", "answer (B)"), ("2A_{16}", "2a_{16}"), (r"30^\circ 30'", r"30.5^\circ"),
+        (r"25 ℃", r"25^\circ\text{C}"), (r"40\ \Omega", r"40\text{ ohms}"), ("£5", r"\pounds 5"),
+        ("[[1,2],[3,4]]", r"\begin{bmatrix}1&2\\3&4\end{bmatrix}"),
+    ], [
+        ("12", "= 13"), ("12", "<= 12"), (r"\log_2 e", r"\ln 2"), ("10", r"{5 \choose 1}"), ("e", "2.71828..."),
+        (r"2\hat{i}+3\hat{j}", r"3\mathbf{i}+2\mathbf{j}"), ("1/3", "0.34..."), ("1/3", "0.333"), ("[0,1)", "]0,1]"),
+        ("7", "7 R 2"), ("B", "Option C"), ("2A_{16}", "2a_{12}"), (r"30^\circ 30'", r"30^\circ"),
+        ("40", r"40\text{ k}\Omega + 1"), (r"5\text{ nm}", r"5\text{ Nm}"), (r"5\text{ mm}", r"5\text{ Mm}"),
+        ("[[1,2],[3,4]]", r"\begin{bmatrix}1&3\\2&4\end{bmatrix}"), ("[1,2]", "[[1,2]]"),
+    ]),
     "number words": ([
         ("5 million", "5000000"), ("5000000", "5 million"), ("2.5 billion", "2{,}500{,}000{,}000"),
         (r"7.8\text{ billion people}", "7800000000"), ("12", "1 dozen"), ("36", "3 dozen eggs"),
