@@ -134,10 +134,10 @@ def majority_of(answers: Sequence[str | None], right: Sequence[bool], k: int) ->
     """
     sizes = Counter(answer for answer in answers if answer is not None)
     accepted = {answer for answer, is_right in zip(answers, right, strict=True) if is_right}
-    counts = [
+    paid, unpaid = (
         sorted(size for answer, size in sizes.items() if (answer in accepted) is wanted) for wanted in (True, False)
-    ]
-    return majority_at_k(*counts, len(answers) - sizes.total(), k)
+    )
+    return majority_at_k(paid, unpaid, len(answers) - sizes.total(), k)
 
 
 @lru_cache(maxsize=4096)

@@ -174,7 +174,7 @@ def rl_trainer(
     """Make the trainer of an algorithm that learns by reinforcement."""
     return RlTrainer(
         recipe,
-        lambda settings, *more: train_rl(settings, learner, *more),
+        lambda settings, restart, on_report: train_rl(settings, learner, restart, on_report),
         epochs=lambda settings: int(settings.loss.epochs),
         trained_beside=trained_beside,
         learner=learner,
