@@ -56,7 +56,7 @@ class Progress:
     sampled_tokens: int = 0  # Completion tokens sampled for training
     best: Best | None = None
     pass_rates: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """Memory of the curriculum (`trainers.curriculum.PassRates.state`)."""
+    """Memory of the curriculum (`trainers.rl_run.PassRates.state`)."""
     ending: bool = False  # True where the run was stopped before its last step
 
     @classmethod
