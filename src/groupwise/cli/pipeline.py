@@ -149,9 +149,10 @@ def show_stage(entry: "Planned", number: int, total: int) -> None:
 
 def train_stage(recipe: "Recipe") -> "Run":
     """Train with the lines of `groupwise train`."""
-    from groupwise.cli.train import train_with_display
+    from groupwise.cli.train import show_reports
+    from groupwise.trainers import train
 
-    return train_with_display(recipe, False)
+    return train(recipe, False, show_reports(recipe))
 
 
 def show_finished(name: str, stage_dir: "StageDirectory") -> None:

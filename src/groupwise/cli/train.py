@@ -12,8 +12,6 @@ from groupwise.cli.app import Overrides, app, console
 from groupwise.runs.progress import say
 
 if TYPE_CHECKING:
-    from groupwise.runs.lock import Neighbours
-    from groupwise.runs.run import Run
     from groupwise.trainers import OnReport, Recipe
     from groupwise.trainers.report import StepReport
 
@@ -146,7 +144,7 @@ def run_recipe(recipe: "Recipe", restart: bool, accept: Sequence[str] = ()) -> N
     if rank_of_launcher():  # the first rank alone prints
         train(recipe, restart, accept=accept)
         return
-    run = train_with_display(recipe, restart, accept)
+    run = train(recipe, restart, show_reports(recipe), accept)
     if not run.finished:
         console.print(f"Stopped after step {run.num_steps} with a checkpoint; the same command resumes there.")
     elif isinstance(trainer_of(recipe), RlTrainer):
@@ -154,28 +152,6 @@ def run_recipe(recipe: "Recipe", restart: bool, accept: Sequence[str] = ()) -> N
     else:
         tokens = sum(line.get("num_tokens", 0) for line in run.directory.metrics.lines())
         console.print(f"Trained on {tokens:,} tokens: {run.checkpoints[-1]}")
-
-
-def train_with_display(recipe: "Recipe", restart: bool, accept: Sequence[str] = ()) -> "Run":
-    """Run a recipe, or resume an interrupted run, with a line for every report and for every run beside it."""
-    from groupwise.runs.lock import announced
-    from groupwise.trainers import train
-
-    show = show_reports(recipe)
-    with announced(Path(recipe.run.directory)) as neighbours:
-        _name_neighbours(neighbours)
-
-        def on_report(report: Any) -> None:
-            _name_neighbours(neighbours)
-            show(report)
-
-        return train(recipe, restart, on_report, accept)
-
-
-def _name_neighbours(neighbours: "Neighbours") -> None:
-    for neighbour in neighbours.news():
-        line = f"another run is active on this machine, and each slows the other down: {neighbour}"
-        console.print(line, style="yellow", highlight=False, markup=False, soft_wrap=True)
 
 
 def show_reports(recipe: "Recipe") -> "OnReport":

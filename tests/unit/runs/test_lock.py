@@ -1,7 +1,5 @@
-"""Processes in one directory refuse each other, and know of their neighbours; a hold ends with its holder."""
+"""Processes in one directory refuse each other; a hold ends with its holder."""
 
-import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +10,7 @@ import pytest
 
 from groupwise.errors import CheckpointError
 from groupwise.runs.directory import begin_run, hold_run, open_run
-from groupwise.runs.lock import LOCK, Hold, announced
+from groupwise.runs.lock import LOCK, Hold
 from groupwise.training.config import Recipe, RunConfig
 from groupwise.training.session import Start
 
@@ -92,42 +90,3 @@ def test_a_directory_that_is_no_run_gets_no_lock(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="not a run directory"):
         hold_run(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
-
-
-OTHER = """
-import sys
-from pathlib import Path
-from groupwise.runs.lock import announced
-with announced(Path(sys.argv[1])) as neighbours:
-    print(neighbours.news(), flush=True)
-    sys.stdin.read()
-"""
-
-
-@pytest.fixture
-def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    return tmp_path / f"groupwise-{os.getuid()}"
-
-
-def test_each_is_told_of_the_other_once_also_of_one_that_is_killed(runtime: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", OTHER, str(tmp_path / "other")]
-    with announced(tmp_path / "mine") as neighbours:
-        assert neighbours.news() == []
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
-            assert other.stdout.readline() == f"[{str(tmp_path / 'mine')!r}]\n"
-            assert neighbours.news() == [str(tmp_path / "other")]
-            assert neighbours.news() == []
-            other.send_signal(signal.SIGKILL)
-        assert len(list(runtime.iterdir())) == 2
-        with announced(tmp_path / "third") as third:
-            assert third.news() == [str(tmp_path / "mine")]
-            assert neighbours.news() == [str(tmp_path / "third")]
-        assert len(list(runtime.iterdir())) == 1
-    assert list(runtime.iterdir()) == []
-
-
-def test_where_nothing_can_be_written_a_run_is_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "not there"))
-    with announced(tmp_path / "mine") as neighbours:
-        assert neighbours.news() == []
