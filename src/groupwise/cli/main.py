@@ -17,9 +17,8 @@ from typing import Any, TextIO
 
 from groupwise.cli.app import app, reported
 from groupwise.errors import GroupwiseError
-from groupwise.runs.atomic import FULL, REFUSED
+from groupwise.runs.atomic import FULL, HELD, REFUSED
 from groupwise.runs.directory import environment
-from groupwise.runs.lock import HELD
 from groupwise.runs.processes import Stopped, handled, stop
 
 COMMANDS = (

@@ -24,8 +24,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
 
 from groupwise.errors import CheckpointError, ConfigError, ModelError
 from groupwise.models.gguf_keys import FREQUENCIES, SPECIAL, check_factors, scaling_of, stop_ids, tokenizer_of
-from groupwise.runs.atomic import new_directory, write_file
-from groupwise.runs.lock import Hold
+from groupwise.runs.atomic import Hold, new_directory, write_file
 from groupwise.runs.progress import counted
 
 SOURCE = "gguf.json"

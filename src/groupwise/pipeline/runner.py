@@ -18,9 +18,8 @@ from groupwise.pipeline.evaluation import evaluate_model
 from groupwise.pipeline.plan import Action, Planned, is_measured, measurement, other_input, plan
 from groupwise.pipeline.recipe import BASE, PipelineRecipe
 from groupwise.ranks.group import ranks_started
-from groupwise.runs.atomic import write_file
+from groupwise.runs.atomic import LOCK, Hold, write_file
 from groupwise.runs.directory import environment
-from groupwise.runs.lock import LOCK, Hold
 from groupwise.runs.processes import resuming
 from groupwise.runs.run import Run
 from groupwise.trainers import Recipe, train

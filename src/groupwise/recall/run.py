@@ -25,11 +25,10 @@ from groupwise.recall.extract import MIN_CHARACTERS
 from groupwise.recall.page import as_json, of_copies, of_removal, reasons, write_lines
 from groupwise.recall.rounds import EVERY, Prepared, Progress, Round, Rounds
 from groupwise.recall.words import Index, Rule
-from groupwise.runs.atomic import write_file
+from groupwise.runs.atomic import Hold, write_file
 from groupwise.runs.directory import flattened
 from groupwise.runs.inputs import compare, keep, references
 from groupwise.runs.jsonl import read_jsonl
-from groupwise.runs.lock import Hold
 from groupwise.runs.processes import resuming
 from groupwise.tasks import make_task
 

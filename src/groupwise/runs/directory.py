@@ -28,11 +28,10 @@ from typing import Any
 
 from groupwise.config import read_toml
 from groupwise.errors import CheckpointError, ConfigError
-from groupwise.runs.atomic import check_directory, replace_symlink, translated_disk_errors, write_file
+from groupwise.runs.atomic import LOCK, Hold, check_directory, replace_symlink, translated_disk_errors, write_file
 from groupwise.runs.inputs import Input, with_paths
 from groupwise.runs.inputs import recorded as recorded_inputs
 from groupwise.runs.ledger import Ledger, LineFile
-from groupwise.runs.lock import LOCK, Hold
 
 PROVENANCE = "provenance.json"
 

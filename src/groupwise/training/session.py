@@ -25,10 +25,9 @@ from groupwise.models.checkpoint import TrainerState, load_trainer_state, save_c
 from groupwise.models.config import ModelConfig
 from groupwise.ranks.group import RANKS
 from groupwise.ranks.sharding import settle, sharded_like, whole_tensor
-from groupwise.runs.atomic import write_file
+from groupwise.runs.atomic import Hold, write_file
 from groupwise.runs.directory import RunDirectory, begin_run, hold_run, open_run
 from groupwise.runs.inputs import keep, recorded, references
-from groupwise.runs.lock import Hold
 from groupwise.runs.processes import ENDING, Stopped, handled
 from groupwise.runs.progress import counted
 from groupwise.runs.sinks import Sinks

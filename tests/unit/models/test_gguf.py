@@ -19,7 +19,7 @@ from groupwise.models.gguf_keys import SPLITS, frequency_factors
 from groupwise.models.gguf_write import write_gguf
 from groupwise.models.located import locate
 from groupwise.models.policy import load_policy
-from groupwise.runs.lock import Hold
+from groupwise.runs.atomic import Hold
 
 SIZES = {
     "hidden_size": 64, "num_hidden_layers": 6, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,

@@ -12,9 +12,8 @@ import torch
 from safetensors.torch import save_file
 
 from groupwise.errors import CheckpointError
-from groupwise.runs.atomic import MANIFEST, check_directory, new_directory, replace_symlink, write_file
+from groupwise.runs.atomic import MANIFEST, Hold, check_directory, new_directory, replace_symlink, write_file
 from groupwise.runs.directory import hold_run
-from groupwise.runs.lock import Hold
 
 
 def fill(directory: Path, text: str = "weights") -> None:

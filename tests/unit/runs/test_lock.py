@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from groupwise.errors import CheckpointError
+from groupwise.runs.atomic import LOCK, Hold
 from groupwise.runs.directory import begin_run, hold_run, open_run
-from groupwise.runs.lock import LOCK, Hold
 from groupwise.training.config import Recipe, RunConfig
 from groupwise.training.session import Start
 
@@ -18,7 +18,7 @@ RECIPE = 'algorithm = "grpo"\n'
 HOLDER = """
 import sys
 from pathlib import Path
-from groupwise.runs.lock import Hold
+from groupwise.runs.atomic import Hold
 hold = Hold(Path(sys.argv[1]), "run.directory")
 print("held", flush=True)
 sys.stdin.read()
