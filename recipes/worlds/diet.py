@@ -13,6 +13,7 @@ import diet_puzzles
 import diet_working as w
 import word_problems as stories
 from calculations import NumberKind, draw_numbers
+from countdown import CountdownConfig, combine, draw_countdown
 from diet_config import (
     ANSWERS,
     CALLS,
@@ -29,7 +30,6 @@ from general import Weights, drawn
 from groupwise.randomness import Draw
 from groupwise.tasks.arithmetic import Kind, Step, chain_problem, decompose, operands, pair_problem, step
 from groupwise.tasks.base import Template, split_of
-from groupwise.tasks.countdown import CountdownConfig, combine, draw_countdown
 from groupwise.types import Problem
 from questions import draw_question
 

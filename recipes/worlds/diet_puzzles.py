@@ -13,11 +13,11 @@ import diet_working as w
 import general as hands
 import questions
 import word_problems as stories
+from countdown import CountdownConfig, combine, draw_countdown
 from diet_config import CHINESE, EVERYDAY_MISTAKE, RIGHT_GUESS, DietConfig
 from diet_solutions import think
 from groupwise.randomness import Draw
 from groupwise.tasks.base import split_of
-from groupwise.tasks.countdown import CountdownConfig, combine, draw_countdown
 from groupwise.types import Problem
 from knights_knaves import NAMES as PUZZLE_NAMES
 from knights_knaves import KnightsKnavesConfig, Statement, candidate, drawn_puzzle, truth_table

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 
 import diet_working as w
 import word_problems as stories
+from countdown import CountdownConfig, draw_countdown
 from groupwise.randomness import Draw
 from groupwise.tasks.arithmetic import chain_problem, decompose, operands
 from groupwise.tasks.base import split_of
-from groupwise.tasks.countdown import CountdownConfig, draw_countdown
 
 Writer = Callable[[Draw], list[str]]
 """Writes a page: its paragraphs."""

@@ -20,7 +20,7 @@ TASKS = Kinds(
         "arithmetic": f"{_HERE}.arithmetic:Arithmetic",
         "numbers": "worlds/calculations.py:Numbers",
         "word_problems": "worlds/word_problems.py:WordProblems",
-        "countdown": f"{_HERE}.countdown:Countdown",
+        "countdown": "worlds/countdown.py:Countdown",
         "general": "worlds/questions.py:General",
         "jsonl": f"{_HERE}.jsonl:Jsonl",
         "code": f"{_HERE}.code:Code",

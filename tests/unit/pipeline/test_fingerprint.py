@@ -170,7 +170,7 @@ def test_training_reads_what_its_settings_choose(read: Callable[[str, object], s
     step = {"training.update", "algorithms.policy_losses", "rollout.in_process", "models.packed", "trainers.grpo"}
     judges = {"verifiers.math", "verifiers.math.symbolic", "verifiers.workers"}  # the last two by name alone
     assert found >= step | judges | {"tasks.arithmetic"}
-    others = ("cli", "oracle", "pages.run", "tasks.countdown", "trainers.ppo", "verifiers.judge")
+    others = ("cli", "oracle", "pages.run", "tasks.statements", "trainers.ppo", "verifiers.judge")
     assert not [name for name in found if name.startswith(others)]
-    assert "tasks.countdown" in read(Train.__module__, {"task": {"kind": "countdown"}})
+    assert "tasks.statements" in read(Train.__module__, {"task": {"kind": "minif2f"}})
     assert "word_problems" in read(Train.__module__, {"task": {"kind": "general"}})  # beside it among the recipes

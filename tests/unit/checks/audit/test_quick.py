@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from countdown import CountdownConfig
 from groupwise.checks.audit.verifier import quick_audit
 from groupwise.errors import VerifierError
 from groupwise.tasks import make_task
 from groupwise.tasks.arithmetic import ArithmeticConfig
 from groupwise.tasks.base import Task
-from groupwise.tasks.countdown import CountdownConfig
 from groupwise.types import Outcome
 from groupwise.verifiers import make_verifier
 from groupwise.verifiers.extraction import extract

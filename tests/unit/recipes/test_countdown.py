@@ -3,9 +3,9 @@ from fractions import Fraction
 
 import pytest
 
+from countdown import Countdown, CountdownConfig
 from groupwise.config import parse
 from groupwise.errors import ConfigError
-from groupwise.tasks.countdown import Countdown, CountdownConfig
 from groupwise.types import SPLITS
 
 TASK = Countdown(CountdownConfig(kind="countdown", num_problems=800, num_eval_problems=60))
