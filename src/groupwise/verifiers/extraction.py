@@ -22,6 +22,11 @@ _SEPARATOR = re.compile(
 )
 _NAME = re.compile(r"(?:[A-Za-z]|\\[a-z]{2,7})(?:_\{?[0-9A-Za-z]\}?)?(?:\([a-z0-9]\))?\s*=\s*")
 _BLANK = re.compile(r"(?:\\(?:phantom|hspace)\s*\{[^{}]*\}|\\(?:[,;:! ]|q?quad|square|ldots)|[\s?_~.$])*")
+THOUGHTS = (
+    ("<think>", "</think>"), ("<thinking>", "</thinking>"), ("[THINK]", "[/THINK]"),
+    ("<seed:think>", "</seed:think>"), ("<|begin_of_thought|>", "<|end_of_thought|>"),
+)  # fmt: skip
+"""Marks around reasoning, by families of models: all read alike."""
 _MAX_GAP = 60  # characters between two boxes of one list
 
 
@@ -70,9 +75,12 @@ def clipped(text: str, limit: int = 160) -> str:
 
 def after_thinking(text: str) -> str | None:
     """The text after the last `</think>`; the whole text if it has no tags; None while the reasoning is still open."""
-    _, tag, tail = text.rpartition("</think>")
-    region = tail if tag else text
-    return None if "<think>" in region else region
+    for begin, end in THOUGHTS:
+        if end in text:
+            text = text.rpartition(end)[2]
+        if begin in text:
+            return None
+    return text
 
 
 def thought_once(text: str) -> bool:

@@ -28,6 +28,9 @@ from groupwise.verifiers.extraction import boxes, extract, extract_program
         (r"<think>a</think>First \boxed{\phantom{2}}, then \boxed{4}.", "4", True),
         (r"<think>a</think>\boxed{\ ?}", None, False), (r"<think>a</think>\boxed{}", None, False),
         (r"<think>a</think>\boxed{\}", None, False), ("", None, False),
+        (r"[THINK]\boxed{4}? let me check", None, False), (r"[THINK]\boxed{4}[/THINK]\boxed{3}", "3", False),
+        (r"<thinking>\boxed{4}</thinking>\boxed{3}", "3", False), (r"<seed:think>\boxed{4}", None, False),
+        (r"<|begin_of_thought|>\boxed{4}<|end_of_thought|>\boxed{3}", "3", False),
     ],
 )  # fmt: skip
 def test_boxed(text: str, answer: str | None, tags_right: bool) -> None:
