@@ -31,7 +31,7 @@ def test_a_file_is_split_into_train_and_dev(tmp_path: Path) -> None:
     assert 20 <= len(dev) <= 60
     assert not {problem.question for problem in train} & {problem.question for problem in dev}
     assert train[0].id.startswith("sums/train-")
-    with pytest.raises(DataError, match="sums has no test split; it has: train, dev"):
+    with pytest.raises(DataError, match="sums has no test split; it has: train, dev; test_fraction or test_path"):
         task.problems("test")
 
 
