@@ -90,7 +90,7 @@ def _advantage(name: str, unit_of_tokens: str) -> Entry:
         return Entry(name, estimator, (steps,), (("process", "every token a step"),), unit_of_tokens)
     if rows := _TURNS.get(name):
         proof = "test_step_advantages.py::test_turns_against_others_whole_returns_are_unbiased"
-        unit = "test_turn_advantages.py"
+        unit = "test_step_advantages.py"
         return Entry(name, estimator, (proof,), tuple(("turns", row) for row in rows), unit)
     if rows := _STEP_ROWS.get(name):
         proof = "test_step_advantages.py::test_no_process_reward_model_bends_the_gradient_at_lambda_one"

@@ -261,12 +261,12 @@ class OnwardLayout:
     """Several new tokens of each of n live completions, which see their prompt and all that stands before them."""
 
     cache: KvCache
+    prompt: int
     rows: slice
     slots: Tensor  # (n,) of their prompts
     row: Tensor  # (N,) each token's completion
     number: Tensor  # (N,) its number among the new ones
     at: Tensor  # (N,) its number in the completion
-    prompt: int
     mask: Tensor  # (n, 1, t, P + T) -inf at what a new token does not see
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scoring: Scoring) -> Tensor:
@@ -298,9 +298,9 @@ def go_on(policy: Policy, cache: KvCache, first: int, new: Sequence[Sequence[int
     unseen = np.concatenate((np.broadcast_to(unseen_prompt, (*unseen_own.shape[:2], prompt)), unseen_own), -1)
     mask = np.where(unseen, np.float32(-np.inf), np.float32(0))[:, None]
     ids, positions, ends = np.array([i for row in new for i in row]), before.prompt_lengths[row] + at, np.cumsum(counts)
-    arrays = (ids, positions, ends - 1, before.slots, row, number, at, mask)
-    token, position, last, *where, seen = (torch.from_numpy(array).to(policy.device) for array in arrays)
-    layout = OnwardLayout(cache, slice(first, first + len(new)), *where, int(prompt), seen)
+    arrays = (before.slots, row, number, at, mask, ids, positions, ends - 1)
+    *where, token, position, last = (torch.from_numpy(array).to(policy.device) for array in arrays)
+    layout = OnwardLayout(cache, int(prompt), slice(first, first + len(new)), *where)
     return policy.hidden(token[None], position[None], layout)[last]
 
 

@@ -285,7 +285,8 @@ class _LiveBatch:
         self.unfinished, self.reported = np.ones(len(outputs), np.int64), np.zeros(len(outputs), np.bool_)
         width, cache = int(self.room[outputs].max()), self.decoder.cache
         more = ((0, 0), (0, max(0, width - self.tokens.shape[1])))
-        self.tokens, self.logprobs, self.entropy = (np.pad(x, more) for x in (self.tokens, self.logprobs, self.entropy))
+        self.tokens = np.pad(self.tokens, more)
+        self.logprobs, self.entropy = np.pad(self.logprobs, more), np.pad(self.entropy, more)
         rows, sources, targets = _without_gaps(self.waiting, np.isin(self.waiting, outputs))
         self.row_output, self.waiting = rows, self.waiting[:0]
         cache.move_rows(self._tensor(sources), self._tensor(targets), int(self.length[rows].max()))
