@@ -89,11 +89,6 @@ def _fraction(value: Fraction) -> str:
     return str(value) if value.denominator == 1 else f"\\frac{{{value.numerator}}}{{{value.denominator}}}"
 
 
-def _degrees(match: re.Match[str]) -> str:
-    """An angle in degrees, minutes and seconds."""
-    return _fraction(int(match[1]) + Fraction(int(match[2]), 60) + Fraction(int(match[3] or 0), 3600)) + r"^\circ"
-
-
 def spelled(words: list[str]) -> Fraction | None:
     """Return the number that English words spell; None where they spell none.
 
@@ -194,7 +189,8 @@ _REPLACEMENTS: list[tuple[str | re.Pattern[str], re.Pattern[str], _Replacement]]
         ("frac", r"(\\frac ?\{[^{}]{1,200}\}) ?([0-9a-z])", r"\1{\2}"),
         ("sqrt", r"\\sqrt ?([0-9a-z])", r"\\sqrt{\1}"),
         ("circ", r"\^ ?(?:\{ ?\\circ ?\}|(?:\^ ?)?\\circ)", r"^\\circ"),
-        ("'", r"(?<![0-9.])([0-9]{1,3})\^\\circ ?([0-5]?[0-9])'(?!')(?: ?([0-5]?[0-9])'')?", _degrees),
+        ("'", r"(?<![0-9.])([0-9]{1,3})\^\\circ ?([0-5]?[0-9])'(?!')(?: ?([0-5]?[0-9])'')?",
+         lambda match: _fraction(sum(Fraction(int(match[n] or 0), 60 ** (n - 1)) for n in (1, 2, 3))) + r"^\circ"),
         ("Omega", r"(?<=[0-9]) ?\\Omega ?$", r" \\text{ohm}"),
         ("{,}", r"\{,\}", ","),
         ("frac", r"(?<![^(,+=-])\{ ?([0-9.]{1,99}) ?\}(?= ?\\frac)", r"\1"),
