@@ -11,7 +11,8 @@ import pytest
 import groupwise
 from groupwise.models.policy import Policy
 
-sys.path.insert(0, str(Path(__file__).parent))  # the modules beside this file import each other
+HERE = Path(__file__).parent
+sys.path[:0] = map(str, (HERE, HERE.parent / "unit" / "training"))  # modules there, and beside this file, import others
 
 HOOK = """
 import os, time

@@ -101,8 +101,8 @@ FAULTS = (
         (
             Edit(
                 "rollout",
-                "length = self.length[output]",
-                "length = self.length[output] - self.stopped[output]",
+                "told = slice(self.since[output], self.length[output])",
+                "told = slice(self.since[output], self.length[output] - self.stopped[output])",
             ),
         ),
     ),
@@ -114,7 +114,7 @@ FAULTS = (
             Edit(
                 "rollout",
                 "FinishReason.STOP if self.stopped[output] else FinishReason.LENGTH",
-                "FinishReason.STOP if self.tokens[output, length - 1] == self.policy.tokenizer.eos_token_id "
+                "FinishReason.STOP if self.tokens[output, told][-1] == self.policy.tokenizer.eos_token_id "
                 "else FinishReason.LENGTH",
             ),
         ),
