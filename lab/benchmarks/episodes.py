@@ -12,7 +12,7 @@ Student's 95 % interval.
 import argparse
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 
 import torch
 
@@ -93,25 +93,25 @@ def main(arguments: list[str] | None = None) -> None:
     ]
     engines = {"kept": in_process.InProcessEngine(EngineConfig(), policy), "anew": Anew(policy)}
     seconds: dict[str, list[float]] = {arm: [] for arm in ARMS}
-    with closing(Crews()) as crews:
-        for repeat in range(options.repeats + 1):
-            for arm in ARMS:
-                episodes = Episodes(crews, policy, template, problems, draws)
-                keys = [draws.keys(problem.id, options.group) for problem in problems]
-                requests = [Request(prompt.token_ids, own) for prompt, own in zip(episodes.prompts, keys, strict=True)]
-                done: dict[int, list[Sampled]] = {}
-                with scripted(policy, None if arm == "single" else options.turn):
-                    began = time.process_time()
-                    if arm == "single":
-                        in_process.generate(policy, requests, SamplingConfig(max_tokens=length), done.__setitem__)
-                    else:
-                        sampling = SamplingConfig(max_tokens=length)
-                        episodes.generate(engines[arm], requests, sampling, done.__setitem__)  # type: ignore[arg-type]
-                    spent = time.process_time() - began
-                sizes = {len(one.token_ids) for group in done.values() for one in group}
-                assert sizes == {length}, (arm, sizes, length)
-                if repeat:  # the first of each warms up
-                    seconds[arm].append(spent)
+    crews = Crews()
+    for repeat in range(options.repeats + 1):
+        for arm in ARMS:
+            episodes = Episodes(crews, policy, template, problems, draws)
+            keys = [draws.keys(problem.id, options.group) for problem in problems]
+            requests = [Request(prompt.token_ids, own) for prompt, own in zip(episodes.prompts, keys, strict=True)]
+            done: dict[int, list[Sampled]] = {}
+            with scripted(policy, None if arm == "single" else options.turn):
+                began = time.process_time()
+                if arm == "single":
+                    in_process.generate(policy, requests, SamplingConfig(max_tokens=length), done.__setitem__)
+                else:
+                    sampling = SamplingConfig(max_tokens=length)
+                    episodes.generate(engines[arm], requests, sampling, done.__setitem__)  # type: ignore[arg-type]
+                spent = time.process_time() - began
+            sizes = {len(one.token_ids) for group in done.values() for one in group}
+            assert sizes == {length}, (arm, sizes, length)
+            if repeat:  # the first of each warms up
+                seconds[arm].append(spent)
     print(f"{options.prompts} x {options.group} episodes of {turns} turns, {length} tokens each")
     for arm in ARMS:
         pairs = [own / single for own, single in zip(seconds[arm], seconds["single"], strict=True)]

@@ -1,6 +1,7 @@
 """Episodes that a script plays, and how they are read to be learnt."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,16 @@ def test_perfect_and_random_play_are_mixed(tmp_path: Path) -> None:
     assert (asked, is_learnt) == ("1 to 7\n", False)
     assert others[0] == ["4", True]
     assert {text for text, is_own in others if not is_own} <= {"<\n", ">\n"}
+
+
+def test_a_script_thinks_aloud_before_perfect_moves_of_games_that_know_how(tmp_path: Path) -> None:
+    nim = {"environment": {"kind": "nim"}}
+    silent, aloud = (played(tmp_path / str(aloud), task=nim, random=0, aloud=aloud) for aloud in (False, True))
+    for before, after in zip(silent, aloud, strict=True):
+        for (text, is_own), (told, _) in zip(before["pieces"], after["pieces"], strict=True):
+            assert re.fullmatch(r"<think>\d{3}</think>" * is_own + re.escape(text), told)
+    assert "think" not in str(played(tmp_path / "random", task=nim, random=1, aloud=True))
+    assert played(tmp_path / "guess", aloud=True) == played(tmp_path / "the same")
 
 
 def test_with_a_chat_template_rows_are_conversations(tmp_path: Path) -> None:

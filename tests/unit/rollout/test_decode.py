@@ -87,11 +87,8 @@ def test_a_padded_step_has_room_for_the_step(rows: int, data: st.DataObject) -> 
     assert room.suffix <= max(largest.suffix, SHORTEST_SUFFIX)
 
 
-EXPERTS = {
-    "num_local_experts": 4, "num_experts_per_tok": 2, "tie_word_embeddings": False,
-    "layer_types": ["full_attention"] * 2, "sliding_window": 8,
-    "rope_parameters": {"rope_type": "default", "rope_theta": 1e4},
-}  # fmt: skip
+FULL = {"layer_types": ["full_attention"] * 2, "sliding_window": 8}
+SINKS = {**FULL, "num_local_experts": 4, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}}
 CONFIG = SamplingConfig(max_tokens=12)
 
 
@@ -106,10 +103,8 @@ def conversation(policy: Policy, keeps: bool, **settings: Any) -> list[list[Samp
     engine, dice = InProcessEngine(EngineConfig(), policy), np.random.default_rng(1)
     config, told = SamplingConfig(max_tokens=90, **settings), list[list[Sampled]]()
     asked = [
-        Request(
-            tuple(dice.integers(2, 258, length).tolist()), tuple(range(100 * length, 100 * length + n)), max_tokens=6
-        )
-        for length, n in ((5, 4), (1, 3), (9, 1), (6, 6))
+        Request(tuple(dice.integers(2, 258, length).tolist()), tuple(keys), max_tokens=6)
+        for length, keys in ((5, range(4)), (1, range(4, 7)), (9, [7]), (6, range(8, 14)))
     ]
     with engine.keeping() if keeps else nullcontext():
         for _ in range(5):
@@ -117,35 +112,29 @@ def conversation(policy: Policy, keeps: bool, **settings: Any) -> list[list[Samp
             engine.generate(asked, config, turns.__setitem__)
             told += [turns[index] for index in range(len(asked))]
             before, asked = zip(asked, told[-len(asked) :], strict=True), []
-            for request, own_key, turn in [
-                (r, k, t) for r, group in before for k, t in zip(r.keys, group, strict=True)
-            ]:
+            for request, own_key, turn in [(r, *p) for r, group in before for p in zip(r.keys, group, strict=True)]:
                 reply = dice.integers(2, 258, dice.integers(1, 10)).tolist()
-                begun = request.begun + len(turn.token_ids) + len(reply)
+                ids = (*request.token_ids, *turn.token_ids.tolist(), *reply)
+                begun = request.begun + len(ids) - len(request.token_ids)
                 if dice.random() < 0.8:
-                    ids = (*request.token_ids, *turn.token_ids.tolist(), *reply)
                     asked.append(Request(ids, (own_key,), begun, max_tokens=int(dice.integers(1, 8))))
     return told
 
 
 @pytest.mark.parametrize(
-    ("architecture", "changes", "live", "prefills"),
+    "case",
     [
         ("qwen3", {}, 14, 1),
-        ("gpt_oss", EXPERTS, 14, 1),
-        ("gemma2", {"layer_types": ["full_attention"] * 2, "sliding_window": 8, "attn_logit_softcapping": 0.8}, 14, 1),
+        ("gpt_oss", SINKS, 14, 1),
+        ("gemma2", {**FULL, "attn_logit_softcapping": 0.8}, 14, 1),
         ("qwen3", {}, 13, 2),  # at first one completion has no room
         ("gemma3_text", {"sliding_window": 4, "layer_types": ["sliding_attention", "full_attention"]}, 14, 5),
     ],
 )
 def test_going_on_behind_what_is_kept_is_reading_it_again(
-    tiny_policy: Callable[..., Policy],
-    monkeypatch: pytest.MonkeyPatch,
-    architecture: str,
-    changes: dict[str, Any],
-    live: int,
-    prefills: int,
+    tiny_policy: Callable[..., Policy], monkeypatch: pytest.MonkeyPatch, case: tuple[str, dict[str, Any], int, int]
 ) -> None:
+    architecture, changes, live, prefills = case
     policy = replace(tiny_policy(architecture, **changes), stop_ids=frozenset(range(1, 40)))
     expected = conversation(policy, keeps=False)
     counted = Mock(side_effect=prefill)

@@ -14,7 +14,7 @@ from groupwise.randomness import Draw
 from groupwise.tasks import make_task
 from groupwise.tasks.environments.base import Environment, Reply, Turn
 from groupwise.tasks.episodes import Episodes, scripted
-from groupwise.types import SPLITS
+from groupwise.types import SPLITS, Problem
 
 GAMES = ("guess", "blackjack", "lights_out", "nim", "tic_tac_toe")
 
@@ -125,12 +125,16 @@ def test_blackjack_by_a_second_computation() -> None:
 def test_lights_out_by_all_subsets() -> None:
     """A press twice is none, so the least number is that of the smallest set that turns all lights out."""
     least: dict[int, int] = {}
+    begun = game("lights_out").config.environment_class(game("lights_out").config.environment)
     for size in range(10):
         for cells in combinations(PRESSES, size):
             board = 0
             for press in cells:
                 board ^= press
             least.setdefault(board, size)
+            begun.start(Problem("", "", f"{board:09b}"), 0)
+            counted = begun.working()
+            assert [counted[4], counted[8], counted[13]] == [str(int(press in cells)) for press in PRESSES[:3]]
     assert games.least() == least
     assert PRESSES[0] == 0b110100000
     assert PRESSES[4] == 0b010111010
@@ -170,6 +174,8 @@ def test_nim_sum_agrees_with_search() -> None:
             assert not any(wins(tuple(map(int, after.split()))) for after in good)
         else:
             assert len(good) == sum(piles)  # any move, for all of them lose
+    nim.start(Problem("", "", "3 4 6"), 0)
+    assert nim.working() == "257"  # 4 ^ 6, 3 ^ 6, 3 ^ 4: the first pile has more than 2, so 1:1 wins
 
 
 def test_an_environment_without_problems_needs_them() -> None:
