@@ -190,7 +190,7 @@ _REPLACEMENTS: list[tuple[str | re.Pattern[str], re.Pattern[str], _Replacement]]
         ("sqrt", r"\\sqrt ?([0-9a-z])", r"\\sqrt{\1}"),
         ("circ", r"\^ ?(?:\{ ?\\circ ?\}|(?:\^ ?)?\\circ)", r"^\\circ"),
         ("'", r"(?<![0-9.])([0-9]{1,3})\^\\circ ?([0-5]?[0-9])'(?!')(?: ?([0-5]?[0-9])'')?",
-         lambda match: _fraction(Fraction(sum(int(match[n] or 0) * 60 ** (3 - n) for n in (1, 2, 3)), 3600)) + r"^\circ"),
+         lambda at: _fraction(Fraction(sum(int(at[n] or 0) * 60 ** (3 - n) for n in (1, 2, 3)), 3600)) + r"^\circ"),
         ("Omega", r"(?<=[0-9]) ?\\Omega ?$", r" \\text{ohm}"),
         ("{,}", r"\{,\}", ","),
         ("frac", r"(?<![^(,+=-])\{ ?([0-9.]{1,99}) ?\}(?= ?\\frac)", r"\1"),
