@@ -103,9 +103,9 @@ def run(data: Path, directory: Path, **options: Any) -> list[Score]:
 def test_a_suite_is_a_table_and_a_run(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     killed: list[int] = []
 
-    def generate(policy: Any, requests: Any, config: Any, on_finished: Any) -> Any:
+    def generate(policy: Any, requests: Any, *others: Any) -> Any:
         killed.append(len(requests))
-        return original(policy, requests[: 3 if len(killed) == 1 else None], config, on_finished)
+        return original(policy, requests[: 3 if len(killed) == 1 else None], *others)
 
     original = in_process.generate
     monkeypatch.setattr(in_process, "generate", generate)
@@ -141,9 +141,9 @@ def test_memory_bounds_the_completions_sampled_at_one_time(
 ) -> None:
     rooms = list[int]()
 
-    def generate(policy: Any, requests: Any, config: Any, on_finished: Any) -> Any:
+    def generate(policy: Any, requests: Any, config: Any, *others: Any) -> Any:
         rooms.append(config.max_live_completions)
-        return original(policy, requests, config, on_finished)
+        return original(policy, requests, config, *others)
 
     original = in_process.generate
     monkeypatch.setattr(in_process, "generate", generate)
