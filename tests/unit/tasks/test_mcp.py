@@ -17,24 +17,20 @@ from groupwise.tasks.environments.tools import Tools, ToolsConfig
 from groupwise.types import Problem
 
 OURS = r"""
-import json, os, sys, time
+import json, sys, time
 
-print("ready", flush=True)  # not of the protocol
+print("ready\n3", flush=True)  # not of the protocol
 sys.stderr.write("about to serve\n")
-
 
 def send(**message):
     print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
-
 
 def tool(name, *arguments):
     properties = {each: {"type": "integer"} for each in arguments}
     return {"name": name, "inputSchema": {"type": "object", "properties": properties, "required": list(arguments)}}
 
-
 def text(said, **more):
     return {"content": [{"type": "text", "text": said}, {"type": "image", "data": ""}], **more}
-
 
 waiting = []
 for line in sys.stdin:
@@ -56,6 +52,9 @@ for line in sys.stdin:
     elif method == "tools/call" and params["name"] == "odd":
         send(id=number, error={"code": -32602, "message": "not today"})
     elif method == "tools/call":
+        sys.stdin.close()  # nobody reads the answer
+        send(id="of the server", method="ping")
+        time.sleep(0.2)
         sys.exit(3)
 """
 THEIRS = """

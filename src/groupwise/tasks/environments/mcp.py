@@ -86,13 +86,16 @@ class Server:
         return message["result"]
 
     def _send(self, **message: Any) -> None:
-        assert self._process.stdin is not None
         try:
-            with self._lock:
-                self._process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
-                self._process.stdin.flush()
+            self._write(message)
         except (OSError, ValueError) as error:  # ValueError: it was closed here
             raise ConnectionError(self._last_words.result()) from error
+
+    def _write(self, message: Mapping[str, Any]) -> None:
+        assert self._process.stdin is not None
+        with self._lock:
+            self._process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+            self._process.stdin.flush()
 
     def _listen(self, errors: IO[bytes]) -> None:
         assert self._process.stdout is not None and self._process.stdin is not None
@@ -101,10 +104,13 @@ class Server:
                 message = json.loads(line)
             except ValueError:
                 continue  # a print among the messages
+            if not isinstance(message, dict):
+                continue
             if "method" in message and "id" in message:  # a client offers nothing but that it is there
                 there = message["method"] == "ping"
                 answer = {"result": {}} if there else {"error": {"code": NO_SUCH_METHOD, "message": "not offered"}}
-                self._send(id=message["id"], **answer)
+                with suppress(OSError):  # where it has ended, its output ends, too
+                    self._write({"id": message["id"], **answer})
             elif waiting := self._waiting.pop(message.get("id", -1), None):
                 waiting.set_result(message)
         code = self._process.wait()
