@@ -10,6 +10,7 @@ the names of free letters do not matter (`letters.py`). A missing unit is forgiv
 import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
+from math import gcd
 
 from groupwise.verifiers.math.letters import declared, letters_of, renamed
 from groupwise.verifiers.math.normalise import as_words, compact, is_words
@@ -33,7 +34,7 @@ Leaf = Callable[[str, str], bool | None]
 _SET = re.compile(r"[<>]|\\(?:leq|geq|neq|mathbb|setminus)(?![a-zA-Z])")
 _REAL_SET = re.compile(
     r"[<>]|\\(?:leq|geq|neq|setminus|backslash|cap|mathbb ?\{ ?R|emptyset)(?![a-zA-Z])|\\\{[^{}]*[|:]"
-    r"|\ball (?:real|reals)\b|\bno (?:real )?solutions?\b"
+    r"|\b[aA]ll (?:real|reals)\b|\b[nN]o (?:real )?solutions?\b"
 )
 _SET_LIKE = re.compile(
     r"(?:.{1,20}(?:\\in(?![a-z])|=) ?)?[(\[].*[)\]]|.*\\\}|.*\\(?:cup|infty)(?![a-zA-Z]).*", re.DOTALL
@@ -46,8 +47,10 @@ _CHOICE = re.compile(
 _MOMENT = re.compile(
     r"(?P<date>[0-9]{4}-[01]?[0-9]-[0-3]?[0-9]|[0-3]?[0-9]/[0-3]?[0-9]/[0-9]{4})"
     r"|(?P<clock>[0-9]{1,2}(?::[0-5][0-9]){0,2}) ?(?:\\text ?\{ ?)?(?P<half>[aApP])\.? ?[mM]\.?(?: ?\})?"
+    r"|(?P<division>[0-9]{1,9} ?R ?[0-9]{1,9})"
 )
-"""A date or a time of the day, which is no difference, quotient or ratio."""
+"""A date, a time of the day or a quotient with its remainder, which are no difference, quotient, ratio or product."""
+_CLOCK = re.compile(r"([0-9]{1,2}):([0-5][0-9])(?![0-9:.])")
 _WORDY = re.compile(r"(?<!_)(?<!_\{)(?<!_ )\\text ?\{[^{}]*[A-Za-z]{2}|(?:^| )[A-Za-z]{4}")
 
 
@@ -62,8 +65,12 @@ def equivalent(
     if is_equal is not None:
         return is_equal
     first, second = _moment(reference), _moment(answer)
-    if (first and second) or "date" in first + second:
+    if (first and second) or {"date", "R"} & {*first, *second}:
         return first == second
+    if (time := _CLOCK.match(reference)) and gcd(*map(int, time.groups())) > 1:  # no ratio, which would be reduced
+        answered = _CLOCK.match(answer)
+        if answered is None or answered.groups() != time.groups():
+            return False
     if decimal_comma(reference, answer) or compact(reference) == compact(answer):
         return True
     left, right = declared(reference), declared(answer)
@@ -77,14 +84,14 @@ def equivalent(
 
 
 def _moment(text: str) -> tuple[str | int, ...]:
-    """The numbers of a date or a time of the day, without zeros that change nothing; empty for anything else."""
+    """The kind and the numbers of such a form, without zeros that change nothing; empty for anything else."""
     match = _MOMENT.fullmatch(text) if text[:1].isdecimal() else None
     if match is None:
         return ()
-    numbers = [int(number) for number in re.findall("[0-9]+", match["date"] or match["clock"])]
+    numbers = [int(number) for number in re.findall("[0-9]+", match["date"] or match["clock"] or match["division"])]
     while numbers[1:] and not numbers[-1]:
         numbers.pop()
-    return (match["half"].lower() if match["half"] else "date", *numbers)
+    return (match["half"].lower() if match["half"] else "R" if match["division"] else "date", *numbers)
 
 
 def _compare(reference: str, answer: str, same_leaf: Leaf, same_whole: Leaf | None) -> bool | None:

@@ -9,7 +9,7 @@ import re
 import unicodedata
 from typing import NamedTuple
 
-from groupwise.verifiers.math.normalise import texts
+from groupwise.verifiers.math.normalise import TEXT
 
 MAX_LENGTH = 10_000
 MAX_NESTING = 50
@@ -55,13 +55,13 @@ def refusal(text: str) -> str | None:
 
 def unreadable(text: str) -> str | None:
     """Return why a normalised answer must not be parsed: it would be read wrongly, or never end; or None."""
-    if re.search(r"[0-9] [0-9]", text):
+    if re.search(r"(?<!\\log_)[0-9] [0-9]", text):
         return "two numbers are side by side without an operator"
     if re.search(r"(?<![0-9A-Za-z.\\])0(?:x[0-9a-fA-F]|b[01])", text):
         return "a number of another base looks like a product"
     if re.search(r"%[ ]?[^ ,;)\]}]", text):
         return "a percent sign is in the middle"
-    if any(re.search(r"[0-9]|\bnot\b|\bor\b.*\d", content) for content in texts(text)):
+    if any(re.search(r"[0-9]|\bnot\b|\bor\b.*\d", content) for content in TEXT.findall(text)):
         return "words in the answer hold a number or a negation"
     if text.count("|") > MAX_BARS:
         return f"more than {MAX_BARS} bars can be paired in too many ways"

@@ -20,18 +20,16 @@ COMMA_LANGUAGES = frozenset(
      "pt", "ro", "ru", "sk", "sl", "sr", "sv", "tr", "uk"]
 )  # fmt: skip
 """Languages (ISO 639-1) that write decimals with a comma."""
-_SMALL = """
-    zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
-    eighteen nineteen
-"""
+_SMALL = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
+SPELLED = {word: number for number, word in enumerate(f"{_SMALL} seventeen eighteen nineteen".split())}
 _TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
-SPELLED = {word: number for number, word in enumerate(_SMALL.split())}
 SPELLED |= {word: 10 * number for number, word in enumerate(_TENS.split(), 2)}
 """Numbers in words; those between the tens are put together of two."""
 _FACTORS = {"ten": 10, "dozen": 12, "hundred": 100, "thousand": 1000, "lakh": 10**5, "million": 10**6, "crore": 10**7,
             "billion": 10**9, "trillion": 10**12}  # fmt: skip
 _SHARES = {f"{word}th": number for word, number in _FACTORS.items()} | {"half": 2, "halve": 2, "third": 3, "fifth": 5}
 _SHARES |= {"sixth": 6, "seventh": 7, "eighth": 8, "ninth": 9}
+_PARTS = _SHARES | {"fourth": 4, "quarter": 4}  # behind figures they are also coins and places
 
 _LETTERS = {char: unicodedata.name(char).split()[-1].lower() for char in "αβγδεζηθικμνξπρστυφχψω"}
 _LETTERS |= {"λ": "lambda", "ϕ": "phi", "ϵ": "epsilon"} | {
@@ -60,7 +58,7 @@ _COMMANDS = {name: replacement for names, replacement in (
     ("left right middle big bigl bigr bigm Big Bigl Bigr Bigm bigg biggl biggr Bigg Biggl Biggr", ""),
     ("displaystyle textstyle scriptstyle scriptscriptstyle limits nolimits tiny scriptsize footnotesize small", ""),
     ("normalsize large Large LARGE huge Huge bf it rm sf tt em sl bfseries itshape boldmath centering", ""),
-    ("nonumber notag strut mathstrut noindent hline mathop mathord", ""), ("quad qquad hfill", " "),
+    ("nonumber notag strut mathstrut noindent hline mathop mathord protect", ""), ("quad qquad hfill", " "),
     ("dfrac tfrac cfrac", r"\frac"), ("dbinom tbinom", r"\binom"), ("degree textdegree textcirc", r"^\circ"),
     ("le leqslant leqq", r"\leq"), ("ge geqslant geqq", r"\geq"), ("lt", "<"), ("gt", ">"), ("ne", r"\neq"),
     ("lbrace", r"\{"), ("rbrace", r"\}"), ("langle", "("), ("rangle", ")"), ("lvert rvert mid vert", "|"),
@@ -99,8 +97,13 @@ def spelled(words: list[str]) -> Fraction | None:
         place = len(words) - 1 - words[::-1].index("and")
         whole, rest = spelled(words[:place]), spelled(words[place + 1 :])
         return whole + rest if whole is not None and rest is not None and rest < 1 else None
-    if len(words) > 1 and (share := _SHARES.get(words[-1].removesuffix("s"))):
+    if len(words) == 3 and words[:2] == ["half", "a"] and words[2] in _FACTORS:
+        return Fraction(_FACTORS[words[2]], 2)
+    share = _PARTS.get(words[-1].removesuffix("s"))
+    if len(words) > 1 and (share or words[-1] == "dozen"):
         count = Fraction(1) if words[:-1] == ["a"] else spelled(words[:-1])
+        if not share:
+            return 12 * count if count else None
         return count / share if count and (count == 1) != words[-1].endswith("s") else None
     total, part, above = 0, -1, 10**15  # whole thousands, what is below them, the last of them
     for index, word in enumerate(words):
@@ -126,10 +129,11 @@ _REPLACEMENTS: list[tuple[str | re.Pattern[str], re.Pattern[str], _Replacement]]
         ("√", r"√", r"\\sqrt"),
         ("<", r"<(su[bp])>([^<>]{1,99})</\1>",
          lambda match: ("^" if match[1] == "sup" else "_") + f"{{{match[2]}}}"),
-        ("</", r"</?(?:b|i|u|em|strong|mark|code|big|small)>", ""),
+        ("</", r"</?(?:b|i|u|em|strong|mark|code|big|small|span|div|p|font)(?: [a-z]+=\"[^\"<>]{0,60}\"){0,3}>", ""),
         ("~~", r"~~(?! )([^~]{1,99})(?<! )~~", r"\\cancel{\1}"),
         (re.compile("[xX]"), r"(?<=[0-9]) ?[xX] ?(?=10 ?\^)", r" \\times "),
-        ("\\", r"\\phantom ?(?:\{[^{}]{0,99}\}|[^{])|^ ?\\approx(?![a-zA-Z])|\\(?:tag|label)\*? ?\{[^{}]{0,99}\}", ""),
+        ("\\", r"\\[hv]?phantom ?(?:\{[^{}]{0,99}\}|[^{])|^ ?\\approx(?![a-zA-Z])"
+         r"|\\(?:tag|label|[hv]space)\*? ?\{[^{}]{0,99}\}", ""),
         ("quad", r"(?<=[^\s,;:&\\({\[|]) ?(?:\\q?quad(?![a-zA-Z]) ?)+(?=[0-9a-zA-Z\\({\[|.+-])"
          r"(?!\(? ?(?:\\(?:text|mathrm|mbox|b?mod|pmod|q?quad|in|[,;:!\\])|mod\b)|(?:and|or|for|where|if)\b)", ", "),
         ("\\\\", r" ?\\\\ ?(?=[A-Za-z\\][A-Za-z0-9_{}]{0,20} ?=)", ", "),
@@ -160,15 +164,21 @@ _REPLACEMENTS: list[tuple[str | re.Pattern[str], re.Pattern[str], _Replacement]]
         (_THREE, r"\\text ?\{ ?(?:percent(?:age)?|pct) ?\}|\b(?:percent(?:age)?|pct)\b", r"%"),
         ("degree", r"\\text ?\{ ?degrees? ?\}|(?<=[0-9]) degrees?\b", r"^\\circ"),
         ("degree", r"\\text ?\{ ?degrees? ", r"^\\circ \\text{"),
-        ("<=", r"<=", r" \\leq "),
-        (">=", r">=", r" \\geq "),
-        ("!=", r"!=", r" \\neq "),
+        ("<=", r"<=", r" \\leq "), (">=", r">=", r" \\geq "), ("!=", r"!=", r" \\neq "),
         ("**", r"\*\*", "^"),
         ("...", r"\.\.\.", r"\\ldots"),
+        ("log", r"(?<![\\a-zA-Z_])log(2|10)(?=\()", r"\\log_{\1}"),
         (_TWO, rf"(?<![\\a-zA-Z_])(?:(?:{_FUNCTION}|sqrt|cbrt|infty|infinity|pi)(?![a-zA-Z])"
          r"|sec(?= ?[({^\\]| [a-z](?![a-z]))|(?:max|min|abs|floor|ceil)(?=\())",
          lambda match: _COMMANDS.get(match[0], f"\\{match[0]}")),
         ("=", r"^ *= *(?![=<>])", ""),
+        ("equiv", r"(?<=[0-9a-z)}]) ?(?:\\bmod|\\text ?\{ ?mod ?\}|(?<![a-z])mod) ?\{?([0-9]{1,6}|[a-z])\}?$",
+         r"\\pmod{\1}"),
+        ("dot", r"(?<=\.)([0-9]{0,20})\\dot ?\{?([0-9])\}? ?([0-9]{0,20})\\dot ?\{?([0-9])\}?$",
+         r"\1\\overline{\2\3\4}"),
+        ("smallmatrix", r"smallmatrix", "matrix"),
+        ("text", r"\\frac ?\{ ?\\text ?\{([a-zA-Z]{1,9})\} ?\} ?\{ ?\\text ?\{([a-zA-Z]{1,9})\} ?(\^ ?[0-9])? ?\}",
+         r"\\text{\1/\2\3}"),
         ("log", r"\\log ?_ ?(?:e(?![a-zA-Z])|\{ ?e ?\})", r"\\ln "),
         ("choose", r"\{ ?([^{}\\]{1,40}?) ?\\choose(?![a-z]) ?([^{}\\]{1,40}?) ?\}", r"\\binom{\1}{\2}"),
         ("binom", r"\\binom ?([0-9]) ?([0-9])", r"\\binom{\1}{\2}"),
@@ -215,7 +225,7 @@ _CHARACTERS: list[tuple[re.Pattern[str], _Replacement]] = [
 _STYLE = re.compile(
     r"\\(?:(?:(?P<roman>mathrm|text|textrm|mathsf|mathtt|textsf|texttt|textup|textnormal|mbox|hbox|operatorname)"
     r"|(?P<bold>textbf|textit|textsl|mathbf|mathit|emph)"
-    r"|boldsymbol|bm|pmb|underline|underbar|uline|ensuremath|num|fbox|framebox)(?![a-zA-Z])\*?"
+    r"|boldsymbol|bm|pmb|mathnormal|smash|underline|underbar|uline|ensuremath|num|fbox|framebox)(?![a-zA-Z])\*?"
     r"|(?:fcolorbox ?\{[^{}]{0,40}\}|colorbox|textcolor|color) ?(?:\[[^\][]{0,20}\])? ?\{[^{}]{0,40}\}) ?(?P<open>\{)?"
 )
 _LETTER, _WORD = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]"), re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{2}|\([A-J]\)")
@@ -228,7 +238,7 @@ _CALLED = {
 _PLAIN = re.compile(r"-?[0-9]+(?:[./][0-9]+)?")
 _WRAPPERS = (("\\[", "\\]"), ("\\(", "\\)"))
 _MARKED = re.compile(r"(\*\*\*|\*\*|\*|```|``|`|__|_)([^*`_]+)\1(.*)", re.DOTALL)
-_TEXT = re.compile(r"\\text ?\{([^{}]*)\}")
+TEXT = re.compile(r"\\text ?\{([^{}]*)\}")
 _WORDS = re.compile(r"[^\W\d_]+(?:[ '-][^\W\d_]+){0,99}\.?")
 _SYNONYMS = {"infinite": r"\infty", "infinity": r"\infty", "infinitely many": r"\infty", "half": r"\frac{1}{2}",
              "nan": "", "-nan": "", "inf": "", "-inf": ""}  # fmt: skip
@@ -323,7 +333,7 @@ def _unstyled(text: str) -> str:
         before, inner, after = text[: match.start()], text[match.end() : end], text[end + len(match["open"] or "") :]
         words = _LETTER if match["roman"] else _WORD if match["bold"] else None
         if match["open"] and words and words.search(inner):
-            start = match.start() + len(r"\text{")
+            start, inner = match.start() + len(r"\text{"), re.sub(r"\\[,;:! ]", " ", inner)
             inner = inner if "\\" in inner else inner.replace("{", "").replace("}", "")
             text = rf"{before}\text{{{inner}}}{after}"
             continue
@@ -387,9 +397,4 @@ def is_words(text: str) -> bool:
 
 def as_words(text: str) -> str:
     r"""The key by which answers in words are compared: case, spaces and a wrapping `\text` do not matter."""
-    return "".join(_TEXT.sub(r"\1", text).casefold().split()).rstrip(".")
-
-
-def texts(text: str) -> list[str]:
-    r"""Contents of the `\text{}` groups."""
-    return _TEXT.findall(text)
+    return "".join(TEXT.sub(r"\1", text).casefold().split()).rstrip(".")

@@ -206,7 +206,7 @@ _FILLERS = frozenset(["of", "the", "any", "each", "every", "altogether", "total"
 _BEHIND = frozenset(["old", "long", "tall", "high", "wide", "deep", "thick", "away"])
 """Words that may follow a unit and change nothing."""
 _POWERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3, "squared": 2, "cubed": 3}
-_BARE = r"cm|mm|km|kg|mg|m[lL]|ft|yd|mi|lbs?|oz|hrs?|sec|mins?|mph|kph|km/hr?|m/s|[apAP]\.? ?[mM]\.?"
+_BARE = r"cm|mm|km|kg|mg|m[lL]|ft|yd|mi|lbs?|oz|hrs?|sec|mins?|mph|kph|km/hr?|m/s|in\.?$|[apAP]\.? ?[mM]\.?"
 _TAIL = re.compile(
     r"(?<=[0-9A-Za-z})\]]) ?(?=\\text ?\{)|(?<=[0-9})\]a-z]) ?(?=\^\\circ)|(?<=[0-9]) ?(?=['\"])"
     rf"|(?<=[0-9}}]) ?(?=(?:{_BARE})(?:[^a-zA-Z]|$))|(?:(?<=[0-9)}}])|(?<=\\pi)) (?=[A-Za-z]{{3}})"
@@ -220,7 +220,7 @@ _TOKEN = re.compile(
 _ALIKE = [{"circ", "celsius"}, {"circ", "fahrenheit"}, {"'", "ft"}, {"'", "min"}, {"''", "in"}, {"''", "s"}]
 """Units of which one may be short for the other."""
 _BASE = re.compile(
-    r"(?P<digits>-?[0-9A-F]{1,200}(?:\.[0-9A-F]{1,200})?) ?_ ?"
+    r"\(?(?P<digits>-?[0-9A-F]{1,200}(?:\.[0-9A-F]{1,200})?)\)? ?_ ?"
     r"(?:\{ ?(?:\\text ?\{)? ?(?:base )?\(?(?P<long>[0-9]{1,2}|[a-z]{3,8})\)? ?\}{1,2}|(?P<short>[0-9]))"
     r"|(?P<small>[0-9a-f]{2,200}) ?_ ?\{ ?(?:16|\\text ?\{ ?sixteen ?\}) ?\}"
 )
@@ -265,8 +265,9 @@ def split_unit(text: str) -> tuple[str, str]:
 
 def split_letter(text: str, unit: str) -> tuple[str, str]:
     """The same where a bare letter behind a number stands for the unit of the other side: `5 m` beside `5 meters`."""
-    is_unit = text[-2:-1] in tuple("0123456789 ") and _SYMBOLS.get(text[-1]) == unit
-    return (text[:-1].strip(), unit) if is_unit else (text, "")
+    letter = re.search(r"(?<=[0-9 ])[A-Za-z](?:\^[23])?$", text)
+    is_unit = letter is not None and (_SYMBOLS.get(letter[0][0], "") + letter[0][1:]) == unit
+    return (text[: letter.start()].strip(), unit) if letter and is_unit else (text, "")
 
 
 def same_units(unit: str, other_unit: str) -> bool:

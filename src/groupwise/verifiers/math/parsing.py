@@ -37,7 +37,8 @@ from sympy.core.function import AppliedUndef
 _NORMALISATION = NormalizationConfig(
     basic_latex=True, units=False, malformed_operators=True, nits=True, boxed="none", equations=False
 )
-_MISREAD = re.compile(r"[a-zA-Z}]'|\\(?:gcd|lcm)(?![a-z])|\\text ?\{ ?(?:gcd|lcm) ?\}|[0-9] ?_")
+_PRIME = re.compile(r"(\\[a-zA-Z]+|[a-zA-Z])('{1,3})")
+_MISREAD = re.compile(r"'|\\(?:gcd|lcm)(?![a-z])|\\text ?\{ ?(?:gcd|lcm) ?\}|[0-9] ?_")
 _MIXED = re.compile(
     r"(?<![_^0-9.])(?P<whole>[0-9]{1,99}) ?\\frac ?\{ ?(?P<top>[0-9]{1,99}) ?\} ?\{ ?(?P<bottom>[0-9]{1,99}) ?\}"
 )
@@ -90,8 +91,9 @@ def _mixes_cases(text: str) -> bool:
 @lru_cache(maxsize=4096)
 def parse(text: str, real: bool, lower: bool) -> Any:
     """One text; `lower` makes no difference between capital and small letters. Raises whatever the grammar raises."""
+    text = _PRIME.sub(lambda match: f"{match[1]}_{{{'p' * len(match[2])}}}", text)  # `f'` is another letter
     if _MISREAD.search(text):
-        raise ValueError("a prime, gcd, lcm or the subscript of a number is not read")
+        raise ValueError("gcd, lcm, a prime not behind a letter or the subscript of a number is not read")
     latex = normalize_latex(text, _NORMALISATION)
     latex = _SLASHED.sub(r"\\frac{\1}{\2}", latex)
     for match in _MIXED.finditer(latex):
@@ -105,7 +107,14 @@ def parse(text: str, real: bool, lower: bool) -> Any:
         if end is not None:
             latex = f"{latex[: function.end()]}({latex[function.end() : end]}){latex[end:]}"
     converter = _Converter(is_real=real, convert_degrees=True, config=ConversionConfig(lowercase_symbols=lower))
-    return converter.parse(latex)
+    expression = converter.parse(latex)
+    # the derivative of an unknown function is another unknown; the grammar takes the function for a constant
+    unknown = {
+        term: sp.Symbol(f"d{term.expr}/d{','.join(map(str, term.variables))}", real=real)
+        for term in (expression.atoms(sp.Derivative) if isinstance(expression, sp.Basic) else ())
+        if (term.expr.is_Symbol and term.expr not in term.variables) or isinstance(term.expr, AppliedUndef)
+    }
+    return expression.xreplace(unknown) if unknown else expression
 
 
 class _Converter(_Latex2Sympy):  # type: ignore[misc]

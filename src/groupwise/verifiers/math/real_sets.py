@@ -74,11 +74,11 @@ def _read_set(text: str) -> Named:
         excluded = sp.Union(*(members for _, members in subtrahends), evaluate=False)
         return minuend[0], sp.Complement(minuend[1], excluded, evaluate=False)
     bare = " ".join(re.sub(r"\\text ?\{([^{}]*)\}", r" \1 ", text).split())
-    words = bare.removesuffix("s") if text not in _NAMED_SETS else text
+    words = (bare[:1].lower() + bare[1:]).removesuffix("s") if text not in _NAMED_SETS else text
     key = re.sub(r"(?<=\\mathbb) | (?=\})|(?<=\{) ", "", text)
     if key in _NAMED_SETS or words in _NAMED_SETS:
         return None, _NAMED_SETS.get(key, _NAMED_SETS.get(words))
-    match = _ALL.fullmatch(words) or _ALL.fullmatch(bare)
+    match = _ALL.fullmatch(words) or _ALL.fullmatch(f"{words}s")
     if match:
         exception = match["but"]
         exclusions = _values(re.sub(r"^[a-z] ?= ?", "", exception)) if exception else []

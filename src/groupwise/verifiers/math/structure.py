@@ -43,7 +43,8 @@ _SCRIPT = r"(?:_(?:[0-9A-Za-z]|\{[^{}]*\})|')*"
 _CAPITALS = rf"[A-Z]{_SCRIPT}(?: ?[A-Z]{_SCRIPT})*"
 LETTER = r"(?:[A-Za-z]|\\(?:alpha|beta|gamma|delta|theta|lambda|mu|rho|sigma|tau|phi|omega|ell|epsilon))"
 _NAME = re.compile(
-    rf"{LETTER}{_SCRIPT}(?:\^ ?\{{ ?-1 ?\}})?(?: ?\([^()]{{1,40}}\))?"
+    rf"{LETTER}{_SCRIPT}(?:\^ ?\{{ ?-1 ?\}})?(?: ?\([^()]{{1,40}}\))?|d[A-Za-z] ?/ ?d[A-Za-z]"
+    r"|\\frac ?\{ ?(?:d|\\partial) ?[A-Za-z] ?\} ?\{ ?(?:d|\\partial) ?[A-Za-z] ?\}"
     rf"|{_CAPITALS}(?: ?[:/] ?{_CAPITALS})?|\|[A-Za-z ]{{1,9}}\|"
     r"|\\(?:angle|triangle|overline|vec|hat|bar|mathbf)(?![a-z]) ?\{?[A-Za-z ]{1,9}\}?"
     rf"|\\text ?\{{[A-Za-z .]{{1,40}}\}}{_SCRIPT}|[A-Za-z]{{3,20}}"
@@ -67,6 +68,8 @@ _LEAD = re.compile(
 _ANSWER = re.compile(r"\b(?:answer|result|value|solution|total|thus|therefore|hence|so)s?\b", re.IGNORECASE)
 """Occurs in words that name nothing."""
 _NAMES = re.compile(rf"\(? ?{LETTER}{_SCRIPT}(?:\([a-z]\))?(?: ?, ?{LETTER}{_SCRIPT}(?:\([a-z]\))?)+ ?\)?")
+GROUPS_OR_PAIR = re.compile(r"[(\[][0-9]{1,3}(?:,[0-9]{3})*,0[0-9]{2}(?:,[0-9]{3})*[)\]]")
+"""Neither a pair, in which nobody writes `000` for 0, nor one number."""
 _OPEN, _CLOSE = "([{", ")]}"
 
 Kind = Literal["expression", "list", "tuple", "union", "matrix", "equation"]
@@ -130,7 +133,7 @@ def _read_solutions(text: str) -> Node | None:
 
 def names(nodes: tuple[Node, ...]) -> set[str]:
     """The names that equations among the nodes define, subscripts dropped: `x_1` and `x_2` name one unknown."""
-    return {re.sub(r"[_0-9{}' ]", "", node.label) for node in nodes if node.kind == "equation"} - {""}
+    return {re.sub(r"[_0-9{} ]", "", node.label) for node in nodes if node.kind == "equation"} - {""}
 
 
 def leaves(node: Node) -> Iterator[str]:
@@ -246,7 +249,11 @@ def _read_collection(text: str) -> Node | None:
     r"""Read a ratio of three or more numbers (one of two is a quotient), a union, a set in braces, or signs `\pm`."""
     colons, cups = spans_of(_COLON, text), spans_of(_CUP, text)
     if len(colons) > 1:
-        return Node("tuple", text, tuple(map(read, between(text, colons))), "::")
+        parts = between(text, colons)
+        numbers = [number.exact for part in parts if (number := parse_number(part))]
+        if len(numbers) == len(parts) and numbers[0]:  # `4:6:10` is `2:3:5`
+            parts = [str(number / numbers[0]) for number in numbers]
+        return Node("tuple", text, tuple(map(read, parts)), "::")
     if cups:
         return Node("union", text, tuple(map(read, between(text, cups))))
     if text.startswith(r"\{") and text.endswith(r"\}") and wraps(text[1:]):
@@ -276,7 +283,7 @@ def _read_tuple(text: str) -> Node | None:
     rows = [split(part[1:-1]) for part in parts if part[:1] == "[" and part[-1:] == "]" and wraps(part)]
     if core[0] == "[" and len(rows) == len(parts) > 1 and len(set(map(len, rows))) == 1 and not sign + unit:
         return Node("matrix", text, tuple(read(cell) for row in rows for cell in row), f"{len(rows)}x{len(rows[0])}")
-    if len(parts) < 2 or (sign and core[0] + core[-1] != "()"):
+    if len(parts) < 2 or (sign and core[0] + core[-1] != "()") or GROUPS_OR_PAIR.fullmatch(core):
         return None
     if sign == "-":
         parts = [
@@ -294,7 +301,7 @@ def _read_matrix(text: str) -> Node | None:
     if len({len(row) for row in rows}) != 1:
         return None
     items = tuple(read(cell) for row in rows for cell in row)
-    return Node("matrix", text, items, f"{len(rows)}x{len(rows[0])}")
+    return items[0] if len(items) == 1 else Node("matrix", text, items, f"{len(rows)}x{len(rows[0])}")
 
 
 def wraps(text: str) -> bool:

@@ -89,7 +89,7 @@ def test_what_the_grammar_alone_would_misread(written: str, meant: str) -> None:
         assert abs(values[0] - values[1]) < mpmath.mpf(10) ** -30
 
 
-@pytest.mark.parametrize("text", [r"\gcd(m,n)", "x+204_5", "f'(x)", r"3\frac{5}{2}", r"\frac{1}{", r"\zzz"])
+@pytest.mark.parametrize("text", [r"\gcd(m,n)", "x+204_5", "(f+g)'", r"3\frac{5}{2}", r"\frac{1}{", r"\zzz"])
 def test_what_cannot_be_read_is_refused_and_whose_fault_it_is(text: str) -> None:
     with pytest.raises(UnreadableReferenceError):
         parse_alike(text, "1")
