@@ -182,6 +182,9 @@ class Blackjack(Environment):
         result = 1 if dealer[0] > 21 or own > dealer[0] else -1 if own < dealer[0] else 0
         return self._over(result, f"{own} against {dealer[0]}")
 
+    def ended(self, reason: str) -> Reply:
+        return self._over(-1, "neither h nor s")
+
     def _over(self, result: int, evidence: str) -> Reply:
         outcome: Decided = "correct" if result > 0 else "wrong"
         return Reply(reward=float(result), done=True, outcome=outcome, evidence=evidence)
@@ -288,6 +291,9 @@ class BoardGame(Environment):
         words = {1: "won", 0: "drawn", -1: "lost"}[result]
         outcome: Decided = "wrong" if result < 0 else "correct"
         return Reply(reward=float(result >= 0), done=True, outcome=outcome, evidence=f"{self._position}: {words}")
+
+    def ended(self, reason: str) -> Reply:
+        return Reply(reward=0.0, outcome="wrong", evidence="no move")
 
     def best(self) -> str:
         return self.good(self._position)[0]

@@ -1,5 +1,6 @@
 """Environments for runs of random models, whose turns are a few digits."""
 
+import os
 import time
 from collections.abc import Iterator
 
@@ -21,7 +22,9 @@ class Digits(Environment):
     def step(self, turn: Turn) -> Reply:
         self.said += turn.text
         odd = turn.text[-1:] in set("13579")
-        return Reply.of(self.answer(), reward=float(odd), done="7" in turn.text, state=str(len(self.said)))
+        rank = f"rank {os.environ.get('RANK', '0')}"
+        done = "7" in turn.text
+        return Reply.of(self.answer(), reward=float(odd), done=done, state=str(len(self.said)), evidence=rank)
 
     def answer(self) -> str:
         return f"{len(self.said)}-{self.said[0]}"

@@ -194,7 +194,7 @@ def summary(
     """Return every metric of an evaluation with its 95 % interval over problems; unmeasured ones are left out.
 
     Besides the measures, also those of verdicts, and `more` of a recipe: `pass_at_k` for powers of two up to the number
-    of samples n, and `majority_k` for these and n.
+    of samples n, and `majority_k` for these and n, over the problems whose verdicts name answers to vote on.
     """
     if not rows:
         return {}
@@ -211,11 +211,17 @@ def summary(
         shares[f"majority_{k}"] = [
             majority_of([row.answer for row in group], [row.outcome is Outcome.CORRECT for row in group], k)
             for group in groups.values()
-            if len(group) >= k
+            if len(group) >= k and _can_vote(group)
         ]
     estimates = {key: estimate(key, rows, measure) for key, measure in all_measures.items()}
     estimates |= {key: mean_share(values) for key, values in shares.items()}
     return {key: mean for key, mean in estimates.items() if not math.isnan(mean.value)}
+
+
+def _can_vote(group: Sequence[Row]) -> bool:
+    """Return False where completions were found right or wrong by no answer, as episodes are."""
+    found = (Outcome.CORRECT, Outcome.WRONG)
+    return any(row.answer is not None for row in group) or not any(row.outcome in found for row in group)
 
 
 def _calls(row: Row) -> float:

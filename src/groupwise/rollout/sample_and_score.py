@@ -212,10 +212,12 @@ Shares = list[list[ScoredGroup]]
 def _own_shares(
     actors: Actors, problems: Sequence[Problem], group_size: int, sampling: SamplingConfig, draws: Draws, clock: Clock
 ) -> Shares:
+    plays = any(problem.environment for problem in problems)  # and so do all ranks, whatever their shares hold
     with OverlappedScoring(actors.verifier, sampling.max_tokens) as scoring:
         with clock("generate"):
             groups = [
-                _sample(actors, own, group_size, sampling, draws, scoring.submit) for own in RANKS.shares(problems)
+                _sample(actors, own, group_size, sampling, draws, scoring.submit, plays)
+                for own in RANKS.shares(problems)
             ]
         with clock("verify"):  # what is left of it when sampling is done
             each = iter(scoring.result([group for own in groups for group in own]))
@@ -291,9 +293,9 @@ def _sample(
     sampling: SamplingConfig,
     draws: Draws,
     on_group: Callable[[Group], None],
+    plays: bool,
 ) -> list[Group]:
     policy = actors.policy
-    plays = any(problem.environment for problem in problems)
     episodes = Episodes(actors.crews, policy, actors.template, problems, draws) if plays else None
     prompts = episodes.prompts if episodes else [encode_prompt(policy, actors.template, each) for each in problems]
     if plays and sampling.stop:

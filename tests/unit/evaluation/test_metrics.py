@@ -132,6 +132,14 @@ def test_the_majority_of_all_samples_is_there_whatever_their_number() -> None:
     )
 
 
+def test_a_vote_needs_verdicts_that_name_answers() -> None:
+    played = [row("game", "16", outcome) for outcome in ("correct", "wrong")]
+    silent = [row("a", OPEN, "unparsable")] * 2
+    right = [row("b", RIGHT)] * 2
+    assert "majority_2" not in summary(played)
+    assert summary([*played, *silent, *right])["majority_2"].value == 0.5  # silence has no vote, and is wrong
+
+
 def test_every_completion_counts_alike_in_length_and_truncated() -> None:
     # 0.1 + 0.1 + 0.7 over three problems of three samples would round otherwise
     rows = [row(str(i // 3), "x", "wrong", num_tokens=n) for i, n in enumerate([1, 0, 0, 1, 1, 0, 7, 7, 7])]

@@ -119,7 +119,7 @@ function body(value, context) {
 /** The turns of an episode: what the model said, what the environment answered, and what each is worth. */
 function conversation(turns) {
   const facts = (turn, i) => [`turn ${i + 1}`, `reward ${number(turn.reward)}`, `advantage ${signed(turn.advantage, 4)}`, turn.state && `in ${shown(turn.state)}`, `${number(turn.seconds, 3)} s`, turn.evidence && shown(turn.evidence)];
-  return h("section", { class: "card", id: "turns", vars: { "margin-top": "1rem" } }, h("h2", {}, "Turns"), turns.map((turn, i) => h("div", { class: "turn" },
+  return h("section", { class: "card", id: "turns", vars: { margin: "1rem 0" } }, h("h2", {}, "Turns"), turns.map((turn, i) => h("div", { class: "turn" },
     h("p", { class: "hint" }, facts(turn, i).filter(Boolean).join(" · ")), h("pre", { class: "said" }, shown(turn.said)), turn.reply ? h("pre", { class: "reply" }, shown(turn.reply)) : null)));
 }
 

@@ -40,7 +40,7 @@ from groupwise.types import Problem
 
 _MCP = {"Action", "CallToolAction", "ListToolsAction"}
 """Titles of an action that only says which tool is called."""
-_ROOM_S = 5.0
+_ROOM_S = 15.0
 """Seconds that a server may take to let go of a session that was closed."""
 _OUTSIDE = ("done", "reward", "metadata")
 _TYPE, _NUMBER = (
@@ -300,10 +300,10 @@ class OpenEnv(Calling):
                     "there are episodes (its max_concurrent_envs), or repeatable = true and a server of its own"
                 )
             for other in list(self._server.sessions) if self.config.repeatable else ():
+                deadline = time.monotonic() + _ROOM_S  # they answer, and close when it is their turn to wait
                 if other._lock.acquire(blocking=False):
                     other._shut()
                     other._lock.release()
-                    deadline = time.monotonic() + _ROOM_S
                     break
             time.sleep(0.02)
 
