@@ -4,7 +4,7 @@ JSON is the one box, or else the one fenced block, or else all that follows the 
 equal to the reference in structure, types and values. Strict means RFC 8259 without its leeway: no repeated key, no NaN
 or Infinity, nothing before or after the value. An integer field takes no 3.0 and no true; a field whose reference is a
 decimal number takes every spelling of that number. `problem.data["schema"]`, where there is one, is a JSON schema
-(draft 2020-12) that the value must fit.
+(of the draft that it names, else 2020-12) that the value must fit.
 
 Instructions on the form of a text need `problem.data["constraints"]`, a list of mappings:
 `{"kind": "count", "unit": ..., "least": n, "most": n}`, `{"kind": "keyword", "word": ..., "least": n, "most": n}`,
@@ -31,7 +31,7 @@ from groupwise.verifiers.base import ExtractingConfig, Finding, Request, Verifie
 from groupwise.verifiers.extraction import Extracted, after_thinking, boxes, explained, extract, thought_once
 
 if TYPE_CHECKING:
-    from jsonschema import Draft202012Validator
+    from jsonschema.protocols import Validator
 
 MAX_LENGTH = 10_000  # most characters of an answer that are read
 
@@ -177,6 +177,8 @@ class JsonVerifier(PartlyRight):
     `values`. A value is right under its path in reference and answer; one that only one of the two has counts as wrong.
     """
 
+    _known: "tuple[Problem, str, Any, dict[tuple[str | int, ...], Any], bool] | None" = None
+
     def extract(self, text: str) -> Extracted:
         extraction = super().extract(text)
         region = after_thinking(text)
@@ -193,11 +195,15 @@ class JsonVerifier(PartlyRight):
         return {name: reached.get(name, 0.0) for name in names}
 
     def find(self, problem: Problem, answer: str) -> Finding:
-        schema = json.dumps(problem.data["schema"]) if "schema" in problem.data else ""
-        try:
-            reference, right, fits = _read_reference(problem.reference, schema)
-        except UnreadableError as error:
-            return Finding(Outcome.CRASHED, f"the reference answer of problem {problem.id} is unreadable: {error}")
+        known = self._known
+        if known is None or known[0] is not problem:  # the completions of a group have one problem
+            schema = problem.data.get("schema", "")
+            schema = schema if isinstance(schema, str) else json.dumps(schema)
+            try:
+                self._known = known = (problem, schema, *_read_reference(problem.reference, schema))
+            except UnreadableError as error:
+                return Finding(Outcome.CRASHED, f"the reference answer of problem {problem.id} is unreadable: {error}")
+        _, schema, reference, right, fits = known
         content = _read(answer)
         fault = _difference(content, reference, "$")
         values = _leaves(content) if fault else right
@@ -226,10 +232,14 @@ def _misfit(content: Any, schema: str) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _validator(schema: str) -> "Draft202012Validator":
-    from jsonschema import Draft202012Validator  # loading it takes as long as all the rest of this module
+def _validator(schema: str) -> "Validator":
+    from jsonschema import Draft202012Validator, validators  # takes as long to load as all the rest of this module
+    from referencing import Registry
 
-    return Draft202012Validator(json.loads(schema))
+    content = json.loads(schema, parse_float=Decimal)
+    draft = validators.validator_for(content, default=Draft202012Validator)
+    draft.check_schema(content)
+    return draft(content, registry=Registry())  # which fetches nothing from the network
 
 
 def _read(text: str) -> Any:

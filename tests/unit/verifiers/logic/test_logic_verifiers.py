@@ -130,11 +130,22 @@ def test_json_stands_alone_or_in_a_fence_and_is_measured_by_its_schema(
     assert verdict.reward == pytest.approx((outcome == "correct") + 0.5 * sum(measures) / 3)
 
 
-def test_a_reference_that_does_not_fit_its_schema_is_a_fault_of_the_problem() -> None:
-    problem = Problem("p", "q", '{"a": 6}', data={"schema": SCHEMA})
-    verdict = make_verifier("json").verify(problem, '{"a": 6}')
-    assert verdict.outcome == "crashed"
-    assert "the reference answer of problem p does not fit its schema" in verdict.evidence
+@pytest.mark.parametrize(
+    ("reference", "schema", "answer", "outcome", "valid"),
+    [
+        ('{"a": 6}', SCHEMA, '{"a": 6}', "crashed", None),  # the reference does not fit: a fault of the problem
+        ("0.25", {"multipleOf": 0.01}, "0.30", "wrong", 1), ("0.1", {"enum": [0.1, 0.2]}, "0.10", "correct", 1),
+        ("5", {"maximum": 6, "exclusiveMaximum": True}, "6", "crashed", None),  # of an older draft, which it must name
+        ("5", {"$schema": "http://json-schema.org/draft-04/schema#", "maximum": 6, "exclusiveMaximum": True}, "6",
+         "wrong", 0),
+        ("5", {"$ref": "http://127.0.0.1:9/x.json"}, "6", "crashed", None),  # nothing is fetched
+        ("5", '{"type": "integer"}', '"5"', "wrong", 0), ("5", '{"type": "integer"', "5", "crashed", None),
+    ],
+)  # fmt: skip
+def test_schemas_are_read_by_their_draft(reference: str, schema: Any, answer: str, outcome: str, valid: Any) -> None:
+    verdict = make_verifier("json").verify(Problem("p", "q", reference, data={"schema": schema}), answer)
+    assert (verdict.outcome, verdict.measures.get("valid")) == (outcome, valid), verdict
+    assert outcome != "crashed" or "problem p" in verdict.evidence
 
 
 def test_json_strings_are_equal_character_by_character_and_brackets_in_them_are_no_nesting() -> None:
