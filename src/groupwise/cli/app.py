@@ -6,6 +6,7 @@ import inspect
 import json
 import re
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
@@ -47,7 +48,9 @@ class _Commands(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if odd := [word for word in args if not word.isprintable() and HALF.search(word)]:
-            raise ConfigError(f"the argument {odd[0]!r:.80} is no text: its bytes are not UTF-8")
+            raise ConfigError(
+                f"the argument {odd[0]!r:.80} is no text: its bytes are not {sys.getfilesystemencoding()}"
+            )
         homes = [re.fullmatch(r"(--[\w-]+=)?(~|~[\w.-]*/.*)", word, re.DOTALL) for word in args]
         whole = [(m[1] or "") + expanded(m[2]) if m else word for m, word in zip(homes, args, strict=True)]
         return super().parse_args(ctx, whole)

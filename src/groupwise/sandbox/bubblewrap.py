@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 from groupwise.errors import SandboxError
 from groupwise.sandbox import host
 from groupwise.sandbox.base import FILES_MB, Limits, Program, RunResult, Status
+from groupwise.sandbox.fork_server import undisturbed
 from groupwise.sandbox.local import LocalSandbox, Outputs, memory_file, pipe, read_exit_code, watch
 from groupwise.sandbox.seccomp import run_filter, sandbox_filter
 
@@ -77,6 +78,7 @@ def _run(command: Sequence[str], program: Program, limits: Limits, launch: Seque
             for content in (program.stdin, sandbox_filter(host.machine()), *program.files.values())
         )
         files = dict(zip(program.files, copies, strict=True))
+        theirs.enter_context(undisturbed())
         process = subprocess.Popen(
             [*launch, *command_line(rules, status_write, files, command)],
             stdin=stdin,

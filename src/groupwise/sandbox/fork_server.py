@@ -13,13 +13,13 @@ import sys
 import tempfile
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
 from groupwise.errors import SandboxError
 from groupwise.sandbox.host import remove_cgroups
-from groupwise.sandbox.zygote import ANSWER, END, FORK, ORDER, RUN
+from groupwise.sandbox.zygote import ANSWER, END, ENDING, FORK, ORDER, RUN
 
 START_S = 30.0
 _ANSWER_S = 20.0
@@ -48,7 +48,7 @@ class ForkServer:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the process)
         self.num_runs = 0
-        with theirs:
+        with theirs, undisturbed():
             self._process = subprocess.Popen(
                 command,
                 stdin=theirs.fileno(),
@@ -125,6 +125,16 @@ def _end(
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     remove_cgroups(groups)
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """Start processes which the signals to a whole job do not reach."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def last_words(output: IO[bytes], most: int) -> str:

@@ -26,6 +26,7 @@ from groupwise.sandbox.seccomp import MACHINES
 _CGROUPS = Path("/sys/fs/cgroup")
 _NUMBERS = itertools.count()
 _LAUNCH = """
+trap '' TERM HUP USR1  # those of `undisturbed`, which a shell that starts commands holds back no longer
 groups=$1 mount=$2
 shift 2
 for group in $groups; do echo $$ > "$group/cgroup.procs" || exit 1; done

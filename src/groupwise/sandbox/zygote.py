@@ -35,6 +35,9 @@ from typing import Any, NoReturn
 ORDER = struct.Struct("<cq")
 ANSWER = struct.Struct("<q?")
 RUN, FORK, END = b"R", b"F", b"E"
+ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+"""Signals that Slurm and others send to every process of a job. Only the job itself knows what is to be finished first,
+and a program that dies by one would count as wrong."""
 _LOOK_AFTER_PARENT_S = 1.0
 _PRELOADED = ("array", "bisect", "collections", "copy", "datetime", "decimal", "fractions", "functools", "heapq", "io",
               "itertools", "math", "operator", "random", "re", "statistics", "string", "typing")  # fmt: skip
@@ -55,6 +58,9 @@ class Server:
         self._control = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, control)
         self._pid, self._parent = os.getpid(), os.getppid()
         self._workers: set[int] = set()
+        for number in ENDING:
+            signal.signal(number, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
 
     def serve(self) -> list[int]:
         """Obey until the parent is gone; in a forked process, return the descriptors that came with the order."""

@@ -71,7 +71,8 @@ def shards(path: str | Path) -> list[Path]:
         if files := _saved(path):
             return files
         try:
-            files = sorted(file for file in path.iterdir() if _format(file) and file.stem not in _ABOUT)
+            seen = (file for file in path.iterdir() if not file.name.startswith("."))
+            files = sorted(file for file in seen if _format(file) and file.stem not in _ABOUT)
         except OSError as error:
             raise DataError(f"{path} cannot be read: {error.strerror}") from None
         kinds = sorted({re.sub(r"\d+", "0", file.name.split(".")[0]) + _format(file) for file in files})

@@ -20,6 +20,7 @@ import ast
 import contextlib
 import json
 import re
+import signal
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -48,6 +49,7 @@ from groupwise.verifiers.extraction import Extracted, extract_program, sanitised
 _NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,4})?")
 _WORDS = {"+nan": "nan", "-nan": "nan", "+inf": "inf", "infinity": "inf", "+infinity": "inf", "-infinity": "-inf"}
 _MAX_SHOWN = 200
+_AT_A_LIMIT = (-signal.SIGXCPU, -signal.SIGKILL)
 
 
 class SandboxFailedError(Exception):
@@ -182,9 +184,10 @@ class ReferenceTests(Tests):
     atol: float
 
     def faults(self, source: str, sandbox: Sandbox, *, stop_early: bool) -> list[str]:
-        answers, *right = (self._answers(each, self.tests, sandbox) for each in (source, *self.references))
+        right, runs = zip(*(self._answers(each, sandbox, len(self.tests)) for each in self.references), strict=True)
         if all(answer.fault for answer in right[0]):
             raise ValueError(f"its reference program gives no answer: {right[0][0].fault}")
+        answers, _ = self._answers(source, sandbox, 2 * max(runs))
         faults = []
         for args, answer, *expected in zip(self.tests, answers, *right, strict=True):
             is_right = not answer.fault and any(same_output(answer.value, each.value, self.atol) for each in expected)
@@ -193,14 +196,21 @@ class ReferenceTests(Tests):
             faults.append("" if is_right or is_open else _call_fault(self.entry_point, args, answer))
         return faults
 
-    def _answers(self, source: str, inputs: Sequence[tuple[Any, ...]], sandbox: Sandbox) -> list[Answer]:
-        program = solver_program(source + self.around, [(self.entry_point, args) for args in inputs])
-        result = _require_run(sandbox.run(program))
-        if result.status is Status.FLOODED and len(inputs) > 1:
-            middle = len(inputs) // 2
-            parts = (self._answers(source, part, sandbox) for part in (inputs[:middle], inputs[middle:]))
-            return [answer for part in parts for answer in part]
-        return read_answers(result, len(inputs))
+    def _answers(self, source: str, sandbox: Sandbox, most_runs: int) -> tuple[list[Answer], int]:
+        """Answers to all inputs, and the runs that they took: what a limit of one run leaves out, another answers.
+
+        An input that takes a whole run to its limit of time has no answer, and neither has what comes after the runs.
+        """
+        answers, runs, is_limited = list[Answer](), 0, True
+        while is_limited and runs < most_runs and len(answers) < len(self.tests):
+            runs += 1
+            inputs = self.tests[len(answers) :]
+            program = solver_program(source + self.around, [(self.entry_point, args) for args in inputs])
+            result = _require_run(sandbox.run(program))
+            is_limited = result.status in (Status.FLOODED, Status.TIMEOUT) or result.exit_code in _AT_A_LIMIT
+            given = read_answers(result, len(inputs))
+            answers += given[: max(1, result.stdout.count(b"\n"))] if is_limited and runs < most_runs else given
+        return answers, runs
 
 
 def same_output(value: Any, expected: Any, atol: float) -> bool:

@@ -13,7 +13,7 @@ commands = get_command(app).commands  # type: ignore[attr-defined]
 
 @pytest.mark.parametrize("words", [["sample", "base", "\udcff?"], ["verify", "math", "--data", "\ud83d.jsonl"]])
 def test_an_argument_that_is_no_text_is_named(words: list[str]) -> None:
-    with pytest.raises(ConfigError, match="is no text: its bytes are not UTF-8"):
+    with pytest.raises(ConfigError, match="is no text: its bytes are not utf-8"):
         app(words, standalone_mode=False)
 
 

@@ -7,12 +7,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 from groupwise.sandbox.base import Program, SandboxConfig
 from groupwise.sandbox.opening import open_sandbox
+from groupwise.sandbox.zygote import ENDING
+from groupwise.verifiers.workers import WorkerPool
 
 MARK = "groupwise-remains-7919"
 SEGMENT = 7_919_000
@@ -99,6 +103,22 @@ def test_nothing_is_left_behind(bubblewrap: None, adopter: None) -> None:
 @pytest.mark.slow
 def test_nothing_is_left_behind_by_a_thousand(bubblewrap: None, adopter: None) -> None:
     run_hostile(1000, 0.3)
+
+
+def test_a_signal_to_every_process_of_a_job_ends_no_program(bubblewrap: None) -> None:
+    before, pool = descendants(os.getpid()), WorkerPool("time:sleep")
+    with open_sandbox(SandboxConfig()) as sandbox, contextlib.closing(pool), ThreadPoolExecutor(2) as threads:
+        runs = threads.submit(
+            sandbox.run_many, [Program("import time; time.sleep(1)"), Program(command=("sleep", "1"))]
+        )
+        reply = threads.submit(pool.call, 1, 60.0)
+        while not (runs.done() and reply.done()):
+            for pid, number in product(descendants(os.getpid()) - before, ENDING):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
+            time.sleep(0.01)
+    assert [result.exit_code for result in runs.result()] == [0, 0]
+    assert reply.result().status == "ok"
 
 
 def test_nothing_outlives_a_parent_that_is_killed(bubblewrap: None, adopter: None) -> None:

@@ -56,6 +56,14 @@ def test_large_outputs_are_asked_for_in_parts(sandbox: Sandbox) -> None:
     assert judge(sandbox, source, reference=source, inputs=[[n] for n in range(5)]).outcome is Outcome.CORRECT
 
 
+def test_what_a_slow_reference_does_not_reach_in_one_run_is_judged_too(bubblewrap: None) -> None:
+    slow = "from time import process_time as t\ndef f(x):\n    a = t()\n    while t() - a < {}: pass\n    return 2 * x"
+    sources = [slow.format(0.3), "def f(x): return 2 * x if x < 4 else 0", slow.format(9)]
+    with open_sandbox(SandboxConfig(cpu_s=1)) as hasty:
+        verdicts = [judge(hasty, each, reference=sources[0], inputs=[[n] for n in range(5)]) for each in sources]
+    assert [verdict.outcome for verdict in verdicts] == [Outcome.CORRECT, Outcome.WRONG, Outcome.WRONG]
+
+
 @pytest.mark.parametrize(
     ("entry", "reference", "source"),
     [("find_char_long", "def find_char_long(x): return ['b', 'a']", "def find_char_long(x): return ['a', 'b', 'a']"),
