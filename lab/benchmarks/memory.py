@@ -3,6 +3,7 @@
     python lab/benchmarks/memory.py
     python lab/benchmarks/memory.py long    # forward and backward of long completions, layers kept and computed again
     python lab/benchmarks/memory.py shapes  # steps of the shapes of grpo_step.py whose completions are long
+    python lab/benchmarks/memory.py real MODEL [VARIANT ...]   # a real model: a directory, a name of the hub, GGUF
 
 Each step runs in a process of its own, because a process only knows its own peak; what Python and the libraries hold
 before the model is loaded is measured there too and taken off. Pages of files, such as the model's while it is read, do
@@ -55,14 +56,27 @@ VARIANTS = {
     },
 }
 
+BF16 = {"compute_dtype": "bfloat16"}
+REAL = {
+    "LoRA, base in bf16": {"algorithm": "grpo", "lora": {"rank": 16}, "model": BF16 | {"weights_dtype": "bfloat16"}},
+    "LoRA": {"algorithm": "grpo", "lora": {"rank": 16}, "model": BF16},
+    "full, weights in bf16, 8-bit AdamW": {
+        "algorithm": "grpo",
+        "model": BF16 | {"weights_dtype": "bfloat16"},
+        "optimizer": {"kind": "adamw_8bit"},
+    },
+    "full, 8-bit AdamW": {"algorithm": "grpo", "model": BF16, "optimizer": {"kind": "adamw_8bit"}},
+    "full": {"algorithm": "grpo", "model": BF16},
+}
+
 
 def make_recipe(name: str, model: str):
     """The recipe of a variant: a small batch, so that the parameters are what counts."""
-    values = dict(VARIANTS[name])
+    values = dict((VARIANTS | REAL)[name])
     batch = {"prompts_per_step": 2, "group_size": 4}
     values |= {
         "run": {"directory": "unused", "num_steps": 2},
-        "model": {"path": model},
+        "model": {"path": model, **values.get("model", {})},
         "task": {"kind": "arithmetic", "num_problems": 8},
         "sampling": {"max_tokens": 16},
         # with an entropy bonus every completion has a gradient, whatever a random model earns
@@ -191,6 +205,18 @@ def resident_mib() -> float:
     return sum(int(line.split()[1]) for line in lines if line.startswith(("RssAnon", "RssShmem"))) / 1024
 
 
+def main_real(model: str, names: list[str]) -> None:
+    """Measure variants of a real model and print them beside the prediction."""
+    quiet_transformers()
+    for name in names:
+        predicted = plan(make_recipe(name, model), prompt_tokens=32).peak / MIB
+        found = _child("measure", name, model)["mib"]
+        print(
+            f"{name:36s} measured {found:7,.0f}   predicted {predicted:7,.0f}   {predicted / found - 1:+.0%}",
+            flush=True,
+        )
+
+
 def main() -> None:
     """Measure every variant and print it beside the prediction."""
     if len(sys.argv) == 4 and sys.argv[1] == "measure":
@@ -199,6 +225,8 @@ def main() -> None:
         return measure_long(sys.argv[2], *map(int, sys.argv[3:]))
     if len(sys.argv) == 3 and sys.argv[1] == "measure-shape":
         return measure_shape(sys.argv[2])
+    if sys.argv[1:2] == ["real"]:
+        return main_real(sys.argv[2], sys.argv[3:] or list(REAL))
     if sys.argv[1:] == ["shapes"]:
         return main_shapes()
     if sys.argv[1:] == ["long"]:

@@ -30,6 +30,7 @@ from groupwise.models.flex import FlexLayout, block_mask, takes_flex
 from groupwise.models.located import AdapterFiles, write_adapters
 from groupwise.models.packed import Pack, separate
 from groupwise.models.recurrent import Rows, States, is_recurrent
+from groupwise.models.rounded import Rounded
 from groupwise.ranks.group import RANKS
 from groupwise.ranks.sharding import is_sharded, own_rows
 
@@ -262,9 +263,8 @@ class Backbone:
 
         They are converted now, once, and belong to this moment; without it a processor converts them in every forward.
         """
-        layers = [part for part in self.model.modules() if type(part) is nn.Linear]
         is_mine = self.device.type == "cpu" and self.compute_dtype is not torch.float32 and RANKS.size == 1
-        return Rounded(layers if is_mine else [], self.compute_dtype)
+        return Rounded(self.model if is_mine else None, self.compute_dtype)
 
     def addresses(self) -> tuple[object, ...]:
         """Return where the body's weights lie, and its precision; a recorded forward is valid while it is the same."""
@@ -319,33 +319,6 @@ class Backbone:
     def reference(self) -> Self:
         """Return a frozen copy of the model as it is now, for a KL term."""
         return self.copy().freeze()
-
-
-class Rounded:
-    """The context that `Backbone.rounded` returns."""
-
-    def __init__(self, layers: Iterable[nn.Linear], dtype: torch.dtype) -> None:
-        self._products = [(layer, _product(layer, dtype)) for layer in layers if layer.weight.dtype is not dtype]
-
-    def __enter__(self) -> None:
-        for layer, product in self._products:
-            layer.forward = product  # type: ignore[method-assign, assignment]
-
-    def __exit__(self, *error: object) -> None:
-        for layer, _ in self._products:
-            layer.__dict__.pop("forward", None)
-
-
-def _product(layer: nn.Linear, dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
-    """Return the forward of a linear layer, to the bit, with its weight converted and as oneDNN orders it.
-
-    The plain forward would order it anew in every call.
-    """
-    weight, bias = layer.weight.detach().to(dtype), None if layer.bias is None else layer.bias.detach().to(dtype)
-    if not (torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()):
-        return lambda states: nn.functional.linear(states.to(dtype), weight, bias)
-    ordered = torch.ops.mkldnn._reorder_linear_weight(weight, 32)  # rows: a hint
-    return lambda states: torch.ops.mkldnn._linear_pointwise(states.to(dtype), ordered, bias, "none", [], "")
 
 
 @contextmanager

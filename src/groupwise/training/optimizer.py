@@ -16,6 +16,7 @@ from torch.nn.utils import clip_grad_norm_
 
 from groupwise.config import ReadIf, Section
 from groupwise.errors import CheckpointError, ConfigError, InvariantError
+from groupwise.models.activations import return_freed_memory
 from groupwise.models.cores import Sharing
 from groupwise.ranks.group import RANKS
 from groupwise.ranks.sharding import clip_by_norm, own_rows, settle, sharded_like, whole_tensor
@@ -140,6 +141,8 @@ class Optimizer:
                 apart += [(weight, weight.grad, group) for weight in ragged]
         for weight, _, _ in apart:
             weight.grad = None
+        if self.config.kind == "adamw_8bit":  # it is about to make copies of whole weights
+            return_freed_memory()
         for optimizer in self.optimizers:
             optimizer.step()
         for weight, gradient, group in apart:

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from groupwise.errors import ConfigError, InvariantError
-from groupwise.models.backbone import Rounded
 from groupwise.models.packed import Sequences, pack
 from groupwise.models.policy import Policy
+from groupwise.models.rounded import Rounded
 from groupwise.randomness import Draws, Purpose, key
 from groupwise.rollout.decode import KvCache
 from groupwise.rollout.engine import EngineConfig, Request, Sampled, make_engine
