@@ -8,12 +8,15 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
 from groupwise.models.policy import Policy
+from groupwise.rollout import decode
 from groupwise.rollout.cuda_graphs import SHORTEST_SUFFIX, padded, round_up
-from groupwise.rollout.decode import Shape, Step, prefill
+from groupwise.rollout.decode import KvCache, PlainDecoder, Shape, Step, prefill
 from groupwise.rollout.engine import EngineConfig, Request, Sampled
 from groupwise.rollout.in_process import InProcessEngine, generate
 from groupwise.rollout.sampling import SamplingConfig
@@ -85,6 +88,41 @@ def test_a_padded_step_has_room_for_the_step(rows: int, data: st.DataObject) -> 
     assert all(has >= needs for has, needs in zip(room, shape, strict=True))
     assert room.rows <= largest.rows
     assert room.suffix <= max(largest.suffix, SHORTEST_SUFFIX)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "changes", "is_taken"),
+    [
+        ("qwen2", {"num_key_value_heads": 2}, True),
+        ("llama", {"num_key_value_heads": 1}, True),
+        ("gemma2", {"sliding_window": 64}, False),  # scores are capped
+        ("gemma3_text", {"sliding_window": 4, "layer_types": ["sliding_attention"] * 2}, False),
+    ],
+)
+@torch.inference_mode()
+def test_long_completions_in_bfloat16_attend_as_short_ones_do(
+    tiny_policy: Callable[..., Policy],
+    monkeypatch: pytest.MonkeyPatch,
+    architecture: str,
+    changes: dict[str, Any],
+    is_taken: bool,
+) -> None:
+    slots, prompts = np.array([0, 2, 0, 1, 2, 2]), [[5, 6, 7, 8], [9], [10, 11, 12, 13, 14, 15, 16]]
+    lengths, tokens = np.array([len(prompt) for prompt in prompts]), np.random.default_rng(1).integers(2, 258, (6, 6))
+    flash, states = Mock(wraps=decode.FLASH), list[Tensor]()
+    monkeypatch.setattr(decode, "FLASH", flash)
+    for dtype, long in (("float32", 1), ("bfloat16", 1 << 30), ("bfloat16", 1)):
+        monkeypatch.setattr(decode, "LONG", long)
+        policy = tiny_policy(architecture, compute_dtype=dtype, device="cpu", **changes)
+        decoder = PlainDecoder(KvCache(Shape(6, 3, 3, 7, 8)))
+        assert not flash.called
+        with policy.precision():
+            prefill(policy, decoder.cache, prompts, np.arange(3))
+            steps = (Step(row, np.array([i, i, i, 0, 0, i]), slots, lengths[slots]) for i, row in enumerate(tokens))
+            states.append(torch.cat([decoder.hidden(policy, step) for step in steps]).float())
+    assert flash.call_count == is_taken * 2 * 2 * len(tokens)  # of two layers the prompt's part and the completion's
+    exact, short, long = states
+    assert (long - exact).abs().mean() < 1.3 * (short - exact).abs().mean()  # no more than what bf16 rounds
 
 
 FULL = {"layer_types": ["full_attention"] * 2, "sliding_window": 8}
