@@ -117,6 +117,7 @@ def scripted(script: Sequence[int]) -> Iterator[None]:
 def beside_trl(options: argparse.Namespace, folder: Path) -> None:
     """Print the sampled tokens per second of whole steps, ours and TRL's in turns, and their ratio."""
     import datasets
+    from datasets.table import InMemoryTable
     from transformers import AutoModelForCausalLM, AutoTokenizer, LogitsProcessorList, PrinterCallback, TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
     from trl.chat_template_utils import qwen2_5_chat_template
@@ -131,6 +132,7 @@ def beside_trl(options: argparse.Namespace, folder: Path) -> None:
     script, rows = [token for turn in said for token in turn], options.prompts * options.group
     questions = [f"You stand before room {index}." for index in range(80)]
     (folder / "rows.jsonl").write_text("\n".join(json.dumps({"question": q, "answer": "chair"}) for q in questions))
+    asked = [[{"role": "user", "content": question}] for question in questions]
     place = {"kind": "trl", "factory": f"{__file__}:Rooms", "seeds": "sample", "max_turns": options.turns}
     recipe = parse(
         GrpoRecipe,
@@ -210,7 +212,7 @@ def beside_trl(options: argparse.Namespace, folder: Path) -> None:
             report_to="none",
             disable_tqdm=True,
         ),
-        train_dataset=datasets.Dataset.from_list([{"prompt": [{"role": "user", "content": q}]} for q in questions]),
+        train_dataset=datasets.Dataset(InMemoryTable.from_pydict({"prompt": asked}), fingerprint="planned"),
         processing_class=tokenizer,
         environment_factory=Rooms,
         callbacks=[callback],

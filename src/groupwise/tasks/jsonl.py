@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -236,7 +236,8 @@ class Jsonl(Task):
         fields, data = config.question_field or source.question_field, dict(record.fields)
         messages: list[Message] = []
         if isinstance(fields, str):
-            messages = messages_in(field_of(record, fields), f"{record.place}: field '{fields}'") or []
+            asked = _field_of(record, fields, "question_field to that of the question")
+            messages = messages_in(asked, f"{record.place}: field '{fields}'") or []
         if messages:
             question, last = question_in(messages), messages[-1]["role"]
             if last not in ("user", "tool"):
@@ -260,10 +261,13 @@ class Jsonl(Task):
 
     def _answer(self, record: Record, source: Source) -> str:
         field = self.config.answer_field or source.answer_field
-        try:
-            field_of(record, field)
-        except DataError as error:
-            raise DataError(
-                f"{error}: set answer_field to that of the reference answer, or to '' where the verifier needs none"
-            ) from None
+        hint = "answer_field to that of the reference answer, or to '' where the verifier needs none"
+        _field_of(record, field, hint)
         return answer_of(record, field, self.config.answer_pattern or source.answer_pattern)
+
+
+def _field_of(record: Record, name: str, hint: str) -> Any:
+    try:
+        return field_of(record, name)
+    except DataError as error:
+        raise DataError(f"{error}: set {hint}") from None

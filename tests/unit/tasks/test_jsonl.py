@@ -63,6 +63,7 @@ def test_known_repeats_are_left_out_of_training(tmp_path: Path) -> None:
     [
         ('{"question": "x", "answer": 1', r"a.jsonl, line 3 is not JSON: .*begins with"),
         ("[1, 2]", "a.jsonl, line 3 is a JSON list"),
+        ('{"prompt": "x"}', "no field 'question'; its fields are prompt: set question_field to"),
         ('{"question": "x"}', r"a.jsonl, line 3 has no field 'answer'; its fields are question"),
         ('{"question": "x", "answer": " "}', r"1 records without an answer, exactly 0 are allowed .*a.jsonl, line 3"),
         ('{"question": "x", "answer": null}', r"1 records without an answer, exactly 0 are allowed .*a.jsonl, line 3"),

@@ -88,6 +88,7 @@ class _Server:
 
     def __init__(self, url: str, command: str, folder: str) -> None:
         self.url, self.sessions = url.rstrip("/"), list[OpenEnv]()
+        self.is_full, self.making_room = False, threading.Lock()
         if command:
             self._start(command, folder)
         try:
@@ -284,28 +285,39 @@ class OpenEnv(Calling):
 
     def _opened(self, message: dict[str, Any]) -> Any:
         """Open the session with its first message, in the place of another where there is no room."""
+        server = self._server
+        if not server.is_full and (answer := self._joined(message)):
+            return answer
+        server.is_full = True
+        with server.making_room:
+            deadline = time.monotonic() + _ROOM_S
+            while not (answer := self._joined(message)):
+                if time.monotonic() > deadline:
+                    raise VerifierError(
+                        "the server has no room for another session; allowed is room for as many as there are "
+                        "episodes (its max_concurrent_envs), or repeatable = true and a server of its own"
+                    )
+                for other in list(server.sessions) if self.config.repeatable else ():
+                    if other._lock.acquire(blocking=False):
+                        other._shut()
+                        other._lock.release()
+                        deadline = time.monotonic() + _ROOM_S
+                        break
+                time.sleep(0.02)
+            return answer
+
+    def _joined(self, message: dict[str, Any]) -> Any:
+        """Connect, and say the first message; returns None where there is no room."""
         from websockets.sync.client import connect
 
-        address, deadline = self._server.url.replace("http", "ws", 1) + "/ws", time.monotonic() + _ROOM_S
-        while True:
-            self._socket = connect(address, max_size=None, proxy=None if self.config.command else True)
-            answer = self._exchanged(message)
-            if answer["type"] != "error" or answer["data"].get("code") != "CAPACITY_REACHED":
-                self._server.sessions.append(self)
-                return answer
+        address = self._server.url.replace("http", "ws", 1) + "/ws"
+        self._socket = connect(address, max_size=None, proxy=None if self.config.command else True)
+        answer = self._exchanged(message)
+        if answer["type"] == "error" and answer["data"].get("code") == "CAPACITY_REACHED":
             self._shut()
-            if time.monotonic() > deadline:
-                raise VerifierError(
-                    f"the server has room for {answer['data'].get('max_sessions')} sessions; allowed are as many as "
-                    "there are episodes (its max_concurrent_envs), or repeatable = true and a server of its own"
-                )
-            for other in list(self._server.sessions) if self.config.repeatable else ():
-                deadline = time.monotonic() + _ROOM_S  # they answer, and close when it is their turn to wait
-                if other._lock.acquire(blocking=False):
-                    other._shut()
-                    other._lock.release()
-                    break
-            time.sleep(0.02)
+            return None
+        self._server.sessions.append(self)
+        return answer
 
     def _exchanged(self, message: dict[str, Any]) -> Any:
         from websockets.exceptions import ConnectionClosed

@@ -58,6 +58,7 @@ class House:
                 if field.default.harness is None and loaders.default_harness_id(name) == "bash":
                     seat.setdefault("harness", {"id": "null"})
         self.config = loaders.resolve_env_config(data)
+        self.judges = [f"{judge.base_url}, {judge.model}" for judge in self.config.taskset.task.judges]
         roles = {role: seat for role, seat in self.config if isinstance(seat, AgentConfig)}
         for role, seat in roles.items():
             harness = seat.harness.id if seat.harness else name

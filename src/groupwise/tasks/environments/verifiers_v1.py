@@ -142,7 +142,9 @@ class Verifiers(Others, Calling):
         episode = self._run.result()
         for part in (episode, *episode.traces):
             if part.errors and not part.ok:
-                raise VerifierError(f"{part.errors[-1].type}: {part.errors[-1].message}")
+                judges = ", ".join(self.config.house().judges)
+                where = f" (its judges are asked at {judges})" if judges else ""
+                raise VerifierError(f"{part.errors[-1].type}: {part.errors[-1].message}{where}")
             if part.is_timeout:
                 raise VerifierError("a deadline of its own has passed")
         [trace] = [trace for trace in episode.traces if self.config.house().is_policy(trace)]
