@@ -351,7 +351,8 @@ def _group(
         ends = [turn.end - 1 for turn in sample.turns]
         if not sample.turns:
             ends = [len(sample.token_ids) - 1] if sample.finish_reason is FinishReason.STOP else []
-        if stops != ends and (sample.finish_reason is not FinishReason.LENGTH or stops != ends[:-1]):
+        may_be_cut = sample.finish_reason in (FinishReason.LENGTH, FinishReason.ENVIRONMENT_FAILED)
+        if stops != ends and not (may_be_cut and stops == ends[:-1]):
             raise InvariantError(
                 f"a completion of {len(sample.token_ids)} tokens that ended by '{sample.finish_reason}' has stop "
                 f"tokens at {stops}: the sampler lost its stop token, continued after it, or misnamed its end"

@@ -61,6 +61,10 @@ class Echo(Environment):
                 return Reply.of("-", reward=0.25, evidence=str(at_once))
             case "bye": return Reply(reward=1.0, done=True)
         return Reply.of("|".join(self.said), reward=0.25, state=turn.text)
+
+    def ended(self, reason):
+        if "!end" in self.said:
+            raise ValueError("no end")
 '''
 Say = Callable[[str, int], str]
 """From what stands behind the prompt so far, and the sample, to the next turn."""
@@ -176,6 +180,7 @@ def test_put_in_tokens_have_no_logprob_and_sampled_ones_that_of_the_trainer(poli
         (("!nothing",), {"max_turns": 2}, FinishReason.TURN_LIMIT, [None] * 2),
         (("a", "!raise"), {}, FinishReason.ENVIRONMENT_FAILED, [0.25, None]),
         (("!wrong",), {}, FinishReason.ENVIRONMENT_FAILED, [None]),
+        (("!end", "abcdef"), {"max_turn_tokens": 5}, FinishReason.ENVIRONMENT_FAILED, [0.25, None]),
     ],
 )
 def test_every_ending_has_its_name(
