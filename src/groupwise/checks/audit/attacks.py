@@ -154,7 +154,8 @@ def printed(form: Form) -> Iterator[str]:
 
 _OTHER_UNITS = {r"\text{ cm}": r"\text{ m}", r"\text{ C}": r"\text{ F}", " PM": " AM", "''": "'", "million": "billion",
                 "books": "apples", "m/s}": "m/s}^2", "e3": "e", "_8": "_9", "{dx}=2x": "{dx}=3x", "7 R 2": "2 R 7",
-                "(1,0)": "(1,000)", "12:30": "0.4", "f'(x)=2x": "f(x)=2x"}  # fmt: skip
+                "(1,0)": "(1,000)", "12:30": "0.4", "f'(x)=2x": "f(x)=2x",
+                "ABC": "ACB", "A^T": "A", "f^{-1}(x)": r"\frac{1}{f(x)}"}  # fmt: skip
 
 
 def other_units(form: Form) -> Iterator[str]:
@@ -235,7 +236,8 @@ CODE = "code"  # kind that needs a canary
 REFERENCES = ("-3", "0", "0.5", r"\frac{3}{4}", r"2\sqrt{3}", r"\pi", "(1, 3)", "[0, 1)", r"\{1, 2\}", "x^2+1", "x=2",
               r"\begin{pmatrix}1\\2\end{pmatrix}", "B", r"25\%", "1,000", "Monday", r"5\text{ cm}",
               r"20^\circ\text{ C}", "12:30 PM", "6''", "3 million", "7 books", r"10\text{ m/s}", "1e3",
-              "52_8", r"a_1+a_2+\ldots+a_n", r"\frac{dy}{dx}=2x", "7 R 2", "(1,0)", "12:30", "f'(x)=2x")  # fmt: skip
+              "52_8", r"a_1+a_2+\ldots+a_n", r"\frac{dy}{dx}=2x", "7 R 2", "(1,0)", "12:30", "f'(x)=2x",
+              r"\angle ABC", "A^T", "f^{-1}(x)")  # fmt: skip
 """Forms of mathematical answers."""
 
 

@@ -192,7 +192,10 @@ def _pairwise(reference: Node, answer: Node, same_leaf: Leaf) -> bool | None:
 def _same_elements(reference: tuple[Node, ...], answer: tuple[Node, ...], same_leaf: Leaf) -> bool | None:
     if not len(reference) <= len(answer) <= 2 * len(reference):
         return False
-    table = [[matches(item, counterpart, same_leaf) for counterpart in answer] for item in reference]
+    table = [  # a set as an element is no element
+        [(item.label == "{}") == (other.label == "{}") and matches(item, other, same_leaf) for other in answer]
+        for item in reference
+    ]
     return _every((*map(_some, table), *map(_some, zip(*table, strict=True))))
 
 

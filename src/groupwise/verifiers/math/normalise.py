@@ -32,9 +32,8 @@ _SHARES |= {"sixth": 6, "seventh": 7, "eighth": 8, "ninth": 9}
 _PARTS = _SHARES | {"fourth": 4, "quarter": 4}  # behind figures they are also coins and places
 
 _LETTERS = {char: unicodedata.name(char).split()[-1].lower() for char in "αβγδεζηθικμνξπρστυφχψω"}
-_LETTERS |= {"λ": "lambda", "ϕ": "phi", "ϵ": "epsilon"} | {
-    "Δ": "Delta", "Ω": "Omega", "Γ": "Gamma", "Σ": "Sigma", "Φ": "Phi",
-}  # fmt: skip
+_LETTERS |= {"λ": "lambda", "ϕ": "phi", "ϵ": "epsilon", "Δ": "Delta", "Ω": "Omega", "Γ": "Gamma", "Σ": "Sigma"}
+_LETTERS["Φ"] = "Phi"
 _SYMBOLS = {char: f"\\{name}" for char, name in _LETTERS.items()} | {
     "×": r"\times", "·": r"\cdot", "⋅": r"\cdot", "∙": r"\cdot", "÷": r"\div", "∞": r"\infty", "∪": r"\cup",
     "∩": r"\cap", "≤": r"\leq", "⩽": r"\leq", "≥": r"\geq", "⩾": r"\geq", "≠": r"\neq", "±": r"\pm", "∓": r"\mp",
@@ -66,7 +65,7 @@ _COMMANDS = {name: replacement for names, replacement in (
     ("R", r"\mathbb{R}"), ("Z", r"\mathbb{Z}"), ("Q", r"\mathbb{Q}"), ("N", r"\mathbb{N}"),
     ("asinh arsinh", r"\arcsinh"), ("acosh arcosh", r"\arccosh"), ("atanh artanh", r"\arctanh"),
     ("pounds textsterling", "£"), ("euro texteuro", "€"), ("yen textyen", "¥"),
-    ("asin", r"\arcsin"), ("acos", r"\arccos"), ("atan", r"\arctan"), ("infinity", r"\infty"),
+    ("lg", r"\log_{10} "), ("asin", r"\arcsin"), ("acos", r"\arccos"), ("atan", r"\arctan"), ("infinity", r"\infty"),
 ) for name in names.split()}  # fmt: skip
 _COMMAND = re.compile(r"\\(?:left|right)\.|\\([a-zA-Z]+)\*?")
 _FUNCTION = r"(?:arc|ar|a)?(?:sin|cos|tan)h?|arc(?:cot|sec|csc)|coth?|csch?|sech|log|ln|exp|gcd|lcm|det"
@@ -148,8 +147,7 @@ _REPLACEMENTS: list[tuple[str | re.Pattern[str], re.Pattern[str], _Replacement]]
         ("text", r"\\text ?\{\s*\}", " "),
         ("\\!", r"(?<!\\)\\!\s?", ""),
         ("$", r"\\?\$", ""),
-        ("{}", r"\{\}", ""),
-        ("{ }", r"\{ \}", ""),
+        ("}", r"\{ ?\}", ""),
         ("\\", r"(?<!\\)\\[ ,;:>]", " "),
         (re.compile(r"[~\t-\r]"), r"[~\t-\r]", " "),
         ("text", rf"\\text ?\{{ ?([ei]|{_FUNCTION}|(?:sec|max|min)(?= ?\}} ?[({{\\^])) ?\}}",
@@ -165,8 +163,7 @@ _REPLACEMENTS: list[tuple[str | re.Pattern[str], re.Pattern[str], _Replacement]]
         ("degree", r"\\text ?\{ ?degrees? ?\}|(?<=[0-9]) degrees?\b", r"^\\circ"),
         ("degree", r"\\text ?\{ ?degrees? ", r"^\\circ \\text{"),
         ("<=", r"<=", r" \\leq "), (">=", r">=", r" \\geq "), ("!=", r"!=", r" \\neq "),
-        ("**", r"\*\*", "^"),
-        ("...", r"\.\.\.", r"\\ldots"),
+        ("**", r"\*\*", "^"), ("...", r"\.\.\.", r"\\ldots"),
         ("log", r"(?<![\\a-zA-Z_])log(2|10)(?=\()", r"\\log_{\1}"),
         (_TWO, rf"(?<![\\a-zA-Z_])(?:(?:{_FUNCTION}|sqrt|cbrt|infty|infinity|pi)(?![a-zA-Z])"
          r"|sec(?= ?[({^\\]| [a-z](?![a-z]))|(?:max|min|abs|floor|ceil)(?=\())",
@@ -189,8 +186,7 @@ _REPLACEMENTS: list[tuple[str | re.Pattern[str], re.Pattern[str], _Replacement]]
          lambda match: rf"{match[1]}\overline{{{match[2] or match[3]}}}"),
         (re.compile(r"[][]"), r"^ ?([\](\[]) ?([^][()]{1,80}?[,;][^][()]{1,80}?) ?([\[)\]]) ?$",
          lambda match: f"{match[1].replace(']', '(')}{match[2]}{match[3].replace('[', ')')}"),
-        ("R", r"(?<=[0-9]) ?(?:\\text ?\{ ?)?R(?: ?\})? ?(?=[0-9]+$)", " R "),
-        ("remainder", r"(?<=[0-9]) ?(?:\\text ?\{ ?)?remainder(?: ?\})? ?(?=[0-9]+$)", " R "),
+        (re.compile("[Rr]"), r"(?<=[0-9]) ?(?:\\text ?\{ ?)?(?:R|remainder)(?: ?\})? ?(?=[0-9]+$)", " R "),
         (re.compile("[oO]ption|[cC]hoice|[aA]nswer"),
          r"^(?:\\text ?\{ ?)?(?:[Oo]ption|[Cc]hoice|[Aa]nswer):? \(?([A-J])\)?(?: ?\})?$", r"\1"),
         (":", r"^0(?=[0-9]:[0-9]{2}$)", ""),
@@ -228,6 +224,8 @@ _STYLE = re.compile(
     r"|boldsymbol|bm|pmb|mathnormal|smash|underline|underbar|uline|ensuremath|num|fbox|framebox)(?![a-zA-Z])\*?"
     r"|(?:fcolorbox ?\{[^{}]{0,40}\}|colorbox|textcolor|color) ?(?:\[[^\][]{0,20}\])? ?\{[^{}]{0,40}\}) ?(?P<open>\{)?"
 )
+_BOLD = r"\\(?:mathbf|boldsymbol|bm) ?\{ ?([a-zA-Z]) ?\}"
+_BOLD_CROSS = re.compile(rf"{_BOLD} ?\\times ?{_BOLD}")
 _LETTER, _WORD = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]"), re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{2}|\([A-J]\)")
 _CALL = re.compile(r"\\(?P<name>sqrt|cbrt|abs|floor|ceil|coth|sech|csch) ?\(")
 _CALLED = {
@@ -324,7 +322,7 @@ def _ascending(run: re.Match[str]) -> str:
 
 def _unstyled(text: str) -> str:
     r"""The text without print styles and fonts: words in `\text{}`, everything else bare."""
-    start = 0
+    start, text = 0, _BOLD_CROSS.sub(r"\\vec{\1}\\times\\vec{\2}", text)
     while match := _STYLE.search(text, start):
         end = closing(text, match.end() - 1) if match["open"] else match.end()
         start = match.end()

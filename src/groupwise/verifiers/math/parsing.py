@@ -37,8 +37,18 @@ from sympy.core.function import AppliedUndef
 _NORMALISATION = NormalizationConfig(
     basic_latex=True, units=False, malformed_operators=True, nits=True, boxed="none", equations=False
 )
-_PRIME = re.compile(r"(\\[a-zA-Z]+|[a-zA-Z])('{1,3})")
-_MISREAD = re.compile(r"'|\\(?:gcd|lcm)(?![a-z])|\\text ?\{ ?(?:gcd|lcm) ?\}|[0-9] ?_")
+_ANGLE = re.compile(r"\\angle ?\{? ?([A-Z])(?: ?([A-Z]) ?([A-Z]))? ?\}?")
+_CROSS = re.compile(r"\\vec ?\{ ?([a-zA-Z]) ?\} ?\\times ?\\vec ?\{ ?([a-zA-Z]) ?\}")
+_LETTERS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
+    # the sides of an angle have no order; those of a cross product have
+    (_ANGLE, lambda m: rf"\theta_{{{m[2] or ''}{''.join(sorted(filter(None, m.group(1, 3))))}}}"),
+    (_CROSS, lambda m: rf"({'-' * (m[1] > m[2])}N_{{{min(m[1], m[2])}{max(m[1], m[2])}}})"),
+    (re.compile(r"(\\[a-zA-Z]+|[a-zA-Z])('{1,3})"), lambda m: f"{m[1]}_{{{'p' * len(m[2])}}}"),
+    (re.compile(r"(?<![a-zA-Z\\])([fghFGH])\^ ?\{ ?-1 ?\}(?= ?\()"), lambda m: f"{m[1]}_{{inv}}"),
+    (re.compile(r"\^ ?\{? ?T(?![a-zA-Z_^]) ?\}?"), lambda m: "^{T_{o}}"),  # the grammar would transpose a number
+)
+"""What the grammar takes for something else, as letters."""
+_MISREAD = re.compile(r"'|\\nabla(?![a-z])|\\(?:gcd|lcm)(?![a-z])|\\text ?\{ ?(?:gcd|lcm) ?\}|[0-9] ?_")
 _MIXED = re.compile(
     r"(?<![_^0-9.])(?P<whole>[0-9]{1,99}) ?\\frac ?\{ ?(?P<top>[0-9]{1,99}) ?\} ?\{ ?(?P<bottom>[0-9]{1,99}) ?\}"
 )
@@ -91,9 +101,10 @@ def _mixes_cases(text: str) -> bool:
 @lru_cache(maxsize=4096)
 def parse(text: str, real: bool, lower: bool) -> Any:
     """One text; `lower` makes no difference between capital and small letters. Raises whatever the grammar raises."""
-    text = _PRIME.sub(lambda match: f"{match[1]}_{{{'p' * len(match[2])}}}", text)  # `f'` is another letter
+    for pattern, letter in _LETTERS:
+        text = pattern.sub(letter, text)
     if _MISREAD.search(text):
-        raise ValueError("gcd, lcm, a prime not behind a letter or the subscript of a number is not read")
+        raise ValueError("gcd, lcm, nabla, a prime not behind a letter or the subscript of a number is not read")
     latex = normalize_latex(text, _NORMALISATION)
     latex = _SLASHED.sub(r"\\frac{\1}{\2}", latex)
     for match in _MIXED.finditer(latex):

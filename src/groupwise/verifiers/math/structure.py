@@ -68,6 +68,7 @@ _LEAD = re.compile(
 _ANSWER = re.compile(r"\b(?:answer|result|value|solution|total|thus|therefore|hence|so)s?\b", re.IGNORECASE)
 """Occurs in words that name nothing."""
 _NAMES = re.compile(rf"\(? ?{LETTER}{_SCRIPT}(?:\([a-z]\))?(?: ?, ?{LETTER}{_SCRIPT}(?:\([a-z]\))?)+ ?\)?")
+_WHEN = re.compile(r"^(?:\\text ?\{ ?)?(?:if|when|for) ?(?:\} ?)?")
 GROUPS_OR_PAIR = re.compile(r"[(\[][0-9]{1,3}(?:,[0-9]{3})*,0[0-9]{2}(?:,[0-9]{3})*[)\]]")
 """Neither a pair, in which nobody writes `000` for 0, nor one number."""
 _OPEN, _CLOSE = "([{", ")]}"
@@ -235,7 +236,7 @@ def _read_rows(text: str) -> Node | None:
     for row in _ROW.split(match["body"]):
         cells = _CELLS.split(_ALIGNED.sub(r" \1 ", row.strip(" ,;.")))
         if len(cells) > 1 and match["table"]:
-            return None
+            return _read_pieces(text, match["body"]) if match["table"] == "cases" else None
         if lines and _CONTINUED.match(row):
             lines[-1] += f" {cells.pop(0)}"
         lines.extend(cells)
@@ -243,6 +244,15 @@ def _read_rows(text: str) -> Node | None:
     if len(parts) == 1:
         return read(parts[0])
     return Node("list", text, tuple(_flatten(parts))) if parts else None
+
+
+def _read_pieces(text: str, body: str) -> Node | None:
+    """Read a function by its pieces, as pairs of value and condition in any order."""
+    rows = [[cell.strip(" ,;.") for cell in row.split("&")] for row in _ROW.split(body) if row.strip()]
+    if any(len(row) != 2 or not all(row) for row in rows):
+        return None
+    pairs = [(value, _WHEN.sub("", condition)) for value, condition in rows]
+    return Node("list", text, tuple(Node("tuple", f"({a}, {b})", (read(a), read(b)), "()") for a, b in pairs), "cases")
 
 
 def _read_collection(text: str) -> Node | None:
