@@ -105,14 +105,10 @@ def test_faults_are_named(tables: dict[str, object], says: str) -> None:
 
 @pytest.mark.parametrize(
     ("content", "name", "says"),
-    [
-        (OWN, "Triangel", "did you mean 'Triangle'?"),
-        (OWN, "area", "is no shape"),
-        ("raise RuntimeError('broken')", "x", "cannot be imported: RuntimeError: broken"),
-        ("import sys; sys.exit(3)", "x", "cannot be imported: SystemExit: 3"),
-        ("def (", "x", "is not readable Python"),
-    ],
-)
+    [(OWN, "Triangel", "did you mean 'Triangle'?"), (OWN, "area", "is no shape"),
+     ("raise RuntimeError('broken')", "x", "cannot be imported: RuntimeError: broken"),
+     ("import sys; sys.exit(3)", "x", "cannot be imported: SystemExit: 3"), ("def (", "x", "is not readable Python")],
+)  # fmt: skip
 def test_faults_of_a_users_file_are_named(tmp_path: Path, content: str, name: str, says: str) -> None:
     (tmp_path / "own.py").write_text(content)
     with pytest.raises(ConfigError, match=says.replace("?", r"\?")):

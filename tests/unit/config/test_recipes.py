@@ -23,14 +23,10 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize(
     ("name", "file"),
-    [
-        ("arithmetic", "arithmetic.toml"),
-        ("arithmetic.toml", "arithmetic.toml"),
-        ("recipes/arithmetic.toml", "arithmetic.toml"),
-        ("recipes/base/second-1", "base/second-1.toml"),
-        ("algorithms/dapo", "algorithms/dapo.toml"),
-    ],
-)
+    [("arithmetic", "arithmetic.toml"), ("arithmetic.toml", "arithmetic.toml"),
+     ("recipes/arithmetic.toml", "arithmetic.toml"), ("recipes/base/second-1", "base/second-1.toml"),
+     ("algorithms/dapo", "algorithms/dapo.toml")],
+)  # fmt: skip
 def test_a_shipped_recipe_has_a_name(name: str, file: str) -> None:
     assert recipe_file(name, Path()) == RECIPES / file
 

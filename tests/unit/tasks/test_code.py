@@ -163,22 +163,12 @@ def test_a_file_that_is_not_there_and_settings_that_cannot_be(tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("source", "calls"),
-    [
-        ("assert f(1, 'a') == {2}", ("(1, 'a')", "{2}")),
-        ("assert f() == -1.5", ("()", "-1.5")),
-        ("assert f((1)) == 2, 'message'", ("(1,)", "2")),
-        ("assert f(x) == 1", None),
-        ("assert f(1) == g(1)", None),
-        ("assert f(1) != 1", None),
-        ("assert f(a=1) == 1", None),
-        ("assert abs(f(1) - 2) < 3", None),
-        ("assert f(*[1]) == 2", None),
-        ("assert f(...) == 2", None),
-        ("assert m.f(1) == 2", None),
-        ("f(1)", None),
-        ("assert f(1) == 2 == 3", None),
-    ],
-)
+    [("assert f(1, 'a') == {2}", ("(1, 'a')", "{2}")), ("assert f() == -1.5", ("()", "-1.5")),
+     ("assert f((1)) == 2, 'message'", ("(1,)", "2")), ("assert f(x) == 1", None), ("assert f(1) == g(1)", None),
+     ("assert f(1) != 1", None), ("assert f(a=1) == 1", None), ("assert abs(f(1) - 2) < 3", None),
+     ("assert f(*[1]) == 2", None), ("assert f(...) == 2", None), ("assert m.f(1) == 2", None), ("f(1)", None),
+     ("assert f(1) == 2 == 3", None)],
+)  # fmt: skip
 def test_which_assertions_are_plain_calls(source: str, calls: tuple[str, str] | None) -> None:
     found = as_calls(ast.parse(source).body, {})
     assert (found and (found["calls"][0]["args"], found["calls"][0]["expected"])) == calls

@@ -79,14 +79,9 @@ def a_class(a: Path) -> None:
 
 @pytest.mark.parametrize(
     ("function", "fault"),
-    [
-        (undocumented, "has no docstring"),
-        (untyped, "has no type hint"),
-        (untold, "has no line below `Args:`"),
-        (positions, "cannot be given by its name"),
-        (a_class, "has the type <class 'pathlib.*allowed are int"),
-    ],
-)
+    [(undocumented, "has no docstring"), (untyped, "has no type hint"), (untold, "has no line below `Args:`"),
+     (positions, "cannot be given by its name"), (a_class, "has the type <class 'pathlib.*allowed are int")],
+)  # fmt: skip
 def test_a_function_that_cannot_be_shown_is_named(function: Callable[..., Any], fault: str) -> None:
     with pytest.raises(ConfigError, match=fault):
         schema_of(function)

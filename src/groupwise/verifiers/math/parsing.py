@@ -1,21 +1,14 @@
-"""LaTeX into SymPy by the grammar of Math-Verify; what that grammar reads wrongly is corrected or refused.
+"""LaTeX into SymPy by the grammar of Math-Verify, and expressions compared by their values at fixed points.
 
-No text of a model ever reaches `eval`, `sympify`, `parse_expr` or `lambdify`.
+What that grammar reads wrongly is corrected or refused; no text of a model reaches `eval`, `sympify`, `parse_expr` or
+`lambdify`. Two expressions that agree to many digits at every point are equal, up to a chance that cannot be exploited.
+Letters take positive and negative values, whole numbers among them; a point outside the domain is skipped. Formulas of
+whole numbers (floors, factorials, powers of -1) are compared at whole numbers only.
 
-Expressions compared by their values at fixed points of their letters, with digits enough for any difference.
-
-Two expressions that agree at every point to many digits are equal, up to a chance that cannot be exploited: an
-identity that fails somewhere fails almost everywhere. Letters take positive and negative values, whole numbers among
-them; a point outside the domain (a root of a negative number, a pole) is skipped. Formulas of whole numbers (floors,
-factorials, powers of -1) are compared at whole numbers only.
-
-`digits` bounds the decimal digits of all numbers in two expressions (`guards.size`). A difference then shows relative
-to the larger value within that many digits, and a value that is not zero lies above that many zeros: 30 digits more
-decide, and twice as many are carried, so that cancellation does not matter. Beyond `_MOST_DIGITS` only fractions are
-told apart to the last digit, by exact arithmetic.
-
-Values are computed with mpmath from the leaves up, each part once: SymPy's own evaluation starts again at each level
-where digits cancel, so that nested fractions take exponential time.
+`digits` bounds the decimal digits of all numbers in two expressions (`guards.size`): a difference shows within that many
+digits relative to the larger value, so 30 more decide, and twice as many are carried against cancellation. Beyond
+`_MOST_DIGITS` only fractions are told apart to the last digit. Values are computed with mpmath from the leaves up, each
+part once: SymPy's own evaluation takes exponential time for nested fractions.
 """
 
 import re

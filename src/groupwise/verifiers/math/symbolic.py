@@ -1,6 +1,6 @@
 """Symbolic comparison with SymPy and Math-Verify, and the guards they lack. Runs in workers, never in a trainer.
 
-Timeouts are off: the parent kills. Expressions are compared by their values (`values.py`), equations and inequalities
+Timeouts are off: the parent kills. Expressions are compared by their values (`parsing.py`), equations and inequalities
 by the values of their sides, sets of real numbers by their ends (`real_sets.py`); what is left, Math-Verify decides.
 """
 

@@ -22,14 +22,9 @@ FALLING = [max(1.0, 4.0 - 0.2 * step) for step in range(20)]
 
 @pytest.mark.parametrize(
     ("facts", "severity"),
-    [
-        (run(FALLING), "critical"),
-        (run([max(2.0, turns) for turns in FALLING]), "warning"),
-        (run([4.0] * 20), None),
-        (run(FALLING, correct=0.04), None),
-        (run([1.0] * 20), None),
-    ],
-)
+    [(run(FALLING), "critical"), (run([max(2.0, turns) for turns in FALLING]), "warning"), (run([4.0] * 20), None),
+     (run(FALLING, correct=0.04), None), (run([1.0] * 20), None)],
+)  # fmt: skip
 def test_turns_collapse(facts: RunFacts, severity: str | None) -> None:
     found = turns_collapse(facts)
     assert (found.severity if found else None) == severity
@@ -39,14 +34,10 @@ def test_turns_collapse(facts: RunFacts, severity: str | None) -> None:
 
 @pytest.mark.parametrize(
     ("facts", "severity"),
-    [
-        (run([3.0] * 8, done=0.2), "critical"),
-        (run([3.0] * 8, done=0.7), "warning"),
-        (run([3.0] * 8, done=0.9), None),
-        (run([3.0] * 12, done=0.2, correct=0.05), None),
-        (RunFacts(config={}, steps=(StepFacts(0, {"step": 0}, ()),) * 8, dev=()), None),
-    ],
-)
+    [(run([3.0] * 8, done=0.2), "critical"), (run([3.0] * 8, done=0.7), "warning"), (run([3.0] * 8, done=0.9), None),
+     (run([3.0] * 12, done=0.2, correct=0.05), None),
+     (RunFacts(config={}, steps=(StepFacts(0, {"step": 0}, ()),) * 8, dev=()), None)],
+)  # fmt: skip
 def test_ended_by_limits(facts: RunFacts, severity: str | None) -> None:
     found = ended_by_limits(facts)
     assert (found.severity if found else None) == severity

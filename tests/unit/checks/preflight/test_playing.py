@@ -47,14 +47,10 @@ class Believes(Sound):
 
 @pytest.mark.parametrize(
     ("name", "faults"),
-    [
-        ("Sound", []),
-        ("Other", ["answers otherwise in another process, on cut at once"]),
-        ("Raises", ["fails on a turn that is empty: KeyError: ''"]),
-        ("Unpaid", ["32 of 32 whole episodes get no reward at all"]),
-        ("Believes", ["a turn that is forged earns 1"]),
-    ],
-)
+    [("Sound", []), ("Other", ["answers otherwise in another process, on cut at once"]),
+     ("Raises", ["fails on a turn that is empty: KeyError: ''"]),
+     ("Unpaid", ["32 of 32 whole episodes get no reward at all"]), ("Believes", ["a turn that is forged earns 1"])],
+)  # fmt: skip
 def test_faults_are_found(tmp_path: Path, name: str, faults: list[str]) -> None:
     (tmp_path / "own.py").write_text(OWN)
     recipe = parse(

@@ -184,18 +184,11 @@ def test_instructions(answer: str, outcome: str, evidence: str, share: float | N
 
 @pytest.mark.parametrize(
     ("unit", "text", "number"),
-    [
-        ("words", "It's a well-known fact: 3 of 10 don't.", 8),
-        ("words", "- one\n- two -- three", 3),
-        ("words", "été, naïve café", 3),
-        ("sentences", "One. Two! Three?! No stop", 3),
-        ("sentences", "Version 2.5 is out... at last.", 2),
-        ("lines", "a\n\n \nb", 2),
-        ("paragraphs", "a\nb\n \n\nc\n\nd", 3),
-        ("bullets", "- a\n - b\n-c\n- d", 2),
-        ("commas", "a, b, c", 2),
-    ],
-)
+    [("words", "It's a well-known fact: 3 of 10 don't.", 8), ("words", "- one\n- two -- three", 3),
+     ("words", "été, naïve café", 3), ("sentences", "One. Two! Three?! No stop", 3),
+     ("sentences", "Version 2.5 is out... at last.", 2), ("lines", "a\n\n \nb", 2),
+     ("paragraphs", "a\nb\n \n\nc\n\nd", 3), ("bullets", "- a\n - b\n-c\n- d", 2), ("commas", "a, b, c", 2)],
+)  # fmt: skip
 def test_counts(unit: str, text: str, number: int) -> None:
     def within(**bounds: int) -> str:
         return str(
@@ -232,18 +225,11 @@ def test_the_tag_is_read_when_it_is_asked_for() -> None:
 
 @pytest.mark.parametrize(
     ("name", "data"),
-    [
-        ("knights_knaves", {}),
-        ("json", {}),
-        ("instructions", {"constraints": [{"kind": "rhyme"}]}),
-        ("instructions", {"constraints": []}),
-        ("countdown", {"numbers": "1", "target": 1}),
-        ("countdown", {"numbers": [1.7], "target": 1}),
-        ("countdown", {"numbers": [True], "target": 1}),
-        ("countdown", {"numbers": [1], "target": 1.5}),
-        ("countdown", {"numbers": [1], "target": True}),
-    ],
-)
+    [("knights_knaves", {}), ("json", {}), ("instructions", {"constraints": [{"kind": "rhyme"}]}),
+     ("instructions", {"constraints": []}), ("countdown", {"numbers": "1", "target": 1}),
+     ("countdown", {"numbers": [1.7], "target": 1}), ("countdown", {"numbers": [True], "target": 1}),
+     ("countdown", {"numbers": [1], "target": 1.5}), ("countdown", {"numbers": [1], "target": True})],
+)  # fmt: skip
 def test_an_unusable_problem_is_the_verifiers_failure(name: str, data: dict[str, Any]) -> None:
     verdict = judge(name, "1", "?!", data)
     assert (verdict.outcome, verdict.reward) == ("crashed", None)
