@@ -5,7 +5,7 @@ What that grammar reads wrongly is corrected or refused; no text of a model reac
 Letters take positive and negative values, whole numbers among them; a point outside the domain is skipped. Formulas of
 whole numbers (floors, factorials, powers of -1) are compared at whole numbers only.
 
-`digits` bounds the decimal digits of all numbers in two expressions (`guards.size`): a difference shows within that many
+`digits` bounds the decimal digits of all numbers in two expressions (`guards.size`): a difference shows in that many
 digits relative to the larger value, so 30 more decide, and twice as many are carried against cancellation. Beyond
 `_MOST_DIGITS` only fractions are told apart to the last digit. Values are computed with mpmath from the leaves up, each
 part once: SymPy's own evaluation takes exponential time for nested fractions.
