@@ -13,6 +13,8 @@ Said = str | list[Message]
 """Plain text, or messages that the tokenizer's chat template will render."""
 ROLES = ("system", "developer", "user", "assistant", "tool")
 """Those who may speak; a template drops the turns of others without a word."""
+LEARNT = ("weight", "loss", "train", "training")
+"""Fields of a message, of OpenAI, ms-swift and Axolotl, that say with 0 that supervised training only reads it."""
 _SHAREGPT = {"human": "user", "gpt": "assistant", "function_call": "assistant", "observation": "tool"}
 
 
@@ -57,6 +59,11 @@ def tools_of(record: Record) -> list[dict[str, Any]] | None:
     return [_without_nulls(tool) for tool in tools]
 
 
+def is_learnt(message: Message) -> bool:
+    """Tell whether a turn of the assistant is learnt."""
+    return all(message.get(name, 1) for name in LEARNT)
+
+
 def question_in(messages: Sequence[Message]) -> str:
     """Return what a conversation asks: its one turn beside the system's, or all turns with who speaks.
 
@@ -84,6 +91,8 @@ def _message(item: Any, place: str) -> Message:
         if others := [part for part in texts if not isinstance(part, str)]:
             raise DataError(f"{place}: a part of its content is {others[0]!r:.60}; parts with text are allowed")
         content = "".join(map(str, texts))
+    if odd := next((name for name in LEARNT if item.get(name, 1) not in (0, 1)), None):
+        raise DataError(f"{place}: {odd} is {item[odd]!r:.60}; 1 for a turn that is learnt and 0 for others are allowed")
     if content is None and (calls or item.get("reasoning_content")):
         content = ""  # a template would write the word None
     if not isinstance(content, str):

@@ -10,7 +10,7 @@ from groupwise.models.backbone import Backbone
 from groupwise.models.prompts import rendered
 from groupwise.models.steps import has_unknown
 from groupwise.tasks.base import ChatArguments
-from groupwise.tasks.conversations import Message
+from groupwise.tasks.conversations import Message, is_learnt
 
 _THINKING = re.compile(r"\s*([<\[]/?\S*think\S*?[>\]]\s*)+", re.IGNORECASE)
 """Tags of thinking alone."""
@@ -63,7 +63,7 @@ def turns(model: Backbone, dialogue: Dialogue, chat: ChatArguments) -> Turns:
         prompt, begin = tokenizer(start, add_special_tokens=False)["input_ids"], len(start)
     roles = {message["role"] for message in dialogue.completion}
     spans: Spans = [(begin, len(text))] if dialogue.prompt and roles == {"assistant"} else marked
-    if not spans:
+    if not spans or not all(map(is_learnt, dialogue.completion)):
         spans = _answers(model, dialogue, chat, text)
     squeezed = "".join(text.split())  # templates strip and lay out anew what they write
     for message in dialogue.messages:
@@ -80,7 +80,7 @@ def turns(model: Backbone, dialogue: Dialogue, chat: ChatArguments) -> Turns:
     ]
     ends = {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
     if dialogue.messages[-1]["role"] == "assistant" and not text.rstrip().endswith(tuple(ends)):
-        ids, trained = [*ids, tokenizer.eos_token_id], [*trained, True]
+        ids, trained = [*ids, tokenizer.eos_token_id], [*trained, is_learnt(dialogue.messages[-1])]
     bos = tokenizer.bos_token_id
     if bos is not None and ids[:2] == [bos, bos]:
         raise DataError(f"{place} begins with two BOS tokens as the chat template writes it; one is allowed")
@@ -97,7 +97,7 @@ def _answers(model: Backbone, dialogue: Dialogue, chat: ChatArguments, text: str
     """Spans of what the assistant's turns add, each checked against the whole rendering."""
     spans, messages, place = [], dialogue.messages, dialogue.place
     for number, message in enumerate(messages):
-        if message["role"] != "assistant" or number < len(dialogue.prompt):
+        if message["role"] != "assistant" or number < len(dialogue.prompt) or not is_learnt(message):
             continue
         if number == 0:
             raise DataError(

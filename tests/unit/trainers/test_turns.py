@@ -66,6 +66,9 @@ def shown(make_model: Callable[..., Any], tmp_path: Path) -> Callable[..., str]:
     [
         (PLAIN, {"messages": TALK},
          "system:S<|end|>\nuser:a<|end|>\nassistant:[one<|end|>\n]user:b<|end|>\nassistant:[two<|end|>\n]"),
+        *((template, {"messages": [user("a"), says("one", **left), user("b"), says("two")]},
+           "user:a<|end|>\nassistant:one<|end|>\nuser:b<|end|>\nassistant:[two<|end|>\n]")
+          for template, left in ((PLAIN, {"weight": 0}), (MARKED, {"loss": False}), (PLAIN, {"train": False}))),
         (MARKED, {"messages": TALK},
          "system:S<|end|>\nuser:a<|end|>\nassistant:[one<|end|>]\nuser:b<|end|>\nassistant:[two<|end|>]\n"),
         (PLAIN, {"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]},
@@ -104,6 +107,8 @@ def test_texts_are_turns_where_the_recipe_says_so(shown: Callable[..., str]) -> 
         (PLAIN.replace("{% for m in messages %}", "{% for m in messages if m.role != 'system' %}"), {"messages": TALK},
          "line 1: the chat template leaves out what system says, 'S'"),
         (PLAIN, {"messages": [user("a")]}, "line 1 has no token of the assistant"),
+        (PLAIN, {"messages": [user("a"), says("b", weight=0)]}, "line 1 has no token of the assistant"),
+        (PLAIN, {"messages": [user("a"), says("b", weight=0.5)]}, r"message 2: weight is 0\.5; 1 for a turn"),
         (PLAIN, {"messages": [says("a")]}, "line 1 begins with the assistant"),
         (PLAIN, {"prompt": [user("a")], "completion": [user("b")]}, "line 1: user begins the completion"),
         (PLAIN, {"messages": [user("a" * 300), says("b")]}, "line 1 has 3.. tokens; allowed are 256"),
