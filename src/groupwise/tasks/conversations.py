@@ -92,7 +92,9 @@ def _message(item: Any, place: str) -> Message:
             raise DataError(f"{place}: a part of its content is {others[0]!r:.60}; parts with text are allowed")
         content = "".join(map(str, texts))
     if odd := next((name for name in LEARNT if item.get(name, 1) not in (0, 1)), None):
-        raise DataError(f"{place}: {odd} is {item[odd]!r:.60}; 1 for a turn that is learnt and 0 for others are allowed")
+        raise DataError(
+            f"{place}: {odd} is {item[odd]!r:.60}; 1 for a turn that is learnt and 0 for others are allowed"
+        )
     if content is None and (calls or item.get("reasoning_content")):
         content = ""  # a template would write the word None
     if not isinstance(content, str):
