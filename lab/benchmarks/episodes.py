@@ -141,6 +141,7 @@ def beside_trl(options: argparse.Namespace, folder: Path) -> None:
             "model": {"path": str(folder / "model"), "compute_dtype": "float32", "weights_dtype": "float32"},
             "task": {
                 "kind": "episodes",
+                "template": {"chat": True},
                 "environment": {**place, "num_workers": 1, "past": "keep"},
                 "problems": {"kind": "jsonl", "path": str(folder / "rows.jsonl")},
             },

@@ -92,3 +92,19 @@ def test_the_table_of_padding_is_the_one_on_the_page(
     page = (BENCHMARKS.parents[1] / "docs" / "do" / "prm.md").read_text(encoding="utf-8").replace("**", "")
     assert len(printed) == 6
     assert [row for row in printed if row not in page] == []
+
+
+def test_moves_of_blackjack_lose_what_they_are_worth_less(grpo_step: ModuleType) -> None:
+    optimum, games = importlib.import_module("optimum"), importlib.import_module("games")
+    config = games.EnvironmentConfig(kind="blackjack")
+    hit, stand = games.of_hit((16, False), 10), games.of_stand(16, 10)  # perfect play hits, by a little
+    cases = [
+        ((["16 10"], "16 against 20", True), hit - stand),
+        ((["16 10"], "bust with 23", True), 0.0),
+        ((["s18 6", "18 6"], "18 against 17", True), games.of_stand(18, 6) - games.of_hit((18, True), 6)),
+        ((["16 10"], "", False), hit + 1.0),  # cut: the game is lost
+        ((["20 6"], "'x' is neither h nor s", True), games.of_stand(20, 6) + 1.0),
+    ]
+    for played, lost in cases:
+        assert optimum.lost(optimum.Played(*played), config) == pytest.approx(lost)
+    assert optimum.turns(optimum.Played(["a"] * 3, "", False), config) == config.max_turns

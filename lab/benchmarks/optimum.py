@@ -1,6 +1,6 @@
 """Episodes of a checkpoint beside perfect play of the same problems: turns of `guess`, worth of `blackjack`.
 
-    python lab/benchmarks/games.py runs/episodes/stages/rl/run/checkpoints/step-000060 --problems 200 --samples 4
+    python lab/benchmarks/optimum.py runs/episodes/stages/rl/run/checkpoints/step-000060 --problems 200 --samples 4
 
 A number that was not found counts `max_turns` turns. Blackjack is worth what perfect play is, less the mean of what its
 moves lose: with the hand and the dealer's card each move's loss is exact, so the luck of the cards is not in it. The
