@@ -17,11 +17,14 @@ and replays. Instances live in worker processes and are only a cache. An environ
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, ValidationInfo
 
+from groupwise.config import FOLDER
 from groupwise.config.kinds import Kinds, KindSection
+from groupwise.config.places import beside
+from groupwise.errors import ConfigError
 from groupwise.types import Problem
 
 Message = Mapping[str, Any]
@@ -30,6 +33,17 @@ Decided = Literal["", "correct", "wrong"]
 Status = Literal["ok", "bad_json", "unclosed", "no_name", "unknown_tool", "bad_argument", "forged"]
 """Status of a call: only one that is `ok` may be run; `forged` is a tool's result that the model wrote itself."""
 CallFormat = Literal["auto", "hermes", "function_xml", "llama_json", "harmony", "none"]
+
+
+def _beside(path: str, info: ValidationInfo) -> str:
+    try:
+        return beside(path, (info.context or {}).get(FOLDER))
+    except ConfigError as error:
+        raise ValueError(str(error)) from error
+
+
+Beside = Annotated[str, AfterValidator(_beside)]
+"""A file, or `file.py:name`, that is looked for beside the recipe first."""
 
 
 class EnvironmentConfig(KindSection):

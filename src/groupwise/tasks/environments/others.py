@@ -26,14 +26,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import count
 from typing import Any, ClassVar
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, field_validator
 
-from groupwise.config import FOLDER
 from groupwise.config.kinds import Allowed, Choices
-from groupwise.config.places import beside
 from groupwise.errors import ConfigError, VerifierError
 from groupwise.randomness import key
-from groupwise.tasks.environments.base import Environment, EnvironmentConfig, Message, Opening, Reply, Turn
+from groupwise.tasks.environments.base import Beside, Environment, EnvironmentConfig, Message, Opening, Reply, Turn
 from groupwise.tasks.environments.tools import Calling, CallingConfig, Function, schema_of
 from groupwise.types import Problem
 
@@ -108,20 +106,19 @@ def news(past: Iterable[Message], now: Iterable[Message]) -> list[Message]:
 class FactoryConfig(EnvironmentConfig):
     """Settings of what a factory makes."""
 
-    factory: str
+    factory: Beside
     """Makes an episode: `file.py:Class` or `package.module:Class`, or a function that does. For TRL it is called
     without arguments."""
     factories: ClassVar[Choices]
 
     @field_validator("factory")
     @classmethod
-    def _is_there(cls, factory: str, info: ValidationInfo) -> str:
-        place = beside(factory, (info.context or {}).get(FOLDER))
+    def _is_there(cls, factory: str) -> str:
         try:
-            cls.check(cls.factories.find(place))
+            cls.check(cls.factories.find(factory))
         except ConfigError as error:
             raise ValueError(str(error)) from error
-        return place
+        return factory
 
     @classmethod
     def check(cls, factory: Any) -> None:

@@ -17,13 +17,11 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
 
-from pydantic import Field, JsonValue, ValidationInfo, field_validator, model_validator
+from pydantic import Field, JsonValue, field_validator, model_validator
 
-from groupwise.config import FOLDER
 from groupwise.config.kinds import Allowed, Choices
-from groupwise.config.places import beside
 from groupwise.errors import VerifierError
-from groupwise.tasks.environments.base import Decided, EnvironmentConfig, Opening, Reply, Turn
+from groupwise.tasks.environments.base import Beside, Decided, EnvironmentConfig, Opening, Reply, Turn
 from groupwise.tasks.environments.others import Others, needs
 from groupwise.types import Problem
 
@@ -50,7 +48,7 @@ class TextArenaConfig(EnvironmentConfig):
     """Arguments of the game, as TextArena documents them."""
     num_players: int = Field(1, ge=1)
     """Players of the game; the model is the first."""
-    opponent: str | None = None
+    opponent: Beside | None = None
     """Plays the others: `random` (one of the moves in brackets that it was shown last), or `file.py:function`."""
     max_turn_tokens: int = Field(256, ge=1)
     """Most tokens of one turn, its stop token included."""
@@ -67,11 +65,6 @@ class TextArenaConfig(EnvironmentConfig):
             nearest = difflib.get_close_matches(game, ENV_REGISTRY, n=3, cutoff=0.3)
             raise ValueError(f"TextArena has no game {game!r}; near are {', '.join(nearest)}")
         return game
-
-    @field_validator("opponent")
-    @classmethod
-    def _is_player(cls, opponent: str | None, info: ValidationInfo) -> str | None:
-        return opponent and beside(opponent, (info.context or {}).get(FOLDER))
 
     @model_validator(mode="after")
     def _has_players(self) -> "TextArenaConfig":

@@ -21,14 +21,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin, get_type_hints
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from groupwise.config import FOLDER
 from groupwise.config.kinds import Allowed, Choices
-from groupwise.config.places import beside
 from groupwise.errors import ConfigError, GroupwiseError, VerifierError
 from groupwise.tasks.environments.base import (
     Attempt,
+    Beside,
     Decided,
     Environment,
     EnvironmentConfig,
@@ -268,7 +267,7 @@ def said(name: str, text: str) -> Message:
 class ToolsConfig(CallingConfig):
     """Settings of tools."""
 
-    tools: tuple[str, ...] = ()
+    tools: tuple[Beside, ...] = ()
     """Functions: `calculator`, `python` (in the sandbox), `file.py:function`."""
     servers: tuple[str, ...] = ()
     """Commands that start servers of the Model Context Protocol on their standard input and output; all their tools are
@@ -278,15 +277,14 @@ class ToolsConfig(CallingConfig):
 
     @field_validator("tools")
     @classmethod
-    def _can_be_shown(cls, tools: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        found = tuple(beside(tool, (info.context or {}).get(FOLDER)) for tool in tools)
+    def _can_be_shown(cls, tools: tuple[str, ...]) -> tuple[str, ...]:
         try:
-            names = Counter(schema_of(FUNCTIONS.find(tool))["function"]["name"] for tool in found)
+            names = Counter(schema_of(FUNCTIONS.find(tool))["function"]["name"] for tool in tools)
         except ConfigError as error:
             raise ValueError(str(error)) from error
         if twice := [name for name, number in names.items() if number > 1]:
             raise ValueError(f"tools has {twice[0]!r} twice; allowed are functions of different names")
-        return found
+        return tools
 
     @model_validator(mode="after")
     def _has_any(self) -> Self:

@@ -15,12 +15,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import Field, JsonValue, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import Field, JsonValue, ValidationError, field_validator, model_validator
 
-from groupwise.config import FOLDER
-from groupwise.config.places import beside
 from groupwise.errors import VerifierError
-from groupwise.tasks.environments.base import Decided, EnvironmentConfig, Opening, Reply, Turn
+from groupwise.tasks.environments.base import Beside, Decided, EnvironmentConfig, Opening, Reply, Turn
 from groupwise.tasks.environments.others import Others, needs, news, plain
 from groupwise.tasks.environments.tools import Calling, CallingConfig, said
 from groupwise.types import Problem
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
 class VerifiersConfig(CallingConfig):
     """Settings of environments for verifiers v1."""
 
-    taskset: str
+    taskset: Beside
     """Name of an installed taskset, or a file or a folder beside the recipe."""
     env: dict[str, JsonValue] = Field(default_factory=dict)
     """All else of verifiers' own section `[env]`, for example `{ taskset = { num_tasks = 100 } }`; an agent that has a
@@ -42,9 +40,8 @@ class VerifiersConfig(CallingConfig):
 
     @field_validator("taskset")
     @classmethod
-    def _is_there(cls, taskset: str, info: ValidationInfo) -> str:
-        place = Path(beside(taskset, (info.context or {}).get(FOLDER)))
-        return str(place.resolve()) if place.exists() else taskset
+    def _is_whole(cls, taskset: str) -> str:
+        return str(Path(taskset).resolve()) if Path(taskset).exists() else taskset
 
     @model_validator(mode="after")
     def _is_understood(self) -> "VerifiersConfig":
