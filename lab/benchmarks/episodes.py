@@ -105,7 +105,9 @@ def scripted(script: Sequence[int]) -> Iterator[None]:
     def drawn(logits: torch.Tensor, uniforms: torch.Tensor, config: SamplingConfig) -> Drawn:
         nonlocal at
         result, at = draw(logits, uniforms, config), at + 1
-        return result._replace(tokens=torch.full_like(result.tokens, script[(at - 1) % len(script)]))
+        token = script[(at - 1) % len(script)]
+        logprobs = torch.log_softmax(logits.float(), -1)[:, token]
+        return result._replace(tokens=torch.full_like(result.tokens, token), logprobs=logprobs)
 
     in_process.draw = drawn  # type: ignore[assignment]
     try:
