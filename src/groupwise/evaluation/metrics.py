@@ -207,21 +207,21 @@ def summary(
     powers = [2**i for i in range(1, size.bit_length())]
     verdicts = [[row.outcome is Outcome.CORRECT for row in group if row.outcome.judged] for group in groups.values()]
     shares = {f"pass_at_{k}": [pass_at_k(len(o), sum(o), k) for o in verdicts if len(o) >= k] for k in powers}
+    votes = [  # no episode: they are right or wrong by no answer
+        group
+        for group in groups.values()
+        if any(row.answer is not None for row in group)
+        or {row.outcome for row in group}.isdisjoint((Outcome.CORRECT, Outcome.WRONG))
+    ]
     for k in sorted({*powers, size}):
         shares[f"majority_{k}"] = [
             majority_of([row.answer for row in group], [row.outcome is Outcome.CORRECT for row in group], k)
-            for group in groups.values()
-            if len(group) >= k and _can_vote(group)
+            for group in votes
+            if len(group) >= k
         ]
     estimates = {key: estimate(key, rows, measure) for key, measure in all_measures.items()}
     estimates |= {key: mean_share(values) for key, values in shares.items()}
     return {key: mean for key, mean in estimates.items() if not math.isnan(mean.value)}
-
-
-def _can_vote(group: Sequence[Row]) -> bool:
-    """Return False where completions were found right or wrong by no answer, as episodes are."""
-    found = (Outcome.CORRECT, Outcome.WRONG)
-    return any(row.answer is not None for row in group) or not any(row.outcome in found for row in group)
 
 
 def _calls(row: Row) -> float:

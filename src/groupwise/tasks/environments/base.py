@@ -19,12 +19,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, Field, ValidationInfo
+from pydantic import AfterValidator, Field
 
 from groupwise.config import FOLDER
 from groupwise.config.kinds import Kinds, KindSection
 from groupwise.config.places import beside
-from groupwise.errors import ConfigError
 from groupwise.types import Problem
 
 Message = Mapping[str, Any]
@@ -35,14 +34,7 @@ Status = Literal["ok", "bad_json", "unclosed", "no_name", "unknown_tool", "bad_a
 CallFormat = Literal["auto", "hermes", "function_xml", "llama_json", "harmony", "none"]
 
 
-def _beside(path: str, info: ValidationInfo) -> str:
-    try:
-        return beside(path, (info.context or {}).get(FOLDER))
-    except ConfigError as error:
-        raise ValueError(str(error)) from error
-
-
-Beside = Annotated[str, AfterValidator(_beside)]
+Beside = Annotated[str, AfterValidator(lambda path, info: beside(path, (info.context or {}).get(FOLDER)))]
 """A file, or `file.py:name`, that is looked for beside the recipe first."""
 
 

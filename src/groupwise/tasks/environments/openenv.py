@@ -1,10 +1,5 @@
 """Environments behind a server of OpenEnv: its JSON over a WebSocket, a session for each episode.
 
-    [task.environment]
-    kind = "openenv"
-    url = "http://127.0.0.1:8000"                                     # or
-    command = "python -m uvicorn server.app:app --port {port}"        # runs in `folder`, one for each worker
-
 The action is made as its schema says. One required field: it is the turn's text, or the JSON value that the turn is.
 More, or tools (MCP): the model calls them in its own format. A server that has no room for another session is shared:
 a session is closed, and when it is needed again it is made anew from its seed and its actions.
@@ -328,9 +323,6 @@ class OpenEnv(Calling):
 
     def ended(self, reason: str) -> Reply | None:  # type: ignore[override]
         return None if self._rewarded else super().ended(reason)
-
-    async def judged(self, text: str) -> Reply:
-        raise NotImplementedError  # observations hold the rewards
 
     def _shut(self) -> None:
         if self._server and self in self._server.sessions:

@@ -1,13 +1,5 @@
 """Classes that others wrote for TRL and for tinker's cookbook, unchanged; and what all such bridges share.
 
-    [task.environment]
-    kind = "trl"                       # a class for TRL's `environment_factory`
-    factory = "wordle.py:Wordle"
-
-    [task.environment]
-    kind = "message_env"               # a `MessageEnv` of the cookbook
-    factory = "guess.py:Guess"
-
 Of TRL: `reset(**row)` gets the row and `prompt`, and what it returns is put behind the last message; the other public
 methods are tools; an answer without a call ends the episode, and then `get_reward()`, or the attribute `reward`, says
 what it is worth. A new instance plays each episode.

@@ -1,11 +1,5 @@
 """Games of TextArena, for one player, or against players that the recipe names.
 
-    [task.environment]
-    kind = "textarena"
-    game = "TicTacToe-v0"
-    num_players = 2
-    opponent = "random"                # or own.py:player, a function of all that it has read
-
 A turn is a move as the game describes it. What the model reads is what the game says since its last move. Correct is
 a reward of 1: won, or solved.
 """

@@ -1,10 +1,5 @@
 """Functions that the model calls in its own format, until it answers without a call.
 
-    [task.environment]
-    kind = "tools"
-    tools = ["calculator", "python", "my_tools.py:search"]
-    servers = ["python my_server.py"]
-
 A tool is a function with type hints and a docstring with `Args:`, `async` or not. Every attempt of a turn is answered,
 in the order of the calls, a bad one by its fault. What a function raises is an answer, too; `GroupwiseError`,
 `ConnectionError` and `MemoryError` are faults of the environment.
@@ -15,7 +10,6 @@ import inspect
 import json
 import re
 import types
-from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -237,9 +231,9 @@ class Calling(Environment):
         except Exception as error:  # the model reads it
             return f"error: {type(error).__name__}: {error}"
 
-    @abstractmethod
     async def judged(self, text: str) -> Reply:
         """Judge the answer; it is the last reply."""
+        raise NotImplementedError
 
     def ended(self, reason: str) -> Reply:
         return Reply(reward=0.0, outcome="wrong", evidence=f"no answer before {reason}")

@@ -1,10 +1,5 @@
 """Tasksets and environments that others wrote for verifiers v1, unchanged.
 
-    [task.environment]
-    kind = "verifiers"
-    taskset = "wordle_v1"                         # installed, or a file or folder beside the recipe
-    env = { taskset = { num_tasks = 100 } }       # all else that verifiers reads as `[env]`
-
 The library runs the episode: its hooks, tools, judges and rewards. Whenever its agent asks the model, the policy says
 the turn. Correct is a reward of at least the largest weight of its rubric.
 """
@@ -123,9 +118,6 @@ class Verifiers(Others, Calling):
             answers = [next(results) if a.status == "ok" else said(a.name, a.fault) for a in turn.attempts]
             added = [*answers, *(each for each in added if each["role"] != "tool")]
         return Reply(tuple(added))
-
-    async def judged(self, text: str) -> Reply:
-        raise NotImplementedError  # rewards judge the episode
 
     async def ended(self, reason: str) -> Reply:  # type: ignore[override]  # may be either
         self.goes_on()
