@@ -67,7 +67,9 @@ def equivalent(
     first, second = _moment(reference), _moment(answer)
     if (first and second) or {"date", "R"} & {*first, *second}:
         return first == second
-    if (time := _CLOCK.match(reference)) and gcd(*map(int, time.groups())) > 1:  # no ratio, which would be reduced
+    if (
+        ":" in reference and (time := _CLOCK.match(reference)) and gcd(*map(int, time.groups())) > 1
+    ):  # no ratio, which would be reduced
         answered = _CLOCK.match(answer)
         if answered is None or answered.groups() != time.groups():
             return False
