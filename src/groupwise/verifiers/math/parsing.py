@@ -40,7 +40,7 @@ _LETTERS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
     (re.compile(r"(?<![a-zA-Z\\])([fghFGH])\^ ?\{ ?-1 ?\}(?= ?\()"), lambda m: f"{m[1]}_{{inv}}"),
     (re.compile(r"\^ ?\{? ?T(?![a-zA-Z_^]) ?\}?"), lambda m: "^{T_{o}}"),  # the grammar would transpose a number
 )
-"""What the grammar takes for something else, as letters."""
+"""Letters that the grammar takes for something else."""
 _MISREAD = re.compile(r"'|\\nabla(?![a-z])|\\(?:gcd|lcm)(?![a-z])|\\text ?\{ ?(?:gcd|lcm) ?\}|[0-9] ?_")
 _MIXED = re.compile(
     r"(?<![_^0-9.])(?P<whole>[0-9]{1,99}) ?\\frac ?\{ ?(?P<top>[0-9]{1,99}) ?\} ?\{ ?(?P<bottom>[0-9]{1,99}) ?\}"
