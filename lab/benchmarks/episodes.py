@@ -17,6 +17,7 @@ step does. MODEL is a directory whose tokenizer writes as ChatML does (SmolLM2);
 
 import argparse
 import json
+import math
 import random
 import tempfile
 import time
@@ -32,7 +33,7 @@ from groupwise.config import parse
 from groupwise.models.config import ModelConfig
 from groupwise.models.policy import Policy, load_policy
 from groupwise.randomness import Draws, Purpose
-from groupwise.rollout import in_process
+from groupwise.rollout import in_process, sample_and_score
 from groupwise.rollout.engine import EngineConfig, Request, Sampled
 from groupwise.rollout.environments import Crews
 from groupwise.rollout.episodes import Episodes
@@ -99,7 +100,7 @@ CALL = '<tool_call>\n{"name": "look", "arguments": {"room": 3}}\n</tool_call>'
 
 @contextmanager
 def scripted(script: Sequence[int]) -> Iterator[None]:
-    """Tokens are drawn as always, then replaced by those of the script, over and over."""
+    """Tokens are drawn as always, then replaced by the script's, over and over; completions may begin alike."""
     at = 0
 
     def drawn(logits: torch.Tensor, uniforms: torch.Tensor, config: SamplingConfig) -> Drawn:
@@ -109,11 +110,12 @@ def scripted(script: Sequence[int]) -> Iterator[None]:
         logprobs = torch.log_softmax(logits.float(), -1)[:, token]
         return result._replace(tokens=torch.full_like(result.tokens, token), logprobs=logprobs)
 
-    in_process.draw = drawn  # type: ignore[assignment]
+    alarm = sample_and_score.FALSE_ALARM
+    in_process.draw, sample_and_score.FALSE_ALARM = drawn, math.inf  # type: ignore[assignment]
     try:
         yield
     finally:
-        in_process.draw = draw
+        in_process.draw, sample_and_score.FALSE_ALARM = draw, alarm
 
 
 def beside_trl(options: argparse.Namespace, folder: Path) -> None:
