@@ -146,6 +146,7 @@ def test_schemas_are_read_by_their_draft(reference: str, schema: Any, answer: st
     verdict = make_verifier("json").verify(Problem("p", "q", reference, data={"schema": schema}), answer)
     assert (verdict.outcome, verdict.measures.get("valid")) == (outcome, valid), verdict
     assert outcome != "crashed" or "problem p" in verdict.evidence
+    assert ("does not fit its schema" in verdict.evidence) is (reference == '{"a": 6}')
 
 
 def test_json_strings_are_equal_character_by_character_and_brackets_in_them_are_no_nesting() -> None:
