@@ -29,7 +29,7 @@ from groupwise.runs.progress import counted
 
 SOURCE = "gguf.json"
 """File of a directory that was read from a GGUF file: its name, hash, `general.*` keys and types of weights."""
-SHARD = 1 << 30  # Bytes of weights in one file of a directory
+SHARD = 1 << 28  # Bytes of weights in one file of a directory; what is converted while loading is let go file by file
 ALIGNMENT = 64  # Bytes at whose multiples torch's own tensors begin
 SETTLED_NS = 10**10  # Age from which on a file's time of change tells it from what it was
 VERSION = 2  # Of the directories; a change of their content raises it

@@ -57,6 +57,12 @@ def read(
     # adapters are made beside weights in fp32, of which the base has its fingerprint; `place` converts these later
     dtype = torch.float32 if adapts or located.adapters else getattr(torch, config.weights_dtype)
     if not in_rows or RANKS.size == 1:
+        with cannot_be_loaded(located):
+            files = _weight_files(located.weights) if dtype is torch.bfloat16 else None
+        if files:
+            with opened(files[0]) as tensors:
+                if tensors.get_slice(next(iter(tensors.keys()))).get_dtype() == "F32":
+                    dtype = torch.float32  # as they lie in the files, which `place` converts and lets go one by one
         return *read_pretrained(kind, located, dtype, **options), None
     refuse_bfloat16(config.weights_dtype == "bfloat16")
     with cannot_be_loaded(located), no_progress_bars():

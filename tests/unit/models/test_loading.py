@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 import torch
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
+from transformers import AutoModelForCausalLM
 
 from groupwise.errors import ModelError
 from groupwise.models import loading as module
+from groupwise.models import rows
 from groupwise.models.checkpoint import save_checkpoint
 from groupwise.models.config import ModelConfig
 from groupwise.models.loading import ALIGNMENT, LARGE, bfloat16_cost, compute_dtype, read_tokenizer
+from groupwise.models.located import locate
 from groupwise.models.policy import Policy, load_policy
 from groupwise.trainers import load_recipe
 from groupwise.trainers.base import with_precision
@@ -129,7 +132,10 @@ def test_weights_read_in_bfloat16_are_those_converted_later(
     make_model(architecture, **more).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     config = ModelConfig(path=str(tmp_path), device="cpu", compute_dtype="bfloat16")
-    rounded = load_policy(config.model_copy(update={"weights_dtype": "bfloat16"})).model
+    half = config.model_copy(update={"weights_dtype": "bfloat16"})
+    read = rows.read(AutoModelForCausalLM, locate(half.path), half, in_rows=False, adapts=False)[0]
+    assert {weight.dtype for weight in read.parameters()} == {torch.float32}  # as in the file, which is not copied
+    rounded = load_policy(half).model
     wide = load_policy(config).model
     parameters, buffers = dict(wide.named_parameters()), dict(wide.named_buffers())
     for name, weight in rounded.named_parameters():
