@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pytest
 from pydantic import ValidationError
 
-from groupwise.errors import ConfigError
+from groupwise.errors import ConfigError, VerifierError
 from groupwise.rollout.tools.calculator import calculator
 from groupwise.rollout.tools.python import python
 from groupwise.tasks.environments.base import Attempt, Turn
@@ -110,6 +110,27 @@ def test_every_call_of_a_turn_is_answered_up_to_a_number() -> None:
     assert texts[3] == "error: ExpressionError: a number is missing at the end"
     assert texts[MOST_CALLS:] == ["error: 2 more calls were not run; at most 8 are allowed"]
     assert (reply.reward, reply.done) == (None, False)
+
+
+@pytest.mark.parametrize(
+    ("result", "shown"),
+    [
+        ("[{'type': 'text', 'text': 'a cat'}, {'type': 'image', 'image': object()}]", "a cat\n[image]"),
+        ("[{'type': 'dog'}]", "[{'type': 'dog'}]"), ("[]", "[]"), ("None", "None"),
+        ("{'<a at 0x1>': 1}", "{'<a at 0x1>': 1}"),
+        ("object()", "tool look returned object, which is no text"), ("b'GIF89a'", "tool look returned bytes"),
+        ("type('Image', (), {})()", "tool look returned Image"),
+    ],
+)  # fmt: skip
+def test_a_result_that_is_no_text_is_named(result: str, shown: str, tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(f'def look():\n    """Look."""\n    return {result}\n')
+    environment = Tools(ToolsConfig(kind="tools", tools=(f"{tmp_path / 'own.py'}:look",)))
+    environment.start(Problem("p", "?", "3"), 0)
+    if shown.startswith("tool"):
+        with pytest.raises(VerifierError, match=shown):
+            asyncio.run(environment.step(Turn("", (good("look"),))))
+    else:
+        assert asyncio.run(environment.step(Turn("", (good("look"),)))).messages[0]["content"] == shown
 
 
 TRL = '''

@@ -9,7 +9,7 @@ import json
 import shlex
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,6 +20,17 @@ from typing import IO, Any
 from groupwise.errors import ConfigError
 
 NO_SUCH_METHOD = -32601
+
+
+PARTS = frozenset(["text", "image", "image_url", "audio", "input_audio", "video", "resource", "resource_link"])
+"""Types of parts of a result, as the protocol and OpenAI's messages have them."""
+
+
+def text_of(parts: Sequence[Mapping[str, Any]]) -> str:
+    """Return the text of a result's parts; a picture or a sound, which no policy here reads, is named in its place."""
+    return "\n".join(
+        str(part.get("text", "")) if part.get("type") == "text" else f"[{part.get('type')}]" for part in parts
+    )
 
 
 @dataclass(frozen=True)
@@ -37,8 +48,7 @@ class ServedTool:
     def __call__(self, **arguments: Any) -> str:
         """Return the text of the result. Raises ConnectionError: the server has ended. ValueError: it refuses."""
         result = self.server.ask("tools/call", name=self.__name__, arguments=arguments)
-        parts = [part["text"] if part["type"] == "text" else f"[{part['type']}]" for part in result.get("content", [])]
-        return ("error: " if result.get("isError") else "") + "\n".join(parts)
+        return ("error: " if result.get("isError") else "") + text_of(result.get("content", []))
 
 
 class Server:

@@ -29,6 +29,7 @@ from groupwise.config.places import beside
 from groupwise.errors import VerifierError
 from groupwise.randomness import key
 from groupwise.tasks.environments.base import Attempt, EnvironmentConfig, Opening, Reply, Turn
+from groupwise.tasks.environments.mcp import text_of
 from groupwise.tasks.environments.others import needs
 from groupwise.tasks.environments.tools import MOST_CALLS, Calling, CallingConfig, fault_of, said
 from groupwise.types import Problem
@@ -241,8 +242,8 @@ class OpenEnv(Calling):
         if (error := seen.get("error")) and self._server.is_mcp:
             return f"error: {error.get('message', error)}"
         if isinstance(result := seen.get("result"), Mapping) and self._server.is_mcp:
-            texts = [part["text"] for part in result.get("content", ()) if part.get("type") == "text"]
-            return "\n".join(texts) if texts else json.dumps(result.get("data", result), sort_keys=True)
+            parts = result.get("content")
+            return text_of(parts) if parts else json.dumps(result.get("data", result), sort_keys=True)
         if wanted := self.config.text or ("" if self._server.is_mcp else self._server.text):
             return wanted.format_map(seen) if "{" in wanted else str(seen[wanted])
         shown = seen or answer["observation"].get("metadata") or {}

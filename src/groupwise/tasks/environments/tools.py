@@ -30,7 +30,7 @@ from groupwise.tasks.environments.base import (
     Reply,
     Turn,
 )
-from groupwise.tasks.environments.mcp import ServedTool, server
+from groupwise.tasks.environments.mcp import PARTS, ServedTool, server, text_of
 from groupwise.types import Problem
 from groupwise.verifiers import Verifier, VerifierConfig, make_verifier
 from groupwise.verifiers.table import VERIFIERS
@@ -155,6 +155,7 @@ def names_in(schema: Schema) -> list[str]:
 
 MOST_CALLS = 8
 """Most calls of one turn; others are answered together, by one sentence."""
+_ADDRESS = re.compile(r"^<.* at 0x[0-9a-fA-F]+>$", re.DOTALL)  # of an object that says nothing but where it lies
 BROKEN = (GroupwiseError, ConnectionError, MemoryError)
 """Exceptions of a tool that are no answer: its environment has failed."""
 
@@ -225,11 +226,18 @@ class Calling(Environment):
                 result = function(**attempt.arguments)
             else:
                 result = await asyncio.to_thread(function, **attempt.arguments)
-            return str(result)
         except BROKEN:
             raise
         except Exception as error:  # the model reads it
             return f"error: {type(error).__name__}: {error}"
+        if isinstance(result, list) and result and all(isinstance(p, dict) and p.get("type") in PARTS for p in result):
+            return text_of(result)
+        if isinstance(result, bytes) or _ADDRESS.search(text := str(result)):
+            raise VerifierError(
+                f"the tool {attempt.name} returned {type(result).__name__}, which is no text; allowed are text, "
+                "numbers, lists and mappings of these, and parts of a message"
+            )
+        return text
 
     async def judged(self, text: str) -> Reply:
         """Judge the answer; it is the last reply."""
