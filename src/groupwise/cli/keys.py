@@ -54,8 +54,7 @@ def keys(
         console.print(f"written to {write}")
         return
     document = reference()
-    headings = choose(document, section, kind) if section else document.headings
-    console.print(Markdown(markdown(document, headings)))
+    console.print(Markdown(markdown(document, choose(document, section, kind) if section else document.headings)))
 
 
 Choice = list[tuple[str, type[BaseModel]]]

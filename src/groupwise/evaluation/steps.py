@@ -42,8 +42,7 @@ class StepEvaluation:
     """Share of completions whose lowest score is the last step's; near 1, the model has become an outcome model."""
 
     def as_dict(self) -> dict[str, Any]:
-        names = self.__dataclass_fields__
-        values = {name: getattr(self, name) for name in names}
+        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
         return {name: value._asdict() if isinstance(value, Estimate) else value for name, value in values.items()}
 
 

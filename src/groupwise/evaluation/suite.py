@@ -239,8 +239,7 @@ def evaluate_suite(
         source = {"system": "groupwise eval", "source": str(checkpoint), "dtype": dtype, "lacks": [], "damage": []}
         tables = {"run": {"directory": str(path), "num_steps": 1}, "imported": source}
         begin_run(path, dump_tables({"algorithm": "imported", **tables}))
-    model = ModelConfig(path=str(checkpoint), compute_dtype=dtype, weights_dtype=dtype)
-    policy = load_policy(model)
+    policy = load_policy(ModelConfig(path=str(checkpoint), compute_dtype=dtype, weights_dtype=dtype))
     protocols = [Protocol.find(spec, is_chat=bool(policy.tokenizer.chat_template), data=str(data)) for spec in suite]
     try:
         for number, protocol in enumerate(protocols):
@@ -282,8 +281,7 @@ class _Measured:
         }
         first = next(iter(contexts.values()))
         problems = protocol.problems(first.task, most)
-        room = self._rows(first, problems)
-        config = first.sampling.model_copy(update={"max_live_completions": room})
+        config = first.sampling.model_copy(update={"max_live_completions": self._rows(first, problems)})
         engine = KeptEngine(make_engine(first.engine, self.policy), self.run.path / "kept" / self._kept(first))
         if len(engine):
             tell(f"{protocol.label}: {len(engine)} prompts were sampled before")

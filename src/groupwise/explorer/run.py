@@ -187,8 +187,7 @@ def _second(run: Records) -> Table:
                   else NOTHING)),
         ))  # fmt: skip
     note = "Of the completions that training pays, a sample is judged again by a verifier that training never uses."
-    columns = ("verifier", "rejects", "share", "for example")
-    return Table.of("Second verifier", note, "", columns, lines)
+    return Table.of("Second verifier", note, "", ("verifier", "rejects", "share", "for example"), lines)
 
 
 def training_table(run: Records) -> Table:

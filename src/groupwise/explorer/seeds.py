@@ -182,5 +182,4 @@ def _recipe(path: Path) -> tuple[int, dict[str, Any]]:
 
 
 def _curve(path: Path) -> Curve:
-    lines = Records.open(path).intact().metrics("dev")
-    return {line["step"]: float(line["pass_at_1"][0]) for line in lines}
+    return {line["step"]: float(line["pass_at_1"][0]) for line in Records.open(path).intact().metrics("dev")}

@@ -29,8 +29,7 @@ def character_tokenizer(alphabet: Sequence[str]) -> PreTrainedTokenizerFast:
 def byte_tokenizer() -> PreTrainedTokenizerFast:
     """Return a tokenizer with a token per UTF-8 byte and per tag, which reads any text."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {token: index for index, token in enumerate([PAD, END, *alphabet])}
-    tokenizer = Tokenizer(models.BPE(vocabulary, []))
+    tokenizer = Tokenizer(models.BPE({token: index for index, token in enumerate([PAD, END, *alphabet])}, []))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_tokens(list(TAGS))

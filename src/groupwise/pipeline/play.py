@@ -4,7 +4,6 @@ The script says what perfect play says, or, at a share of the turns, anything th
 form of a turn, and what remains is to be learnt from rewards.
 """
 
-import json
 from collections import Counter
 from itertools import groupby
 from typing import Any
@@ -16,7 +15,7 @@ from groupwise.errors import ConfigError
 from groupwise.pipeline.base import Made, Stage, Workplace
 from groupwise.pipeline.directory import write_rows
 from groupwise.randomness import Draw, key
-from groupwise.rollout.calls import CLOSE, OPEN
+from groupwise.rollout.calls import as_hermes
 from groupwise.tasks import TaskOptions, make_task
 from groupwise.tasks.base import split_problems
 from groupwise.tasks.episodes import EpisodesConfig, Script, scripted
@@ -68,26 +67,22 @@ def _row(config: EpisodesConfig, played: Script) -> dict[str, Any]:
     template, pieces = config.template, list[tuple[str, bool]]()
     messages = [dict(message) for message in played.opening.messages]
     for turn, reply, working in zip(played.turns, played.replies, played.workings, strict=True):
-        calls = [{"name": attempt.name, "arguments": dict(attempt.arguments)} for attempt in turn.calls]
-        if calls and not template.chat and config.environment.calls != "hermes":
-            raise ConfigError(
-                f"task.environment.calls = {config.environment.calls!r}: without a chat template (task.template.chat = "
-                "true) calls are written as 'hermes' alone"
-            )
-        said: dict[str, Any] = {
-            "role": "assistant",
-            "content": f"<think>{working}</think>{turn.text}" if working else turn.text,
-        }
-        if calls and template.chat:
+        content = f"<think>{working}</think>{turn.text}" if working else turn.text
+        said: dict[str, Any] = {"role": "assistant", "content": content}
+        if calls := [{"name": attempt.name, "arguments": dict(attempt.arguments)} for attempt in turn.calls]:
             said["tool_calls"] = [{"type": "function", "function": call} for call in calls]
-        elif calls:
-            said["content"] = "\n".join(f"{OPEN}\n{json.dumps(call)}\n{CLOSE}" for call in calls)
         messages += [said, *map(dict, reply.messages)]
     while messages[-1]["role"] != "assistant":
         messages.pop()
     if template.chat:
-        return {"messages": messages, **({"tools": list(played.opening.tools)} if played.opening.tools else {})}
+        tools = {"tools": list(played.opening.tools), "calls": config.environment.calls} if played.opening.tools else {}
+        return {"messages": messages, **tools}
+    if config.environment.calls != "hermes" and any("tool_calls" in message for message in messages):
+        raise ConfigError(
+            f"task.environment.calls = {config.environment.calls!r}: without a chat template (task.template.chat = "
+            "true) calls are written as 'hermes' alone"
+        )
     for is_own, group in groupby(messages, lambda message: message["role"] == "assistant"):
-        text = "\n".join(message["content"] for message in group)
+        text = "\n".join(map(as_hermes, group))
         pieces.append((text if is_own else template.prompt.replace("{question}", text) + template.prefill, is_own))
     return {"pieces": pieces}

@@ -216,8 +216,7 @@ def _best(candidates: Sequence[Candidate], judge: ModelJudge, config: ModelConfi
     prompts = [candidate.prompt.removesuffix(prefill) if answers else candidate.prompt for candidate in candidates]
     readable = [index for index, text in enumerate(texts) if text and text.strip()]
     scores = dict(zip(readable, _scores(model, [(prompts[i], str(texts[i]).strip()) for i in readable]), strict=True))
-    ranked = sorted(readable, key=lambda index: (-scores[index], index))
-    return set(ranked[: round(judge.keep * len(candidates))])
+    return set(sorted(readable, key=lambda index: (-scores[index], index))[: round(judge.keep * len(candidates))])
 
 
 @torch.no_grad()

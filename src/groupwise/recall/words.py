@@ -56,8 +56,7 @@ def exact_words(text: str) -> list[str]:
     >>> exact_words("WHAT is  ４５ * 77?"), exact_words("小明有5个")
     (['what', 'is', '45', '×', '77'], ['小', '明', '有', '5', '个'])
     """
-    found = _WORD.findall(unicodedata.normalize("NFKC", text).lower())
-    signs = (_SAME_SIGN.get(word, word) for word in found)
+    signs = (_SAME_SIGN.get(word, word) for word in _WORD.findall(unicodedata.normalize("NFKC", text).lower()))
     return [word for word in signs if word.isalnum() or _SIGN.fullmatch(word)]
 
 

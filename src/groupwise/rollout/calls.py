@@ -143,6 +143,15 @@ def _marks(pattern: re.Pattern[str], text: str, at: int) -> re.Match[str] | None
 
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
+
+
+def as_hermes(message: Mapping[str, Any]) -> str:
+    """Return a message with its calls as text."""
+    calls = [call.get("function", call) for call in message.get("tool_calls", ())]
+    written = (json.dumps({name: call[name] for name in ("name", "arguments")}, ensure_ascii=False) for call in calls)
+    return "\n".join([*[message["content"]] * bool(message["content"]), *(f"{OPEN}\n{w}\n{CLOSE}" for w in written)])
+
+
 _HERMES = re.compile(r"<tool_call>|(?P<forged><tool_response>)")
 _FORGED = "a tool's result was written by the model itself"
 

@@ -17,7 +17,7 @@ from typing import Any
 from groupwise.errors import ConfigError, ModelError
 from groupwise.models.policy import Policy
 from groupwise.models.prompts import encode_prompt, reads_tools, rendered
-from groupwise.rollout.calls import FORMATS, PROBE, PROBE_TOOL, format_shown, turn_of
+from groupwise.rollout.calls import FORMATS, PROBE, PROBE_TOOL, as_hermes, format_shown, turn_of
 from groupwise.rollout.tools.base import without_controls
 from groupwise.tasks.base import Template
 from groupwise.tasks.environments.base import ENVIRONMENTS, CallFormat, EnvironmentConfig, Message, Turn
@@ -48,18 +48,27 @@ For each function call, return a json object with function name and arguments wi
 """Text of Qwen 2.5's template."""
 
 
-def _in_text(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> list[Message]:
-    """Return the messages with tools in the system turn, and with results in turns of the user."""
-    results = [f"<tool_response>\n{m['content']}\n</tool_response>" for m in messages if m["role"] == "tool"]
-    others = [message for message in messages if message["role"] != "tool"]
-    if results:
-        others = [{"role": "user", "content": "\n".join([*results, *(m["content"] for m in others)])}]
+def in_text(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> list[Message]:
+    r"""Return messages with tools in the system turn, calls in the assistant's text, results in turns of the user.
+
+    >>> in_text([{"role": "tool", "content": "3"}, {"role": "user", "content": "and then?"}])
+    [{'role': 'user', 'content': '<tool_response>\n3\n</tool_response>\nand then?'}]
+    """
+    written = list[Message]()
+    for before, message in zip([{"role": ""}, *messages], messages, strict=False):
+        role, text, rest = message["role"], as_hermes(message), {**message}
+        rest.pop("tool_calls", None)
+        if role == "tool":
+            role, text = "user", f"<tool_response>\n{text}\n</tool_response>"
+        if before["role"] == "tool" and role == "user":
+            text = f"{written.pop()['content']}\n{text}"
+        written.append({**rest, "role": role, "content": text})
     if tools:
-        is_system = others[0]["role"] == "system"
+        is_system = written[0]["role"] == "system"
         shown = _TOOLS.format("\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools))
-        content = f"{others[0]['content']}\n\n{shown}" if is_system else shown
-        others = [{"role": "system", "content": content}, *others[is_system:]]
-    return others
+        content = f"{written[0]['content']}\n\n{shown}" if is_system else shown
+        written = [{"role": "system", "content": content}, *written[is_system:]]
+    return written
 
 
 def _called(name: str, content: str = "") -> Message:
@@ -167,7 +176,7 @@ class Dialogue:
             self._format = self._shown(tools)
         messages = list[Message](self._apart(messages))
         if self._in_text:
-            messages, tools = _in_text(messages, tools), ()
+            messages, tools = in_text(messages, tools), ()
         roles, question = [message["role"] for message in messages], "\n".join(m["content"] for m in messages)
         asked = replace(problem, question=question)
         if self._template.chat and (tools or roles != ["user"]):
@@ -206,7 +215,7 @@ class Dialogue:
 
     def _written(self, problem: Problem, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> list[int]:
         if self._in_text:
-            messages, tools = _in_text(messages), ()
+            messages, tools = in_text(messages), ()
         if self._template.chat:
             self._check(role := messages[0]["role"])
             text = self._following(messages, tools, _histories(role, str(messages[0].get("name", "")))[0])
@@ -229,8 +238,7 @@ class Dialogue:
     def _following(
         self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], history: Sequence[Message]
     ) -> str:
-        text = self._rendered([*history, *messages], tools)
-        _, answer, behind = text.partition(_ANSWER)
+        _, answer, behind = self._rendered([*history, *messages], tools).partition(_ANSWER)
         if not answer:
             raise ModelError(
                 "the chat template leaves calls of tools out of the conversation, so their results cannot be appended; "

@@ -291,8 +291,7 @@ class ToolRows:
         )
 
     def _look(self, output: int, token_ids: NDArray[np.int64]) -> None:
-        since = [*self._before(output), *token_ids[self._begin[output] :].tolist()]
-        found = self._watch.look(since)
+        found = self._watch.look([*self._before(output), *token_ids[self._begin[output] :].tolist()])
         if found is None:
             return
         calls = self.calls[output]
@@ -316,8 +315,7 @@ class ToolRows:
 
     def _run(self, output: int, seen: Seen) -> None:
         earlier = earlier_calls(self.calls[output], seen.tool)
-        result = answered(self._watch.tools[seen.tool], seen.call.content, earlier)
-        call, ids = self._watch.put_in(seen, result)
+        call, ids = self._watch.put_in(seen, answered(self._watch.tools[seen.tool], seen.call.content, earlier))
         self.calls[output].append(call)
         if call.outcome is CallOutcome.FAILED:
             self._end(output, FinishReason.TOOL_FAILED)

@@ -212,8 +212,7 @@ def measure_steps(step: int, model: Learns, rows: Sequence[EncodedSteps], tokens
     ]
     given, truth = (torch.tensor(column, dtype=torch.float64) for column in zip(*pairs, strict=True))
     loss = torch.nn.functional.binary_cross_entropy(given, truth).item()
-    errors = [first_wrong(row.labels) for row in rows]
-    f1 = first_errors(scores, errors, 0.5).f1
+    f1 = first_errors(scores, [first_wrong(row.labels) for row in rows], 0.5).f1
     auc = area_under_curve(given.tolist(), (truth >= 0.5).tolist())
     return HeldOutSteps(step, loss, *(None if number != number else number for number in (auc, f1)))
 

@@ -321,7 +321,7 @@ def _row(data: PairsData, record: Record) -> Row:
         completion = [{"role": "assistant", "content": completion}]
     if is_pair and completion[0]["role"] != "assistant":
         raise DataError(f"{record.place}: {completion[0]['role']} begins the completion; the assistant is allowed")
-    return Dialogue(prompt, completion, tools_of(record), record.place)
+    return Dialogue(prompt, completion, tools_of(record), record.place, str(record.fields.get("calls", "")))
 
 
 TRAINER = Trainer(SftRecipe, train_sft)

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 from groupwise.errors import DataError
 from groupwise.models.backbone import Backbone
-from groupwise.models.prompts import rendered
+from groupwise.models.prompts import reads_tools, rendered
 from groupwise.models.steps import has_unknown
+from groupwise.rollout.dialogue import in_text
 from groupwise.tasks.base import ChatArguments
 from groupwise.tasks.conversations import Message, is_learnt
 
@@ -26,6 +27,8 @@ class Dialogue(NamedTuple):
     tools: list[dict[str, Any]] | None
     place: str
     """Its place, for messages."""
+    calls: str = ""
+    """`hermes`: a template that shows no tools gets tools, calls and results as text, as episodes do."""
 
     @property
     def messages(self) -> list[Message]:
@@ -56,6 +59,8 @@ def turns(model: Backbone, dialogue: Dialogue, chat: ChatArguments) -> Turns:
     tokenizer, place = model.tokenizer, dialogue.place
     if not tokenizer.chat_template:
         raise DataError(f"{place} is a conversation, but the tokenizer has no chat template: give it as plain text")
+    if dialogue.tools and dialogue.calls == "hermes" and not (dialogue.prompt or reads_tools(tokenizer, chat)):
+        dialogue = dialogue._replace(completion=in_text(dialogue.completion, dialogue.tools), tools=None)
     text, _, marked = rendered(tokenizer, dialogue.messages, chat, tools=dialogue.tools, place=place)
     prompt, begin = list[int](), 0
     if dialogue.prompt:

@@ -55,8 +55,7 @@ def wilson(successes: float, n: int) -> tuple[float, float]:
 
 def test_one_sample_per_problem_gives_the_wilson_interval() -> None:
     # shares of 0 and 1 spread so much that the effective size would be n - 1; n is the least that is taken
-    estimate = mean_share([1.0] * 7 + [0.0] * 3)
-    assert estimate == pytest.approx((0.7, *wilson(7, 10)))
+    assert mean_share([1.0] * 7 + [0.0] * 3) == pytest.approx((0.7, *wilson(7, 10)))
     # variance of the shares 0.02, of their mean 0.01: as uncertain as 0.25 / 0.01 = 25 samples
     assert mean_share([0.4, 0.6]) == pytest.approx((0.5, *wilson(12.5, 25)))
     assert all(math.isnan(value) for value in mean_share([]))

@@ -89,8 +89,7 @@ def test_what_is_no_run_is_named(what: str, tmp_path: Path) -> None:
 
 def test_pages_and_lists_show_what_is_not_finite(run: Path) -> None:
     views = Views([run])
-    facts = views.run(0)
-    assert facts["metrics"]["columns"]["loss"] == [0.5, "NaN"]
+    assert views.run(0)["metrics"]["columns"]["loss"] == [0.5, "NaN"]
     place = views.place(0, "s2")
     assert place["columns"]["reward"] == [1.0, 0.0, 1.0, "Infinity"]
     group = views.group(0, "s2", place["groups"][0]["id"])

@@ -197,8 +197,7 @@ def test_a_linked_file_of_completions_is_not_followed(a_run: Path, tmp_path: Pat
     secret = write_run(tmp_path / "other") / "rollouts" / "step-000000.parquet"
     (a_run / "rollouts" / "step-000009.parquet").symlink_to(secret)
     views = Views([a_run])
-    run = views.run(0)
-    assert "step 9" not in [place["name"] for place in run["places"]]
+    assert "step 9" not in [place["name"] for place in views.run(0)["places"]]
     with pytest.raises(NotThereError):
         views.place(0, "s9")
 

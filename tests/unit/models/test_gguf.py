@@ -153,8 +153,7 @@ def test_a_completion_ends_at_the_files_ends_and_at_the_templates(tmp_path: Path
     directory = read_gguf(str(tmp_path / "model.gguf"))
     over = AutoTokenizer.from_pretrained(directory).convert_tokens_to_ids("<|over|>")
     assert json.loads((directory / "generation_config.json").read_text())["eos_token_id"] == sorted({1, over})
-    policy = load_policy(ModelConfig(path=str(tmp_path / "model.gguf")))
-    assert policy.stop_ids == {1, over}
+    assert load_policy(ModelConfig(path=str(tmp_path / "model.gguf"))).stop_ids == {1, over}
 
 
 def test_the_file_is_read_once_and_says_what_it_is(tmp_path: Path, cache: Path) -> None:
@@ -335,7 +334,6 @@ def test_a_tokenizer_that_llama_cpp_has_no_name_for_is_refused(tmp_path: Path) -
 
 def test_a_head_apart_from_the_embedding_is_kept_apart(tmp_path: Path) -> None:
     write_gguf(saved(tmp_path / "before", "llama", tie_word_embeddings=False), tmp_path / "model.gguf", "f32")
-    file = GGUF.open(tmp_path / "model.gguf")
-    assert file.config().tie_word_embeddings is False
+    assert GGUF.open(tmp_path / "model.gguf").config().tie_word_embeddings is False
     write_gguf(saved(tmp_path / "tied", "llama", tie_word_embeddings=True), tmp_path / "tied.gguf", "f32")
     assert GGUF.open(tmp_path / "tied.gguf").config().tie_word_embeddings is True

@@ -170,8 +170,7 @@ def test_reflected_completions_end_where_others_end(policy: Policy) -> None:
 )
 def test_a_draft_without_phrase_or_room_stays(policy: Policy, options: dict[str, Any], max_tokens: int) -> None:
     draft = group(policy, "<think>1+1=2.</think>\\boxed{2}", **options)
-    found = reflected(policy, [draft], SamplingConfig(max_tokens=max_tokens), 0)
-    assert found == [draft]
+    assert reflected(policy, [draft], SamplingConfig(max_tokens=max_tokens), 0) == [draft]
 
 
 def test_reflected_completions_can_be_scored_and_written(policy: Policy, tmp_path: Path) -> None:

@@ -50,18 +50,13 @@ def test_a_script_thinks_aloud_before_perfect_moves_of_games_that_know_how(tmp_p
     assert played(tmp_path / "guess", aloud=True) == played(tmp_path / "the same")
 
 
-def test_with_a_chat_template_rows_are_conversations(tmp_path: Path) -> None:
-    row = played(tmp_path / "chat", task={"template": {"chat": True}})[0]
-    assert [message["role"] for message in row["messages"][:2]] == ["user", "assistant"]
-
-
 def test_calls_are_written_for_a_chat_template_or_as_text(tmp_path: Path) -> None:
     database: dict[str, Any] = {"kind": "database", "levels": ["count"]}
     row = played(tmp_path / "chat", task={"template": {"chat": True}, "environment": database}, random=0)[0]
     assert [message["role"] for message in row["messages"]] == ["user", *["assistant", "tool"] * 2, "assistant"]
     [call] = row["messages"][1]["tool_calls"]
     assert call["function"] == {"name": "query", "arguments": {"sql": "SELECT sql FROM sqlite_master"}}
-    assert [tool["function"]["name"] for tool in row["tools"]] == ["query"]
+    assert ([tool["function"]["name"] for tool in row["tools"]], row["calls"]) == (["query"], "auto")
     pieces = played(tmp_path / "text", task={"environment": database | {"calls": "hermes"}}, random=0)[0]["pieces"]
     assert [is_own for _, is_own in pieces] == [False, True] * 3
     assert turn_of("hermes", pieces[1][0], row["tools"]).calls[0].arguments == call["function"]["arguments"]

@@ -79,8 +79,7 @@ def test_both_classes_weigh_the_same_in_sum() -> None:
 
 def test_what_tells_the_classes_apart_is_learned() -> None:
     model = train(TEXTS, LABELS, HOW._replace(epochs=40))
-    scores = model.scores(TEXTS)
-    assert [bool(score > 0.5) for score in scores] == LABELS
+    assert [bool(score > 0.5) for score in model.scores(TEXTS)] == LABELS
 
 
 def test_no_texts_of_a_class_and_empty_texts_are_no_error() -> None:

@@ -294,8 +294,7 @@ PLAIN = (
 
 def chat(policy: Policy, template: str, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> Dialogue:
     monkeypatch.setattr(policy.tokenizer, "chat_template", template.replace("END", "'<|end|>'"))
-    config = EnvironmentConfig(kind="guess", **changes)
-    return Dialogue(policy, Template(chat=True), config)
+    return Dialogue(policy, Template(chat=True), EnvironmentConfig(kind="guess", **changes))
 
 
 def test_glue_is_the_same_behind_any_history_and_compositional(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,8 @@
 """Episodes with tools: calls in the model's format, results appended as the chat template writes them, and endings."""
 
+import json
 from collections.abc import Callable, Sequence
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.scripted import ScriptedEngine
 from groupwise.tasks import Template, make_task
 from groupwise.tasks.environments.base import EnvironmentConfig
+from groupwise.trainers.sft import PairsData, encode, read_examples
 from groupwise.types import Completion, FinishReason, Outcome, Problem, ScoredGroup
 from groupwise.verifiers import make_verifier
 
@@ -191,7 +194,9 @@ def test_a_format_or_a_template_that_is_not_read_is_named(play: Any, policy: Pol
 
 
 @pytest.mark.parametrize("system", [(), ({"role": "system", "content": "Be short."},)])
-def test_a_template_without_tools_gets_them_as_text(policy: Policy, monkeypatch: Any, system: Any) -> None:
+def test_a_template_without_tools_gets_them_as_text(
+    policy: Policy, monkeypatch: Any, tmp_path: Path, system: Any
+) -> None:
     plain = "{% for m in messages %}[{{ m.role }}]{{ m.content }}<|end|>{% endfor %}"
     plain += "{% if add_generation_prompt %}[assistant]{% endif %}"
     monkeypatch.setattr(policy.tokenizer, "chat_template", plain)
@@ -206,3 +211,15 @@ def test_a_template_without_tools_gets_them_as_text(policy: Policy, monkeypatch:
     one, two = ("<tool_response>\n3\n</tool_response>", "<tool_response>\n4\n</tool_response>")
     assert glue == f"[user]{one}\n{two}<|end|>[assistant]"
     assert dialogue.turn(call("f", "{}"), tools).calls
+    called = {"role": "assistant", "content": "", "tool_calls": [{"name": "f", "arguments": {}}]}
+    row = {"messages": [*system, *said, called, *results, {"role": "assistant", "content": "7"}], "tools": tools}
+    data = PairsData(path=str(path := tmp_path / "row.jsonl"))
+    path.write_text(json.dumps(row | {"calls": "hermes"}))
+    [example] = encode(policy, read_examples(data, str(path)), "completion")  # learnt as it will be sampled
+    assert policy.tokenizer.decode(example.prompt) == text
+    learnt = call("f", "{}") + "<|end|>", "7<|end|>"
+    assert policy.tokenizer.decode(example.completion) == glue.join(learnt)
+    assert policy.tokenizer.decode([*compress(example.completion, example.mask)]) == "".join(learnt)
+    path.write_text(json.dumps(row))
+    with pytest.raises(ModelError, match="does not read the argument tools"):
+        encode(policy, read_examples(data, str(path)), "completion")

@@ -185,8 +185,7 @@ def test_an_exported_history_is_read(tmp_path: Path, kind: str) -> None:
 def test_names_of_known_trainers_become_ours_and_others_are_told(tmp_path: Path) -> None:
     path = tmp_path / "history.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-    foreign = read_scalars("wandb", path)
-    assert foreign.scalars[1] == {"reward": 0.5, "entropy": 0.5}
+    assert read_scalars("wandb", path).scalars[1] == {"reward": 0.5, "entropy": 0.5}
     path.write_text('{"_step": 4, "charts/return": 3.0, "frac_reward_zero_std": 0.25}\n{"_step": 5, "other": 1.0}\n')
     assert read_scalars("wandb", path).scalars == {4: {"signal": 0.75}}
     assert read_scalars("wandb", path, ["reward=charts/return"]).scalars[4] == {"signal": 0.75, "reward": 3.0}

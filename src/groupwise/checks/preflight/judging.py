@@ -207,8 +207,7 @@ def _time(bench: Bench, requests: Sequence[Request]) -> tuple[dict[str, Any], li
         f"A step of {batch.prompts_per_step * batch.group_size} completions waits about {a_step:.0f} s for one worker.",
         Advice("verifier.num_workers", "one per free core"),
     )  # fmt: skip
-    figures = {"seconds per verdict": f"p50 {middle:.4f}, p99 {high:.4f}"}
-    return figures, [slow] if high > SLOW_S else []
+    return {"seconds per verdict": f"p50 {middle:.4f}, p99 {high:.4f}"}, [slow] if high > SLOW_S else []
 
 
 def _shortcuts(bench: Bench) -> tuple[int, list[Finding]]:

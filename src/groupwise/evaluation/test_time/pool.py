@@ -173,8 +173,7 @@ class Sampler:
         return replace(self, draws=replace(self.draws, detail=detail))
 
     def store(self, name: str, num_samples: int, more: Mapping[str, Any] | None = None, title: str = "") -> Store:
-        identity = {**self.identity_of(num_samples), **(more or {})}
-        return Store.of(self.directory, name, identity, title or name)
+        return Store.of(self.directory, name, {**self.identity_of(num_samples), **(more or {})}, title or name)
 
     def identity_of(self, num_samples: int) -> dict[str, Any]:
         # the number of completions in flight and CUDA graphs do not change what is drawn

@@ -162,8 +162,7 @@ def data_table(data: PipelineData) -> Table:
             if not stage.statistics:
                 lines.append(Line(stage.name, "", (), note=stage.state))
     note = "What was collected, what was kept, and why the rest was not."
-    columns = ("what", "count")
-    return Table.of("Data", note, "stage", columns, lines, "This pipeline collects no data.")
+    return Table.of("Data", note, "stage", ("what", "count"), lines, "This pipeline collects no data.")
 
 
 def _entries(statistics: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:

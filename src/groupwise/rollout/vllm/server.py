@@ -66,8 +66,7 @@ class Server:
         self.tell("/pause?mode=wait&clear_cache=true", {})
 
     def reload(self, directory: str) -> None:
-        body = {"method": "reload_weights", "kwargs": {"weights_path": directory}}
-        self.tell("/collective_rpc", body)
+        self.tell("/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": directory}})
 
     def clear_prefix_cache(self) -> bool:
         """Forget keys and values; False where it could not, which the code of the answer does not tell."""

@@ -191,5 +191,4 @@ class Mlflow(Sink[MlflowConfig]):
             self._client.log_batch(self._id, metrics=[*metrics, Metric(LINE, line.number, when, line.number)])
 
     def close(self) -> None:
-        done = self._directory.finished.exists()
-        self._client.set_terminated(self._id, "FINISHED" if done else "KILLED")
+        self._client.set_terminated(self._id, "FINISHED" if self._directory.finished.exists() else "KILLED")

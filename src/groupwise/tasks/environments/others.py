@@ -209,8 +209,7 @@ class Trl(Others, Calling):
         fields = {name: value for name, value in problem.data.items() if name != "tools" or value}
         self._instance = self.config.factories.find(self.config.factory)()
         asked = {"prompt": messages} if problem.messages or problem.question else {}  # else the class makes its own
-        said = self._instance.reset(**{**asked, **fields})
-        added = plain({"role": "user", "content": said})["content"]
+        added = plain({"role": "user", "content": self._instance.reset(**{**asked, **fields})})["content"]
         messages[-1] = {**messages[-1], "content": messages[-1]["content"] + added}
         return self.begun(
             [getattr(self._instance, function.__name__) for function in _tools(type(self._instance))], messages

@@ -45,8 +45,7 @@ def test_command(hopeless: Path) -> None:
     facts = json.loads(runner.invoke(app, ["doctor", str(hopeless), "--json"]).output)
     assert facts["worst"] == "critical"
     assert facts["num_steps"] == 7
-    explained = runner.invoke(app, ["doctor", "--explain", "no_signal"])
-    assert "DAPO" in explained.output
+    assert "DAPO" in runner.invoke(app, ["doctor", "--explain", "no_signal"]).output
     assert runner.invoke(app, ["doctor", str(hopeless), "--fail-on", "bad"]).exit_code == 1
 
 

@@ -245,5 +245,4 @@ def test_an_interval_is_told_from_other_brackets(text: str, cell: Cell) -> None:
 
 def test_the_directory_does_not_matter(finished: Any, tmp_path: Path) -> None:
     before = without_cost(load_pipeline(finished.path))
-    moved = finished.path.rename(tmp_path / "moved")
-    assert without_cost(load_pipeline(moved)) == before
+    assert without_cost(load_pipeline(finished.path.rename(tmp_path / "moved"))) == before

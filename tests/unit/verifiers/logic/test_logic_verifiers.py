@@ -206,8 +206,7 @@ def test_partial_credit_pays_for_the_share_of_constraints_met() -> None:
     some = verifier.verify(problem, r"<think>x</think>\boxed{the old river is so very wide.}")
     assert some.parts["partial"] == 0.5 * 3 / 4
     assert some.reward == 0.5 * 3 / 4
-    unreadable = verifier.verify(problem, "<think>x</think>no box")
-    assert unreadable.parts["partial"] == 0
+    assert verifier.verify(problem, "<think>x</think>no box").parts["partial"] == 0
 
 
 def test_first_and_last_word_are_taken_in_their_spelling() -> None:
