@@ -1,9 +1,9 @@
 """Memory that a recipe will need, part by part, from the model's configuration alone: no weight is loaded.
 
-The peak is the largest of three phases: sampling holds weights, optimizer moments, keys and values; training holds
-weights, moments, gradients, activations of one micro-batch and a chunk of logits; stepping holds weights, moments and
-gradients, and what the optimizer computes beside them. Moments and summed gradients are fp32. With adapters (fp32,
-counted on every linear layer), reference and critic share the policy's frozen weights.
+The peak is the larger of two phases: sampling holds weights, optimizer moments, keys and values; training holds
+weights, moments, gradients, activations of one micro-batch and a chunk of logits. Summed gradients are fp32, and so are
+moments of all optimizers but that of 8 bits. With adapters (fp32, counted on every linear layer), reference and critic
+share the policy's frozen weights.
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,6 @@ HELD = 0.35
 LARGEST_HELD = 1 << 25
 """Bytes of the largest block that the C library takes from memory that it holds; larger ones come from the system, and
 go back to it at once (M_MMAP_THRESHOLD of glibc, as far as it moves by itself)."""
-STEP_COPIES = 5  # of the largest weight, which bitsandbytes makes on a processor to step in fp32
 CONVERTED = "weights as products take them"
 MIB = 2**20
 
@@ -48,14 +47,12 @@ class MemoryPlan:
     sampling: Mapping[str, int]
     training: Mapping[str, int]
     checkpointing: bool  # True if layers are recomputed in the backward of the largest micro-batch
-    stepping: Mapping[str, int] = field(default_factory=dict)
     offloaded: Mapping[str, int] = field(default_factory=dict)
     """Bytes in the processor's memory, where the rest is on a card."""
 
     @property
     def peak(self) -> int:
-        phases = self.sampling, self.training, self.stepping
-        return sum(self.weights.values()) + max(sum(phase.values()) for phase in phases)
+        return sum(self.weights.values()) + max(sum(phase.values()) for phase in (self.sampling, self.training))
 
 
 def plan(recipe: RlRecipe, prompt_tokens: int = 64) -> MemoryPlan:
@@ -120,12 +117,8 @@ def plan(recipe: RlRecipe, prompt_tokens: int = 64) -> MemoryPlan:
     embedding = int(text.vocab_size) * int(text.hidden_size)
     matrices = count if text.tie_word_embeddings else count - embedding
     converted = {CONVERTED: width * matrices} if width < of_weight else {}
-    stepping = {}
     if not recipe.lora:
         training |= {"gradient of the largest weight": FP32 * embedding, **converted}
-        if recipe.optimizer.kind == "adamw_8bit" and device.type == "cpu":
-            copies = STEP_COPIES * FP32 * embedding
-            stepping = {"gradients": training["gradients"], "moments of the largest weight": copies}
     if recipe.model.attention == "flex":
         training["block mask"] = mask_bytes(tokens)
     by_servers = isinstance(recipe.engine, VllmConfig)
@@ -143,7 +136,7 @@ def plan(recipe: RlRecipe, prompt_tokens: int = 64) -> MemoryPlan:
         cache = sampling.get("keys and values", 0)  # every layer has a block of keys and one of values
         held = cache if cache <= 2 * text.num_hidden_layers * LARGEST_HELD else 0
         training["freed, but held"] = int(HELD * activations) + held
-    return MemoryPlan(weights, sampling, training, checkpointing, stepping)
+    return MemoryPlan(weights, sampling, training, checkpointing)
 
 
 def _moments(kind: str, learnt: int, in_layers: int) -> int:

@@ -190,7 +190,7 @@ def show_memory(path: Path, overrides: Sequence[str], prompt_tokens: int, ranks:
         raise ConfigError(f"{path}: memory is predicted for reinforcement learning, not for {recipe.algorithm}")
     plan = plan_of_rank(recipe, prompt_tokens, ranks)
     table = Table(Column("part", overflow="fold"), Column("MiB", justify="right", overflow="fold"), box=None)
-    phases = {"always": plan.weights, "sampling": plan.sampling, "training": plan.training, "stepping": plan.stepping}
+    phases = {"always": plan.weights, "sampling": plan.sampling, "training": plan.training}
     for title, parts in ((title, parts) for title, parts in phases.items() if parts):
         table.add_row(f"[dim]{title}[/]", "")
         for name, size in parts.items():

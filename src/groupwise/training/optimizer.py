@@ -16,7 +16,6 @@ from torch.nn.utils import clip_grad_norm_
 
 from groupwise.config import ReadIf, Section
 from groupwise.errors import CheckpointError, ConfigError, InvariantError
-from groupwise.models.activations import return_freed_memory
 from groupwise.models.cores import Sharing
 from groupwise.ranks.group import RANKS
 from groupwise.ranks.sharding import clip_by_norm, own_rows, settle, sharded_like, whole_tensor
@@ -141,8 +140,6 @@ class Optimizer:
                 apart += [(weight, weight.grad, group) for weight in ragged]
         for weight, _, _ in apart:
             weight.grad = None
-        if self.config.kind == "adamw_8bit":  # it is about to make copies of whole weights
-            return_freed_memory()
         for optimizer in self.optimizers:
             optimizer.step()
         for weight, gradient, group in apart:
@@ -227,12 +224,38 @@ def _optimizers(
             raise ConfigError(
                 'optimizer.kind = "adamw_8bit" needs bitsandbytes: pip install "groupwise[8bit]"'
             ) from error
-        made.append(AdamW8bit(groups, **settings))
+        made.append(_in_pieces(AdamW8bit)(groups, **settings))
     elif groups:
         made.append(torch.optim.AdamW(groups, fused=True, **settings))
     if orthogonal:
         made.append(torch.optim.Muon(orthogonal, lr=config.lr, adjust_lr_fn="match_rms_adamw"))
     return made
+
+
+PIECE = 1 << 22  # Weights; a multiple of the 256 that bitsandbytes gives one scale
+
+
+def _in_pieces(kind: Any) -> Any:
+    """Return AdamW of 8 bits that steps large weights in pieces: on a processor it makes five fp32 copies of each."""
+
+    class InPieces(kind):  # type: ignore[misc]
+        def update_step(self, group: Any, p: Any, gindex: int, pindex: int) -> None:
+            state = self.state[p]
+            if state["state1"].dtype is not torch.uint8 or p.numel() <= PIECE:
+                super().update_step(group, p, gindex, pindex)
+                return
+            parts = [tensor.view(-1).split(PIECE) for tensor in (p.data, p.grad, state["state1"], state["state2"])]
+            scales = [state[name].split(PIECE // 256) for name in ("absmax1", "absmax2")]
+            for weight, gradient, *moments in zip(*parts, *scales, strict=True):
+                piece = torch.nn.Parameter(weight)
+                piece.grad = gradient
+                own = zip(("state1", "state2", "absmax1", "absmax2"), moments, strict=True)
+                self.state[piece] = {**state, **dict(own)}
+                super().update_step(group, piece, gindex, pindex)
+                steps = self.state.pop(piece)["step"]
+            state["step"] = steps
+
+    return InPieces
 
 
 BLOCK = 16

@@ -169,22 +169,18 @@ def test_weights_in_bf16_and_their_masters(count: int) -> None:
     assert 2 * with_critic["critic's masters"] == with_critic["critic's optimizer"]
 
 
-def test_what_products_and_a_step_hold_beside_the_weights(count: int) -> None:
+def test_what_products_hold_beside_the_weights(count: int) -> None:
     plain, rounded = plan(recipe(GrpoRecipe)), plan(recipe(GrpoRecipe, "model.compute_dtype=bfloat16"))
     assert rounded.training[CONVERTED] == rounded.sampling[CONVERTED] == 2 * count  # the embedding is the head, too
     assert CONVERTED not in plain.training | plain.sampling
     config = load_policy(ModelConfig()).model.config
     largest = 4 * config.vocab_size * config.hidden_size
     assert plain.training["gradient of the largest weight"] == largest
-    stepping = plan(recipe(GrpoRecipe, "optimizer.kind=adamw_8bit", "model.device=cpu")).stepping
-    assert stepping == {"gradients": 4 * count, "moments of the largest weight": 5 * largest}
-    assert plain.stepping == {}
 
 
 def test_the_largest_phase_is_the_peak() -> None:
     parts = {"weights": 1}, {"cache": 2}, {"gradients": 3}
     assert memory.MemoryPlan(*parts, checkpointing=False).peak == 4
-    assert memory.MemoryPlan(*parts, checkpointing=False, stepping={"copies": 7}).peak == 8
 
 
 def test_a_block_mask_by_hand() -> None:

@@ -236,6 +236,22 @@ def test_eight_bits_follow_adamw() -> None:
     assert sizes[1] < 0.3 * sizes[0]
 
 
+def test_a_large_weight_steps_in_pieces_as_it_would_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("bitsandbytes")
+    models = [Layered(72), Layered(72)]  # 5,184 numbers: the last piece of 512 is cut short, and so is a block
+    models[1].load_state_dict(models[0].state_dict())
+    both = [Optimizer(m.named(), OptimizerConfig(kind="adamw_8bit", lr=0.01, weight_decay=0.1), 3) for m in models]
+    for step in range(3):
+        for model, optimizer, piece in zip(models, both, (1 << 22, 512), strict=True):
+            monkeypatch.setattr("groupwise.training.optimizer.PIECE", piece)
+            set_gradient(model, step)
+            optimizer.update(step)
+    assert all(torch.equal(a, b) for a, b in zip(models[0].parameters(), models[1].parameters(), strict=True))
+    whole, pieces = (optimizer.state() for optimizer in both)
+    assert whole.keys() == pieces.keys()
+    assert all(torch.equal(whole[name], pieces[name]) for name in whole)
+
+
 @pytest.mark.parametrize("kind", ["adamw_8bit", "muon"])
 def test_what_needs_whole_matrices_is_refused_with_ranks(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RANKS, "size", 2)
