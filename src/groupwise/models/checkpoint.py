@@ -94,8 +94,7 @@ def load_trainer_state(path: Path, check: bool = True) -> TrainerState:
         raise CheckpointError(
             f"{path} holds a model but no trainer state: it can be a start (model.path), not a resume"
         )
-    facts = json.loads((path / TRAINER_STATE).read_text())
-    return TrainerState(facts, load_file(path / OPTIMIZER_STATE))
+    return TrainerState(json.loads((path / TRAINER_STATE).read_text()), load_file(path / OPTIMIZER_STATE))
 
 
 def save_for_serving(policy: Policy, directory: Path, weights: dict[str, Tensor]) -> None:

@@ -108,8 +108,7 @@ def sharded(model: B) -> B:
     if unread is None:
         RANKS.agree("the weights that they loaded or made", model.fingerprint())
         root.computes_on = device
-    entries = [name for name in ENTRIES if hasattr(root, name)]
-    shard(root, _layers(model.model), entries, device)
+    shard(root, _layers(model.model), [name for name in ENTRIES if hasattr(root, name)], device)
     kind: Any = ShardedPolicy if isinstance(model, Policy) else ShardedRewardModel
     made: B = kind(**{field.name: getattr(model, field.name) for field in fields(model)} | {"unread": None})
     if unread is not None:
@@ -129,8 +128,7 @@ def shard_critic(critic: Critic, backbone: Policy | None) -> None:
     """
     if RANKS.size == 1:
         return
-    layers = [] if critic.trunk is None else _layers(critic.trunk)
-    shard(critic, layers, (), critic.head.weight.device)
+    shard(critic, [] if critic.trunk is None else _layers(critic.trunk), (), critic.head.weight.device)
     if backbone is not None and backbone.unread is not None:
         fill(critic, backbone.model, backbone.unread)
 

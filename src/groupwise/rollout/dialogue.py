@@ -85,6 +85,15 @@ def _histories(role: str, name: str) -> tuple[tuple[Message, ...], ...]:
     return ((*_BEGIN, calls[0]), (*_HISTORIES[1][:2], *_BEGIN, calls[1]), (*_BEGIN, calls[2]))
 
 
+def check_shown(tools: Sequence[Mapping[str, Any]], template: Template, tokenizer: Any) -> None:
+    """Raise ModelError where a chat template shows no tools."""
+    if tools and template.chat and not reads_tools(tokenizer, template):
+        raise ModelError(
+            'the chat template shows no tools; task.environment.calls = "hermes" writes them into '
+            "the system turn and their results as the user"
+        )
+
+
 class Dialogue:
     """Writes the messages of one environment for one model, and reads its turns."""
 
@@ -107,7 +116,7 @@ class Dialogue:
         if not self._template.chat or role in self._checked:
             return
         name, tools = "probe_tool", (PROBE_TOOL,) if role == "tool" else ()
-        self._can_show(tools)
+        check_shown(tools, self._template, self._policy.tokenizer)
         message = {"role": role, "content": _NEXT} | ({"name": name} if role == "tool" else {})
         following = {self._following([message], tools, history) for history in _histories(role, name)}
         if len(following) > 1:
@@ -126,13 +135,6 @@ class Dialogue:
                 "that does not change its past"
             )
         self._checked.add(role)
-
-    def _can_show(self, tools: Sequence[Mapping[str, Any]]) -> None:
-        if tools and self._template.chat and not reads_tools(self._policy.tokenizer, self._template):
-            raise ModelError(
-                'the chat template shows no tools; task.environment.calls = "hermes" writes them into '
-                "the system turn and their results as the user"
-            )
 
     def _changes_past(self, message: Message, tools: Sequence[Mapping[str, Any]]) -> str:
         shown = list(tools) or None
@@ -171,7 +173,7 @@ class Dialogue:
             ModelError: there are tools, and the chat template writes calls in no format that is known.
         """
         if not self._in_text:
-            self._can_show(tools)
+            check_shown(tools, self._template, self._policy.tokenizer)
         if tools and self._format is None:
             self._format = self._shown(tools)
         messages = list[Message](self._apart(messages))

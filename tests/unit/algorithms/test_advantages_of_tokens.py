@@ -51,8 +51,7 @@ def test_process_supervision_by_hand() -> None:
     # rewards 1, 0, 0, 1, 1, 0, 1, 0: mean 1/2, std 1/2, so that steps count +1 and -1
     steps = [[(2, 1.0), (3, 0.0), (5, 0.0)], [(1, 1.0), (4, 1.0)], [(2, 0.0)], [(1, 1.0), (3, 0.0)], []]
     expected = [[-1, -1, -2, -1, -1, 0], [2, 1, 1, 1], [-1, -1, 0], [0, -1, -1], [0, 0]]
-    found = supervised(steps, [6, 4, 3, 3, 2])
-    assert found == [pytest.approx(row, abs=1e-3) for row in expected]
+    assert supervised(steps, [6, 4, 3, 3, 2]) == [pytest.approx(row, abs=1e-3) for row in expected]
 
 
 @given(step_rewards())

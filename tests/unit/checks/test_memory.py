@@ -23,8 +23,7 @@ def recipe(kind: type[Any], *overrides: str) -> Any:
 
 @pytest.fixture(scope="module")
 def count() -> int:
-    policy = load_policy(ModelConfig())
-    return sum(parameter.numel() for parameter in policy.model.parameters())
+    return sum(parameter.numel() for parameter in load_policy(ModelConfig()).model.parameters())
 
 
 def test_grpo_holds_weights_moments_and_gradients(count: int) -> None:
@@ -34,8 +33,7 @@ def test_grpo_holds_weights_moments_and_gradients(count: int) -> None:
 
 
 def test_a_reference_and_a_critic_cost_what_they_hold(count: int) -> None:
-    with_reference = plan(recipe(GrpoRecipe, "loss.kl_coef=0.1"))
-    assert with_reference.weights["reference"] == 4 * count
+    assert plan(recipe(GrpoRecipe, "loss.kl_coef=0.1")).weights["reference"] == 4 * count
     own, shared = (plan(recipe(PpoRecipe, f"critic.backbone={backbone}")) for backbone in ("own", "shared"))
     assert own.weights["critic"] == 4 * count
     assert own.weights["critic's optimizer"] == 2 * own.training["critic's gradients"] == 8 * count  # tied embedding

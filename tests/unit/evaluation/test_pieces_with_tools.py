@@ -296,8 +296,7 @@ def test_reasoning_is_opened_where_the_policy_closed_it_and_not_within_a_result(
     numbers = np.zeros(len(drawn), np.float32)
     piece = Sampled(np.array(token_ids), numbers, numbers, FinishReason.STOP, np.array(drawn))
     assert reasoning_end(policy, [piece]) == (sum(map(len, ids[:3])), "")
-    printed = sum(map(len, ids[:2]))
-    assert reasoning_end(policy, beginning([piece], printed)) is None
+    assert reasoning_end(policy, beginning([piece], sum(map(len, ids[:2])))) is None
 
 
 def test_a_phrase_counts_as_length_and_a_result_does_not(tiny_policy: Callable[..., Policy]) -> None:

@@ -114,8 +114,7 @@ def test_it_trains_adapters_and_resumes_in_the_same_ledger(
     policy, last = session.policy, run.checkpoint(2)
     load: Any = load_reward_model if algorithm.endswith("reward_model") else load_policy
     model = ModelConfig(path=str(last), device="cpu")
-    again = load(model)
-    assert again.fingerprint() == policy.fingerprint()
+    assert load(model).fingerprint() == policy.fingerprint()
     if load is load_policy:
         base = load_policy(model.at(one.model.path))
         frozen = {n.replace(".base_layer", ""): w for n, w in policy.state() if not is_adapter(n)}

@@ -213,8 +213,7 @@ def test_a_number_of_threads_that_was_asked_for_stays(
 
 def test_a_system_that_does_not_tell_has_no_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(cores, "_STAT", tmp_path / "missing")
-    meter = CoreMeter()
-    assert meter.others() == 0.0
+    assert CoreMeter().others() == 0.0
 
 
 @pytest.mark.parametrize(

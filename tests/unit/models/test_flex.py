@@ -67,8 +67,7 @@ def test_pairs_of_blocks_are_counted_and_no_other_block_is_computed(row: list[tu
     padded[: len(dense), : len(dense)] = dense
     counts = padded.view(blocks, BLOCK, blocks, BLOCK).sum((1, 3))
     assert (torch.from_numpy(visible_pairs(shapes)) == counts).all()
-    mask = block_mask(shapes, torch.device("cpu"))
-    assert (mask.to_dense()[0, 0].bool() == (counts > 0)).all()
+    assert (block_mask(shapes, torch.device("cpu")).to_dense()[0, 0].bool() == (counts > 0)).all()
 
 
 def test_a_shared_prompt_leaves_blocks_out() -> None:

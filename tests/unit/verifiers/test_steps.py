@@ -35,8 +35,7 @@ def test_joined_they_are_the_text_and_none_is_empty(text: str, step: str) -> Non
 @given(TEXTS, TEXTS, st.sampled_from(["sentence", "newline"]))
 def test_what_follows_moves_no_end_before_it(text: str, more: str, step: str) -> None:
     inner = [end for end in step_ends(text + "a", step)[:-1] if end <= len(text)]
-    longer = step_ends(text + "a" + more, step)
-    assert longer[: len(inner)] == inner
+    assert step_ends(text + "a" + more, step)[: len(inner)] == inner
 
 
 @given(TEXTS)

@@ -105,8 +105,7 @@ class Watch:
         recorded = set(self.records.steps())
         self.steps += [read_step(self.records, line, recorded, weights) for line in lines]
         self.dev += [read_dev(self.records, line) for line in self.records.metrics("dev")[len(self.dev) :]]
-        past = self.steps[FIRST:-LAST]
-        self.steps[FIRST:-LAST] = [replace(step, groups=()) for step in past]
+        self.steps[FIRST:-LAST] = [replace(step, groups=()) for step in self.steps[FIRST:-LAST]]
 
 
 def check_rules(names: Sequence[str]) -> None:

@@ -208,8 +208,7 @@ def loops(run: RunFacts) -> Finding | None:
 
 def _at_least(share: float, steps: Sequence[StepFacts]) -> float:
     """Lower 95 % bound of a share of the last steps' completions: two of a hundred prove no one per cent."""
-    trials = sum(step.num_completions for step in steps[-WINDOW:])
-    return wilson(share, trials)[0]
+    return wilson(share, sum(step.num_completions for step in steps[-WINDOW:]))[0]
 
 
 def language_mixing(run: RunFacts) -> Finding | None:

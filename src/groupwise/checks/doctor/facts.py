@@ -133,8 +133,7 @@ def read_step(
 ) -> StepFacts:
     """Read one step of a run."""
     step = int(line["step"])
-    groups = read_groups(records, step) if step in recorded else ()
-    return StepFacts(step, line, groups, weights.get(step))
+    return StepFacts(step, line, read_groups(records, step) if step in recorded else (), weights.get(step))
 
 
 def read_groups(records: Records, at: int | str) -> tuple[GroupFacts, ...]:

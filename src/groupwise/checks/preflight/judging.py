@@ -12,7 +12,9 @@ from groupwise.checks import Advice, Finding, Severity
 from groupwise.checks.audit.judge import Limits, Miss, Result, judge_cases
 from groupwise.checks.audit.verifier import attacks
 from groupwise.checks.preflight.bench import Bench, Check, Checked, finding
+from groupwise.models.loading import tokenizer_of
 from groupwise.randomness import Draw, key
+from groupwise.rollout.dialogue import check_shown
 from groupwise.rollout.environments import Played, Workers
 from groupwise.rollout.episodes import COMPARED
 from groupwise.tasks.environments.base import Attempt, EnvironmentConfig, Turn
@@ -61,6 +63,9 @@ def playing(bench: Bench) -> tuple[dict[str, Any], list[Finding]]:
         ]  # fmt: skip
         episodes += [_Episode(config, p, how, said, (a.result(), b.result())) for p, how, said, (a, b) in waiting]
         workers.close()
+    tools = [t for e in episodes if e.config.calls != "hermes" for t in e.answers[0].opening.get("tools", ())]
+    if tools and bench.task.template.chat:
+        check_shown(tools[:1], bench.task.template, tokenizer_of(bench.recipe.model.path))
     figures: dict[str, Any] = {}
     for how in ("perfect play", "random play"):
         if rewards := [_total(episode) for episode in episodes if episode.how == how and not episode.answers[0].failed]:

@@ -93,8 +93,7 @@ def rule(opinion: Opinion, mode: Mode) -> Ruling:
     """The verdict in an opinion. A judge's own `<think>` part does not count."""
     if opinion.finish_reason != "stop":
         return Ruling(None, f"its reply did not end with a stop but with {opinion.finish_reason[:40]!r}")
-    text = after_thinking(opinion.content)
-    *reasons, last_line = (text or "").strip().split("\n")
+    *reasons, last_line = (after_thinking(opinion.content) or "").strip().split("\n")
     verdict_lines = [line for line in (*reasons, last_line) if line.strip().startswith(_LABEL[mode])]
     match = _LINE[mode].fullmatch(last_line)
     if match is None or len(verdict_lines) != 1:

@@ -50,8 +50,7 @@ def test_command(hopeless: Path) -> None:
 
 
 def test_the_report_has_the_findings(hopeless: Path) -> None:
-    page = write_report(hopeless).read_text()
-    assert "Most groups have equal rewards" in page
+    assert "Most groups have equal rewards" in write_report(hopeless).read_text()
 
 
 def test_a_damaged_record_is_named(hopeless: Path, tmp_path: Path) -> None:

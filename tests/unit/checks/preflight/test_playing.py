@@ -1,12 +1,16 @@
 """What preflight sees of an environment: each fault, planted, is found, and a sound game is silent."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from groupwise.checks import Finding
 from groupwise.checks.preflight.bench import Bench
 from groupwise.checks.preflight.judging import playing
 from groupwise.config import parse
+from groupwise.errors import ModelError
 from groupwise.trainers.grpo import GrpoRecipe
 
 OWN = """
@@ -45,6 +49,23 @@ class Believes(Sound):
 """
 
 
+def played(task: dict[str, Any]) -> tuple[dict[str, Any], list[Finding]]:
+    task = {"kind": "episodes", "num_problems": 100, **task}
+    with Bench(
+        parse(GrpoRecipe, {"algorithm": "grpo", "run": {"directory": "x", "num_steps": 1}, "task": task})
+    ) as bench:
+        return playing(bench)
+
+
+def test_a_template_that_shows_no_tools_is_found_before_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = SimpleNamespace(chat_template="{{ messages }}")
+    monkeypatch.setattr("groupwise.checks.preflight.judging.tokenizer_of", lambda path: tokenizer)
+    database = {"template": {"chat": True}, "environment": {"kind": "database"}}
+    with pytest.raises(ModelError, match="shows no tools"):
+        played(database)
+    assert played(database | {"environment": {"kind": "database", "calls": "hermes"}})[1] == []
+
+
 @pytest.mark.parametrize(
     ("name", "faults"),
     [("Sound", []), ("Other", ["answers otherwise in another process, on cut at once"]),
@@ -53,16 +74,7 @@ class Believes(Sound):
 )  # fmt: skip
 def test_faults_are_found(tmp_path: Path, name: str, faults: list[str]) -> None:
     (tmp_path / "own.py").write_text(OWN)
-    recipe = parse(
-        GrpoRecipe,
-        {
-            "algorithm": "grpo",
-            "run": {"directory": str(tmp_path / "run"), "num_steps": 1},
-            "task": {"kind": "episodes", "environment": {"kind": f"{tmp_path}/own.py:{name}"}, "num_problems": 100},
-        },
-    )
-    with Bench(recipe) as bench:
-        figures, findings = playing(bench)
+    figures, findings = played({"environment": {"kind": f"{tmp_path}/own.py:{name}"}})
     assert len(findings) == len(faults)
     for found, fault in zip(findings, faults, strict=True):
         assert fault in found.evidence

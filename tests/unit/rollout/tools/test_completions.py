@@ -188,8 +188,7 @@ def test_a_record_of_another_completion_is_not_used() -> None:
     assert recorded.result(np.array([5, 6])) == [7, 8]
     for other in ([5], [6, 6], [5, 6, 7], [5, 6, 7, 8, 9], []):
         assert recorded.result(np.array(other, np.int64)) is None
-    ends = Recorded(np.array([5, 6]), np.array([True, False]))
-    assert ends.result(np.array([5])) == [6]
+    assert Recorded(np.array([5, 6]), np.array([True, False])).result(np.array([5])) == [6]
 
 
 @pytest.mark.parametrize("immediate", [True, False])
