@@ -203,11 +203,6 @@ class Backbone:
         """Tell whether layers carry a state along a sequence, so that no packed row can be computed."""
         return is_recurrent(self.model)
 
-    @property
-    def has_windows(self) -> bool:
-        """True where tokens of some layers see no more than a window."""
-        return any(isinstance(getattr(module, "sliding_window", None), int) for module in self.model.modules())
-
     def hidden(
         self,
         input_ids: Tensor,

@@ -54,6 +54,7 @@ class KvCache:
     """Per layer keys and values (slots, Hkv, prompt, D)."""
     layers: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
     """Per layer keys and values (rows, Hkv, suffix, D)."""
+    windows: dict[int, int | None] = field(default_factory=dict)  # By layer
     states: States | None = None  # Of the layers that carry one; these have no keys and values
 
     @property
@@ -65,14 +66,16 @@ class KvCache:
             prompt, suffix = (min(length, window or length) for length in (self.room.prompt, self.room.suffix))
             self.prompt_layers[layer] = _empty(like, self.room.slots, prompt, turned=False)
             self.layers[layer] = _empty(like, self.room.rows, suffix, turned=suffix >= LONG)
+            self.windows[layer] = window
 
     def grow(self, suffix: int) -> None:
-        """Make room for completions of so many tokens; there may be no layer with a window."""
+        """Make room for completions of so many tokens."""
         if suffix <= self.room.suffix:
             return
         self.room = self.room._replace(suffix=max(suffix, 2 * self.room.suffix))
         for layer, before in self.layers.items():
-            self.layers[layer] = _empty(before[1][:, :, 0], self.room.rows, self.room.suffix, self.room.suffix >= LONG)
+            length = min(self.room.suffix, self.windows[layer] or self.room.suffix)
+            self.layers[layer] = _empty(before[1][:, :, 0], self.room.rows, length, length >= LONG)
             for old, new in zip(before, self.layers[layer], strict=True):
                 new[:, :, : old.shape[2]] = old
 
@@ -274,28 +277,55 @@ class OnwardLayout:
     """Several new tokens of each of n live completions, which see their prompt and all that stands before them."""
 
     cache: KvCache
-    prompt: int
     rows: slice
     slots: Tensor  # (n,) of their prompts
+    prompts: Tensor  # (n,) their lengths
+    lengths: Tensor  # (n,) of the completions without the new tokens
+    counts: Tensor  # (n,) of the new tokens, t at most
     row: Tensor  # (N,) each token's completion
     number: Tensor  # (N,) its number among the new ones
-    at: Tensor  # (N,) its number in the completion
-    mask: Tensor  # (n, 1, t, P + T) -inf at what a new token does not see
+    masks: dict[int | None, tuple[int, int, Tensor]] = field(default_factory=dict)  # By the layer's window
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scoring: Scoring) -> Tensor:
-        seen, suffix = list[Tensor](), self.mask.shape[3] - self.prompt
+        prompt, own, mask = self._mask(scoring.window)
         stored = zip(self.cache.prompt_layers[layer], self.cache.layers[layer], (key, value), strict=True)
+        at = self.lengths[self.row] + self.number
+        seen = list[Tensor]()
         for prompts, completions, new in stored:
-            completions[self.rows][self.row, :, self.at] = new.to(completions.dtype)
-            own = completions[self.rows, :, :suffix]
-            seen.append(torch.cat((prompts[self.slots, :, : self.prompt], own), 2))
+            fresh = completions.new_zeros(len(self.slots), new.shape[1], mask.shape[2], new.shape[2])
+            fresh[self.row, :, self.number] = new.to(completions.dtype)
+            seen.append(torch.cat((prompts[self.slots, :, :prompt], completions[self.rows, :, :own], fresh), 2))
+            if scoring.window:
+                kept = at >= (self.lengths + self.counts)[self.row] - scoring.window
+                completions[self.rows][self.row[kept], :, at[kept] % scoring.window] = new[kept].to(completions.dtype)
+            else:
+                completions[self.rows][self.row, :, at] = new.to(completions.dtype)
         keys, values = seen
-        asked = values.new_zeros(len(keys), query.shape[1], self.mask.shape[2], query.shape[2])
+        asked = values.new_zeros(len(keys), query.shape[1], mask.shape[2], query.shape[2])
         asked[self.row, :, self.number] = (query * scoring.scale).to(values.dtype)
         scores = asked.view(*keys.shape[:2], -1, query.shape[2]) @ keys.transpose(-1, -2)
-        mask = self.mask.repeat(1, 1, query.shape[1] // keys.shape[1], 1)
-        weights = weighed(scores, mask, scoring)[..., : keys.shape[2]].to(values.dtype)
+        weights = weighed(scores, mask.repeat(1, 1, query.shape[1] // keys.shape[1], 1), scoring)
+        weights = weights[..., : keys.shape[2]].to(values.dtype)
         return (weights @ values).view_as(asked)[self.row, :, self.number].to(query.dtype)
+
+    def _mask(self, window: int | None) -> tuple[int, int, Tensor]:
+        """Columns of prompts P and completions T, and (n, 1, t, P + T + t) -inf at what a new token does not see."""
+        if window not in self.masks:
+            number = torch.arange(int(self.counts.max()), device=self.counts.device)
+            places = list[Tensor]()  # of each column's token in the sequence, negative where there is none
+            for ends, before in ((self.prompts, 0 * self.prompts), (self.lengths, self.prompts)):
+                size = min(int(ends.max()), window or int(ends.max()))
+                column = torch.arange(size, device=ends.device)
+                token = column + (ends[:, None] - 1 - column).div(max(size, 1), rounding_mode="floor") * size
+                places.append(torch.where(token < 0, -1, token + before[:, None]))
+            asks = (self.prompts + self.lengths)[:, None] + number
+            of_all = torch.cat((*places, torch.where(number < self.counts[:, None], asks, -1)), 1)[:, None]
+            is_seen = (of_all >= 0) & (of_all <= asks[..., None])
+            if window:
+                is_seen &= of_all > asks[..., None] - window
+            mask = torch.zeros(is_seen.shape, device=is_seen.device).masked_fill_(~is_seen, -torch.inf)[:, None]
+            self.masks[window] = (*(place.shape[1] for place in places), mask)
+        return self.masks[window]
 
 
 def go_on(policy: Policy, cache: KvCache, first: int, new: Sequence[Sequence[int]], before: Step) -> Tensor:
@@ -305,16 +335,11 @@ def go_on(policy: Policy, cache: KvCache, first: int, new: Sequence[Sequence[int
     """
     counts = np.array([len(ids) for ids in new])
     row, number = np.repeat(np.arange(len(new)), counts), np.concatenate([np.arange(count) for count in counts])
-    at, prompt, most = before.lengths[row] + number, before.prompt_lengths.max(), (before.lengths + counts).max()
-    unseen_prompt = np.arange(prompt) >= before.prompt_lengths[:, None, None]
-    unseen_own = np.arange(most) > before.lengths[:, None, None] + np.arange(counts.max())[:, None]
-    unseen = np.concatenate((np.broadcast_to(unseen_prompt, (*unseen_own.shape[:2], prompt)), unseen_own), -1)
-    mask = np.where(unseen, np.float32(-np.inf), np.float32(0))[:, None]
-    ids, positions, ends = np.array([i for row in new for i in row]), before.prompt_lengths[row] + at, np.cumsum(counts)
-    arrays = (before.slots, row, number, at, mask, ids, positions, ends - 1)
-    *where, token, position, last = (torch.from_numpy(array).to(policy.device) for array in arrays)
-    layout = OnwardLayout(cache, int(prompt), slice(first, first + len(new)), *where)
-    return policy.hidden(token[None], position[None], layout)[last]
+    ids, positions = np.array([i for row in new for i in row]), (before.prompt_lengths + before.lengths)[row] + number
+    arrays = (before.slots, before.prompt_lengths, before.lengths, counts, row, number, ids, positions)
+    *where, token, position = (torch.from_numpy(array).to(policy.device) for array in arrays)
+    layout = OnwardLayout(cache, slice(first, first + len(new)), *where)
+    return policy.hidden(token[None], position[None], layout)[torch.cumsum(layout.counts, 0) - 1]
 
 
 class Decoder(Protocol):

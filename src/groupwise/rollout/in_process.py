@@ -128,7 +128,7 @@ def shared_tokens(requests: Sequence[Request]) -> int:
 
 def _goes_on(policy: Policy, config: SamplingConfig) -> bool:
     """Tell whether completions can begin with, or go on behind, tokens that were not sampled."""
-    return not (policy.is_recurrent or policy.has_windows or _uses_graphs(policy, config))
+    return not (policy.is_recurrent or _uses_graphs(policy, config))
 
 
 def _uses_graphs(policy: Policy, config: SamplingConfig) -> bool:

@@ -166,7 +166,9 @@ def conversation(policy: Policy, keeps: bool, **settings: Any) -> list[list[Samp
         ("gpt_oss", SINKS, 14, 1),
         ("gemma2", {**FULL, "attn_logit_softcapping": 0.8}, 14, 1),
         ("qwen3", {}, 13, 2),  # at first one completion has no room
-        ("gemma3_text", {"sliding_window": 4, "layer_types": ["sliding_attention", "full_attention"]}, 14, 5),
+        ("gemma3_text", {"sliding_window": 4, "layer_types": ["sliding_attention", "full_attention"]}, 14, 1),
+        ("gemma3_text", {"sliding_window": 11, "layer_types": ["sliding_attention"] * 2}, 13, 2),
+        ("gpt_oss", {**SINKS, "sliding_window": 3, "layer_types": ["sliding_attention", "full_attention"]}, 14, 1),
     ],
 )
 def test_going_on_behind_what_is_kept_is_reading_it_again(

@@ -52,7 +52,8 @@ RESTS = ((200,), (201, 77, 78), (202, 3), (203, 5, 6, 7, 8), (204,), (205, 9), (
         ("qwen3", {}, 1, 8, [[40]]),
         ("qwen3", {}, 2, 3, [[40]]),  # rows are taken by others meanwhile
         ("llama", {}, 1, 1, [[40]]),
-        ("gemma3_text", {"sliding_window": 4, "layer_types": ["sliding_attention", "full_attention"]}, 1, 8, None),
+        ("gemma3_text", {"sliding_window": 4, "layer_types": ["sliding_attention", "full_attention"]}, 1, 8, [[40]]),
+        ("gemma3_text", {"sliding_window": 9, "layer_types": ["sliding_attention"] * 2}, 2, 3, [[40]]),
     ],
 )
 def test_completions_are_those_of_prompts_computed_one_by_one(
@@ -62,7 +63,7 @@ def test_completions_are_those_of_prompts_computed_one_by_one(
     changes: dict[str, Any],
     samples: int,
     live: int,
-    computed: list[list[int]] | None,
+    computed: list[list[int]],
 ) -> None:
     policy, requests = tiny_policy(architecture, **changes), asked(*RESTS, samples=samples, begun=1)
     config = SamplingConfig(max_tokens=12, max_live_completions=live)
@@ -71,7 +72,7 @@ def test_completions_are_those_of_prompts_computed_one_by_one(
     monkeypatch.setattr("groupwise.rollout.in_process.PRODUCTS", 150)  # some rows at a time
     together = generate(policy, requests, config)
     lengths = [[len(prompt) for prompt in call.args[2]] for call in counted.call_args_list]
-    assert lengths == (computed or [[len(request.token_ids) for request in requests]])
+    assert lengths == computed
     monkeypatch.setattr("groupwise.rollout.in_process.shared_tokens", lambda requests: 0)
     alone = generate(policy, requests, config)
     assert [len(group) for group in together] == [samples] * len(requests)
