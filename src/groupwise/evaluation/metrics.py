@@ -136,9 +136,10 @@ def measures(patterns: Patterns = PATTERNS) -> Mapping[str, Measure]:
         {
             "pass_at_1": lambda row: float(row.outcome is Outcome.CORRECT) if row.outcome.judged else None,
             **{key: _behaviour(behaviour, patterns) for key, behaviour in BEHAVIOURS.items()},
-            "format": lambda row: float(has_format(row)) if row.outcome.judged else None, "language": _language,
-            "length": lambda row: float(row.length), "length_correct": _length(True), "length_wrong": _length(False),
-            "after_first": tokens_after_first, "truncated": lambda row: float(row.finish_reason is FinishReason.LENGTH),
+            "format": lambda row: float(has_format(row)) if row.outcome.judged and not row.turns else None,
+            "language": _language, "length": lambda row: float(row.length), "length_correct": _length(True),
+            "length_wrong": _length(False), "after_first": tokens_after_first,
+            "truncated": lambda row: float(row.finish_reason is FinishReason.LENGTH),
         }
     )  # fmt: skip
 

@@ -29,7 +29,7 @@ from groupwise.evaluation.metrics import (
 )
 from groupwise.runs.records import Records
 from groupwise.runs.row import Row
-from groupwise.types import FinishReason, Outcome
+from groupwise.types import FinishReason, Outcome, TurnRecord
 
 
 def test_before_and_after(finished_run: Any) -> None:
@@ -100,6 +100,7 @@ def test_a_summary_worked_by_hand() -> None:
 def test_what_was_not_measured_is_absent() -> None:
     found = summary([row("a", WRONG, "wrong", language=None)])
     assert {"mixed", "language", "length_correct", "after_first"}.isdisjoint(found)
+    assert "format" not in summary([row("a", RIGHT, turns=(TurnRecord(3),))])  # no turn has the form of an answer
     assert summary([]) == {}
     failed = summary([row("a", RIGHT, "crashed")])
     assert failed.keys() == {"length", "language", "truncated", "majority_1"}
