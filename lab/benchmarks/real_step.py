@@ -140,13 +140,15 @@ def theirs_at(model: PreTrainedModel, prompts: Sequence[Sequence[int]], cache: s
 
 
 def served_at(url: str, body: dict[str, Any], prompts: Sequence[Sequence[int]]) -> Callable[[], None]:
-    """Return a run of a server that is asked for all completions at once."""
+    """Return a run of llama.cpp's server or vLLM's, which is asked for all completions at once."""
 
     def ask(prompt: Sequence[int]) -> None:
         data = json.dumps({**body, "prompt": list(prompt)}).encode()
         request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
         with urllib.request.urlopen(request, timeout=600) as answer:
-            answer.read()
+            said = json.load(answer)
+        sampled = said["usage"]["completion_tokens"] if "usage" in said else said["tokens_predicted"]
+        assert sampled == TOKENS, said
 
     def run() -> None:
         with ThreadPoolExecutor(len(prompts)) as pool:
@@ -187,6 +189,7 @@ def sample(path: str, options: argparse.Namespace) -> None:
                 )
             if options.vllm:
                 body = {"model": options.vllm_model or path, "max_tokens": TOKENS, "ignore_eos": True}
+                body |= {"temperature": 1.0, "top_p": 1.0, "top_k": 0}  # not those of its generation_config.json
                 runs["vLLM"] = served_at(f"{options.vllm}/v1/completions", body, prompts)
             rates: dict[str, list[float]] = {name: [] for name in runs}
             for turn in range(options.repeats + 1):  # the first one warms up

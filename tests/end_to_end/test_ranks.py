@@ -347,6 +347,7 @@ def test_ranks_sample_from_servers_what_one_process_does(
         ("grpo, lora", {}),
         ("grpo, lora", {"adapters": "native"}),
         ("grpo", {"steps_ahead": 1}),
+        ("grpo, episodes", {"steps_ahead": 1}),
     ],
 )
 def test_servers_that_die_under_ranks_cost_nothing_but_time(

@@ -8,20 +8,29 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
+from typer.testing import CliRunner
 
+from groupwise.cli.main import app
 from groupwise.errors import InvariantError
 from groupwise.models.checkpoint import changed_a_little, serving_weights
 from groupwise.models.config import LoraConfig, ModelConfig
+from groupwise.models.packed import Sequences, pack
 from groupwise.models.policy import Policy, load_policy, start_policy
-from groupwise.randomness import key
-from groupwise.rollout.engine import Request, Sampled
+from groupwise.randomness import Draws, Purpose, key
+from groupwise.rollout.engine import EngineConfig, Request, Sampled
+from groupwise.rollout.in_process import InProcessEngine
+from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.tool_rounds import generate_with_tools
 from groupwise.rollout.tools.calculator import Calculator
@@ -30,8 +39,12 @@ from groupwise.rollout.vllm.canary import trainer_logprobs
 from groupwise.rollout.vllm.config import VllmConfig
 from groupwise.rollout.vllm.engine import VllmEngine
 from groupwise.rollout.vllm.fleet import State
+from groupwise.rollout.vllm.loading import Asker
+from groupwise.tasks import make_task
 from groupwise.trainers import load_recipe, train
-from groupwise.types import CallOutcome
+from groupwise.trainers.replay import replay
+from groupwise.types import CallOutcome, Completion, Prompt
+from groupwise.verifiers import make_verifier
 
 ENVIRONMENT = Path(os.environ.get("VLLM_ENVIRONMENT", Path(__file__).parents[2] / ".venv-vllm"))
 pytestmark = [
@@ -113,6 +126,91 @@ def test_calculator_calls_stop_get_their_results_and_go_on(one: VllmEngine, poli
         assert np.abs(ours - done.logprobs)[done.sampled].max() < 1e-4
 
 
+GUESS = {"kind": "guess", "max_turns": 12, "max_turn_tokens": 6}
+CALLS = {"kind": "tools", "tools": ["calculator"], "calls": "hermes", "max_turns": 4, "max_turn_tokens": 100}
+KINDS = {
+    "guess": {"kind": "episodes", "environment": GUESS},
+    "tools": {"kind": "episodes", "environment": CALLS, "problems": {"kind": "arithmetic", "kinds": ["sum"]}},
+}
+CALL = '<tool_call>\n{"name": "calculator", "arguments": {"expression": "%s"}}\n</tool_call>'
+
+
+@pytest.fixture(scope="module")
+def agent(policy: Policy) -> Policy:
+    """The shipped model after it has imitated four episodes, each a question, then turns and replies."""
+    shown = [["1 to 31\n", "16", ">\n", "24", "<\n", "20", ">\n", "22"], ["1 to 31\n", "16", "<\n", "8", "<\n", "4"]]
+    shown += [[f"What is {a} + {b}?\n", CALL % f"{a}+{b}", f"{a + b}\n", f"{a + b}"] for a, b in ((31, 46), (85, 12))]
+    encode, end = policy.tokenizer, policy.tokenizer.eos_token
+    sequences = []
+    for question, *turns in shown:
+        parts = [
+            encode(turn + ("" if i % 2 else end), add_special_tokens=False)["input_ids"] for i, turn in enumerate(turns)
+        ]
+        drawn = np.repeat([not i % 2 for i in range(len(parts))], [len(ids) for ids in parts])
+        prompt = tuple(encode(question)["input_ids"])
+        sequences.append(Sequences(prompt, [np.concatenate(parts)], [drawn]))
+    imitating = policy.copy()
+    optimizer = torch.optim.Adam([weight for _, weight in imitating.trainable()], 1e-3)
+    for _ in range(30):
+        loss = -imitating.token_logprobs(pack(sequences)).logprobs.mean()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        optimizer.zero_grad()
+    print(f"imitates to {loss.item():.2f} nats")
+    return imitating
+
+
+def played(engine: Any, policy: Policy, kind: str, temperature: float = 1.0) -> list[tuple[Prompt, Completion]]:
+    task = make_task(KINDS[kind] | {"num_problems": 40})
+    with make_verifier("episode") as verifier:
+        sampling, draws = SamplingConfig(max_tokens=240, temperature=temperature), Draws(0, Purpose.TRAIN)
+        scored = sample_and_score(
+            Actors(policy, engine, task.template, verifier), task.problems("train")[:8], 4, sampling, draws
+        )
+    return [(group.group.prompt, one) for group in scored for one in group.group.completions]
+
+
+def alike(first: Sequence[tuple[Prompt, Completion]], second: Sequence[tuple[Prompt, Completion]]) -> None:
+    for (_, a), (_, b) in zip(first, second, strict=True):
+        assert a.token_ids.tolist() == b.token_ids.tolist()
+        assert a.sampled.tolist() == b.sampled.tolist()
+        assert a.finish_reason is b.finish_reason
+        assert [turn.reward for turn in a.turns] == [turn.reward for turn in b.turns]
+
+
+def hits(on: VllmEngine) -> float:
+    """Tokens that the servers found in their prefix caches."""
+    lines = [line for server in on.crew.servers for line in urlopen(f"{server}/metrics").read().decode().split("\n")]
+    return sum(float(line.split()[-1]) for line in lines if line.startswith("vllm:prefix_cache_hits_total"))
+
+
+@pytest.mark.parametrize(("kind", "temperature"), [("guess", 2.0), ("tools", 1.0)])
+def test_episodes_are_those_of_the_process_and_the_prefix_cache_is_read(
+    one: VllmEngine, agent: Policy, kind: str, temperature: float
+) -> None:
+    one.publish(agent, 70)
+    before = hits(one)
+    episodes = played(one, agent, kind, temperature)
+    found = hits(one) - before
+    ends = Counter(str(done.finish_reason) for _, done in episodes)
+    turns = Counter(len(done.turns) for _, done in episodes)
+    difference = max(
+        np.abs(ours - done.sampling_logprobs)[done.sampled].max()
+        for prompt, done in episodes
+        for ours in [trainer_logprobs(agent, prompt.token_ids, tuple(done.token_ids.tolist()), temperature)]
+    )
+    num_tokens = sum(done.num_tokens for _, done in episodes)
+    print(f"{kind}: {difference:.1e} nats over {num_tokens} tokens; turns {turns}; {ends}; {found:.0f} tokens found")
+    print(episodes[0][1].text)
+    assert difference < 1e-4
+    assert sum(turns.values()) - turns[1] > 8
+    assert len(ends) > 1
+    assert found > 0
+    greedy, ours = played(one, agent, kind, 0.0), played(InProcessEngine(EngineConfig(), agent), agent, kind, 0.0)
+    assert any(len(done.turns) > 1 for _, done in greedy)
+    alike(greedy, ours)
+
+
 def test_fifty_publishes_and_no_growth_of_memory(one: VllmEngine, policy: Policy) -> None:
     memory, seconds = [], []
     changed = [moved(policy, 0.001 * (1 + i)) for i in range(2)]
@@ -173,10 +271,34 @@ def test_adapters_alone(policy: Policy, tmp_path: Path) -> None:
     launch.end_all()
 
 
-def test_of_two_servers_one_is_killed(policy: Policy) -> None:
-    """Last but one in this file: nothing is lost or doubled, no draw changes, and it comes back."""
-    both = VllmEngine(VllmConfig.model_validate({**SETTINGS, "launch": 2, "rehearse": False}), policy)
-    both.publish(policy, 0)
+@pytest.fixture(scope="module")
+def both(policy: Policy) -> Iterator[VllmEngine]:
+    launch.end_all()
+    yield VllmEngine(VllmConfig.model_validate({**SETTINGS, "launch": 2, "rehearse": False}), policy)
+    launch.end_all()
+
+
+def test_one_is_killed_in_the_middle_of_episodes(
+    both: VllmEngine, agent: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both.publish(agent, 0)
+    quiet = played(both, agent, "guess")
+    victim, plain, asked = next(iter(both.crew.servers)), Asker.sample, count()
+
+    def sample(*args: Any, **settings: Any) -> Sampled:
+        if next(asked) == 50:  # the first turns are 32
+            kill_server(victim)
+        return plain(*args, **settings)
+
+    monkeypatch.setattr(Asker, "sample", sample)
+    alike(played(both, agent, "guess"), quiet)
+    assert both.crew.fleet.states[victim] is not State.HEALTHY
+    assert both.facts["reissued"]
+
+
+def test_of_two_servers_one_is_killed(both: VllmEngine, policy: Policy) -> None:
+    """Nothing is lost or doubled, no draw changes, and it comes back."""
+    both.publish(policy, 1)
     wanted = requests(policy, 6)
     quiet = sample(both, wanted)
     victim = next(iter(both.crew.servers))
@@ -195,7 +317,6 @@ def test_of_two_servers_one_is_killed(policy: Policy) -> None:
     for index, group in quiet.items():
         for before, after in zip(group, disturbed[index], strict=True):
             assert before.token_ids.tolist() == after.token_ids.tolist()
-    launch.end_all()
 
 
 def kill_server(address: str) -> None:
@@ -247,3 +368,30 @@ def test_a_run_with_a_server(tmp_path: Path) -> None:
         f"{time.perf_counter() - began:.0f} s; largest difference {largest:.1e}; {[line['reward'] for line in steps]}"
     )
     assert largest < 1e-4
+
+
+def test_a_pipeline_of_episodes_with_servers(tmp_path: Path) -> None:
+    """Collected, imitated and reinforced through servers, which get new weights at every stage and step."""
+    changes = {
+        "pipeline.directory": tmp_path / "pipeline", "measure.num_problems": 4, "measure.num_samples": 2,
+        "stages.play.num_rows": 100, "stages.sft.run.num_steps": 20, "stages.sft.sft.sequences_per_step": 8,
+        "stages.rl.run.num_steps": 2, "stages.rl.grpo.prompts_per_step": 4, "stages.rl.grpo.group_size": 4,
+        "stages.rl.evaluation.num_problems": 4, "stages.rl.evaluation.test_problems": 0,
+        "engine.kind": "vllm", "engine.launch": 1, "engine.environment": ENVIRONMENT, "engine.kv_cache_gib": 0.5,
+        "engine.start_s": 1200,
+    }  # fmt: skip
+    sets = [word for name, value in changes.items() for word in ("--set", f"{name}={value}")]
+    recipe = Path(__file__).parents[2] / "recipes" / "episodes.toml"
+    done = CliRunner().invoke(app, ["pipeline", str(recipe), *sets])
+    assert done.exit_code == 0, done.output
+    [run] = (tmp_path / "pipeline").glob("stages/rl/run")
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    steps = [line for line in lines if line["kind"] == "step"]
+    print([(line["engine"]["version"], line["logprob_difference"]) for line in steps])
+    assert [line["engine"]["version"] for line in steps] == [1, 2]
+    assert max(line["logprob_difference"] for line in steps) < 1e-4
+    row = pq.read_table(run / "rollouts" / "step-000001.parquet").to_pylist()[0]
+    again = replay(run, 1, row["problem"], row["sample"])
+    assert again.same_tokens
+    print(f"replayed: {again.logprob_difference:.1e} nats")
+    assert again.logprob_difference < 1e-4

@@ -92,6 +92,7 @@ class Ranks:
         connect = timedelta(seconds=max(deadline_s / CONNECT_WAITS, CONNECT_S))
         dist.init_process_group(backend, timeout=connect, store=store, rank=self.rank, world_size=self.size)
         dist.distributed_c10d._set_pg_timeout(deadline)
+        self._beside = dist.new_group(backend="gloo", timeout=deadline)
 
     def _await_all(self, deadline: timedelta) -> None:
         """Wait until every rank is there, so that coming and connecting are two waits, each with a deadline."""
@@ -116,14 +117,14 @@ class Ranks:
 
     # ------------------------------------------------------------------------------------------- what all ranks know
 
-    def to_all(self, own: T) -> list[T]:
-        """Return the objects of all ranks, in their order."""
+    def to_all(self, own: T, beside: bool = False) -> list[T]:
+        """Return the objects of all ranks, in their order; `beside`: while other threads of theirs meet as well."""
         if self.size == 1:
             return [own]
         import torch.distributed as dist
 
         everyone: list[Any] = [None] * self.size
-        dist.all_gather_object(everyone, own)
+        dist.all_gather_object(everyone, own, self._beside if beside else None)
         return everyone
 
     def by_first(self, work: Callable[[], T]) -> T:
@@ -144,8 +145,8 @@ class Ranks:
         result: T = found[0]
         return result
 
-    def most(self, count: int) -> int:
-        return max(self.to_all(count))
+    def most(self, count: int, beside: bool = False) -> int:
+        return max(self.to_all(count, beside))
 
     def total(self, numbers: Tensor) -> Tensor:
         """Return the sum of all ranks' numbers, added in their order; integers exactly, modulo 2^64."""

@@ -131,7 +131,8 @@ class Engine(Protocol):
 
         An engine whose attribute `uses_tools` is true puts the results of immediate tools in itself, and ends a
         completion that calls another tool by `tool_call`. What others sample is cut behind the first call, and
-        `rollout.tool_rounds` asks them to continue from there.
+        `rollout.tool_rounds` asks them to continue from there. One that has room for fewer tokens than the model
+        says so by `context_length`.
 
         Raises:
             ConfigError: a prompt and its completion do not fit in the model's context.

@@ -103,7 +103,7 @@ class Episodes:
         Raises:
             VerifierError: an environment cannot begin.
         """
-        self._policy, self._draws = policy, draws
+        self._policy, self._draws, self._context = policy, draws, policy.context_length
         dialogues: dict[str, Dialogue] = {}
         self._scenes: list[_Scene | None] = []
         for index, problem in enumerate(problems):
@@ -148,8 +148,9 @@ class Episodes:
                 self._said(episode, one)
             tell(asked[index][1][0].request)
 
+        self._context = getattr(engine, "context_length", self._context)
         with getattr(engine, "keeping", nullcontext)():
-            while RANKS.most(len(asked)):
+            while RANKS.most(len(asked), beside=True):
                 engine.generate([request for request, _ in asked], sampling, arrived)
                 asked, waiting = [], [episode for episode in self._episodes if episode.reason is None]
                 while waiting:
@@ -166,7 +167,7 @@ class Episodes:
         if episode.scene is None:
             return request
         drawn = episode.num_drawn
-        context = self._policy.context_length - len(request.token_ids) if episode.pieces else sampling.max_tokens
+        context = self._context - len(request.token_ids) if episode.pieces else sampling.max_tokens
         return replace(
             request, max_tokens=min(episode.scene.config.max_turn_tokens, sampling.max_tokens - drawn, context)
         )
@@ -245,7 +246,7 @@ class Episodes:
         assert reply is not None
         tools = self._openings[scene.index]["tools"]
         glue = reply.get("glue") or scene.dialogue.glue(scene.problem, reply["messages"], tools)
-        room = self._policy.context_length - len(request.token_ids) - len(episode.token_ids) - len(glue)
+        room = self._context - len(request.token_ids) - len(episode.token_ids) - len(glue)
         if len(episode.turns) < scene.config.max_turns and room > 0 and episode.num_drawn < sampling.max_tokens:
             episode.pieces.append(phrase(glue))
             return True

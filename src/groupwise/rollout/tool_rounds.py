@@ -47,7 +47,8 @@ def generate_with_tools(
         engine.generate(requests, sampling, on_finished)
         return
     with nullcontext(watch) if watch else ToolWatch.of(policy, sampling.tools) as tools:
-        _Rounds(engine, tools, policy.context_length, requests, sampling, on_finished).run()
+        context = getattr(engine, "context_length", policy.context_length)
+        _Rounds(engine, tools, context, requests, sampling, on_finished).run()
 
 
 @dataclass(slots=True)
@@ -110,7 +111,7 @@ class _Rounds:
         """All rounds; every rank has as many as the others, for its engine may need their weights."""
         first = self._with_stops(self._requests, [request.open_tokens for request in self._requests])
         asked: list[tuple[Request, list[_Draft]]] = list(zip(first, self._drafts, strict=True))
-        while RANKS.most(len(asked)):
+        while RANKS.most(len(asked), beside=True):
             most = max((request.max_tokens or self._sampling.max_tokens for request, _ in asked), default=1)
             self._engine.generate(
                 [request for request, _ in asked],

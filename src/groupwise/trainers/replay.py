@@ -84,7 +84,8 @@ def replay(
         policy = start_policy(recipe.model.at(origin), recipe.lora, recipe.run.seed)
         _repeat_steps(run, recipe, policy, start, step, on_step)
         chosen = next(batch for batch in _rounds(run, recipe)[step] if problem_id in [problem.id for problem in batch])
-        actors, draws = Actors.of(policy, recipe.task.template, Unjudged()), Draws(recipe.run.seed, Purpose.TRAIN, step)
+        actors = Actors.of(policy, recipe.task.template, Unjudged(), recipe.engine)
+        draws = Draws(recipe.run.seed, Purpose.TRAIN, step)
         if recipe.needs_records:
             actors = replace(actors, recorded=recorded_results(run.rollouts(step)))
         scored = sample_and_score(actors, chosen, recipe.batch.group_size, recipe.sampling, draws)

@@ -80,7 +80,7 @@ class Crew:
         self.weights: Weights | None = None
         self.proofs: dict[str, Proof] = {}
         self.last_words: dict[str, str] = {}
-        self.joined, self._told = 0, 0.0
+        self._told = 0.0
         self._cared: set[str] = set()
         self._next_probe: dict[str, float] = {}
 

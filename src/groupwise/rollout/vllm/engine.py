@@ -142,11 +142,20 @@ class VllmEngine:
         self._name, self._rounds = f"engine-{next(_NUMBERS)}", 0
 
     @property
-    def crew(self) -> Crew:
+    def started(self) -> Started:
         if self._started is None or self._started.crew.weights is None:
             self.publish(self.policy, self.version)
         assert self._started is not None
-        return self._started.crew
+        return self._started
+
+    @property
+    def crew(self) -> Crew:
+        return self.started.crew
+
+    @property
+    def context_length(self) -> int:
+        """Return the tokens, those of the prompt included, that the model and all of the servers have room for."""
+        return min((self.policy.context_length, *self.started.contexts))
 
     def generate(self, requests: Sequence[Request], sampling: SamplingConfig, on_finished: OnFinished) -> None:
         if any(request.pause for request in requests):
@@ -157,15 +166,15 @@ class VllmEngine:
         crew = self.crew
         self._check_lengths(requests, sampling)
         self._rounds += 1
-        name = f"{self._name}/{self._rounds}"
+        done, reissued = f"{self._name}/{self._rounds}/done", f"{self._name}/v{self.version}/reissued"
         try:
             Round(crew, requests, sampling, self.config, on_finished).run()
         finally:
-            RANKS.count(f"{name}/reissued", crew.fleet.reissued)
-            RANKS.count(f"{name}/done", 1)
+            RANKS.count(reissued, crew.fleet.reissued)  # of all rounds from these weights: an episode takes several
+            RANKS.count(done, 1)
         if RANKS.is_first:
-            self._look_after_others(crew, f"{name}/done")
-        self.facts |= {"reissued": RANKS.count(f"{name}/reissued"), "servers": self._states(crew)}
+            self._look_after_others(crew, done)
+        self.facts |= {"reissued": RANKS.count(reissued), "servers": self._states(crew)}
 
     def _look_after_others(self, crew: Crew, done: str) -> None:
         end = monotonic() + RANKS.deadline_s
@@ -177,7 +186,7 @@ class VllmEngine:
                 )
 
     def _check_lengths(self, requests: Sequence[Request], sampling: SamplingConfig) -> None:
-        context = min(self.policy.context_length, *(self._started.contexts if self._started else ()))
+        context = self.context_length
         for request in requests:
             if (longest := len(request.token_ids)) + request.room(sampling) > context:
                 raise ConfigError(

@@ -8,7 +8,7 @@ that it is dead.
 """
 
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -72,38 +72,34 @@ class Fleet:
         self.done: set[int] = set()
         self.tries: Counter[int] = Counter()
         self.reissued = 0
-        self._owed: dict[int, Attempt] = {}
+        self.owed: dict[int, Attempt] = {}
         self._next = 0
 
     def begin(self, num_tasks: int) -> None:
-        self.waiting, self._owed = deque(range(num_tasks)), {}
+        self.waiting, self.owed = deque(range(num_tasks)), {}
         self.done, self.tries, self.reissued = set(), Counter(), 0
 
     @property
-    def owed(self) -> Sequence[Attempt]:
-        return tuple(self._owed.values())
-
-    @property
     def is_idle(self) -> bool:
-        return not self.waiting and not self._owed
+        return not self.waiting and not self.owed
 
     def having(self, *states: State) -> list[str]:
         return [server for server, state in self.states.items() if state in states]
 
     def next(self) -> Attempt | None:
         healthy = self.having(State.HEALTHY)
-        if not self.waiting or not healthy or len(self._owed) >= self.max_live:
+        if not self.waiting or not healthy or len(self.owed) >= self.max_live:
             return None
-        load = Counter(attempt.server for attempt in self._owed.values())
+        load = Counter(attempt.server for attempt in self.owed.values())
         attempt = Attempt(self._next, min(healthy, key=lambda server: load[server]), self.waiting.popleft())
         self._next += 1
-        self._owed[attempt.number] = attempt
+        self.owed[attempt.number] = attempt
         self.tries[attempt.task] += 1
         return attempt
 
     def settle(self, attempt: Attempt, event: Event) -> bool:
         """Learn what became of an attempt; True where it has done its task, which else waits again."""
-        counts = self._owed.pop(attempt.number, None) is not None
+        counts = self.owed.pop(attempt.number, None) is not None
         if counts and event is Event.ANSWERED:
             self.done.add(attempt.task)
             return True
@@ -113,14 +109,14 @@ class Fleet:
         return False
 
     def drop(self, attempt: Attempt) -> None:
-        if self._owed.pop(attempt.number, None) is not None:
+        if self.owed.pop(attempt.number, None) is not None:
             self._put_back(attempt)
 
     def learn(self, server: str, event: Event) -> State:
         state = self.states[server] = TRANSITIONS[event][self.states[server]]
         if state in (State.DEAD, State.STALE):
-            for attempt in [owed for owed in self._owed.values() if owed.server == server]:
-                del self._owed[attempt.number]
+            for attempt in [owed for owed in self.owed.values() if owed.server == server]:
+                del self.owed[attempt.number]
                 self._put_back(attempt)
         return state
 

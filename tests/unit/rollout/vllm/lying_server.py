@@ -8,6 +8,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,7 @@ class LyingServer:
 
     def __init__(self, policy: Policy, engines: int = 1, version: str = "0.32.0", model: str = "policy") -> None:
         self.start_policy, self.version, self.model = policy, version, model
-        self.num_engines = engines
+        self.num_engines, self.context = engines, 256
         self.lies: set[str] = set()
         self.refuses = ""
         """A tensor that a reload leaves out."""
@@ -160,7 +161,7 @@ class LyingServer:
                 "/health": lambda: {},
                 "/version": lambda: {"version": self.version},
                 "/v1/models": lambda: {
-                    "data": [{"id": name, "max_model_len": 256} for name in (self.model, *engine.adapters)]
+                    "data": [{"id": name, "max_model_len": self.context} for name in (self.model, *engine.adapters)]
                 },
                 "/v1/load_lora_adapter": lambda: self.load_adapters(engine, body["lora_name"], Path(body["lora_path"])),
                 "/v1/unload_lora_adapter": lambda: self.unload_adapters(engine, body["lora_name"]),
@@ -281,7 +282,8 @@ class LyingServer:
         )
         seed = 7 if "seeds are ignored" in self.lies else draw["seed"]
         seed += self.generated if "seeds do not repeat" in self.lies else 0
-        [[sampled]] = generate(policy, [Request(ids, (seed,))], config)
+        stopping = replace(policy, stop_ids=frozenset(draw["stop_token_ids"]))
+        [[sampled]] = generate(stopping, [Request(ids, (seed,))], config)
         tokens, found = sampled.token_ids.tolist(), sampled.logprobs.tolist()
         if "raw log-probabilities" in self.lies:
             found = logprobs(policy, ids, tuple(tokens), 1.0)

@@ -55,9 +55,9 @@ def test_a_dead_servers_requests_go_to_the_other() -> None:
     assert first is not None
     assert not fleet.settle(first, Event.FAILED)
     assert fleet.states["a"] is State.SUSPECT
-    assert [attempt.task for attempt in fleet.owed] == [1, 2, 3]  # the other one may still be answered
+    assert [attempt.task for attempt in fleet.owed.values()] == [1, 2, 3]  # the other one may still be answered
     fleet.learn("a", Event.SILENT)
-    assert [attempt.task for attempt in fleet.owed] == [1, 3]
+    assert [attempt.task for attempt in fleet.owed.values()] == [1, 3]
     again = [fleet.next(), fleet.next(), fleet.next()]
     assert [attempt and (attempt.server, attempt.task) for attempt in again] == [("b", 2), ("b", 0), None]
     assert fleet.reissued == 2
@@ -69,7 +69,7 @@ def test_requests_that_fail_together_do_not_kill_a_server_that_still_answers() -
     asked = [attempt for _ in range(5) if (attempt := fleet.next())]
     for attempt in asked[:3]:
         fleet.settle(attempt, Event.FAILED)
-    assert (fleet.states["a"], [attempt.task for attempt in fleet.owed]) == (State.SUSPECT, [3, 4])
+    assert (fleet.states["a"], [attempt.task for attempt in fleet.owed.values()]) == (State.SUSPECT, [3, 4])
     assert fleet.settle(asked[3], Event.ANSWERED)
     assert fleet.learn("a", Event.ALIVE) is State.HEALTHY  # no weights, no canary: it never was away
     assert fleet.settle(asked[4], Event.ANSWERED)
@@ -151,13 +151,13 @@ class Steps(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_lost_or_doubled(self) -> None:
-        places = [*self.fleet.waiting, *(attempt.task for attempt in self.fleet.owed), *self.fleet.done]
+        places = [*self.fleet.waiting, *(attempt.task for attempt in self.fleet.owed.values()), *self.fleet.done]
         assert sorted(places) == list(range(self.tasks))
         assert sorted(self.counted) == sorted(self.fleet.done)
 
     @invariant()
     def nothing_is_owed_by_the_dead_or_the_stale(self) -> None:
-        assert all(self.fleet.states[a.server] in (State.HEALTHY, State.SUSPECT) for a in self.fleet.owed)
+        assert all(self.fleet.states[a.server] in (State.HEALTHY, State.SUSPECT) for a in self.fleet.owed.values())
         assert len(self.fleet.owed) <= self.fleet.max_live
 
     def teardown(self) -> None:
@@ -168,7 +168,7 @@ class Steps(RuleBasedStateMachine):
         fleet.learn("a", Event.OUTDATED)
         fleet.learn("a", Event.ALIVE)
         fleet.learn("a", Event.PROVEN)
-        for attempt in [owed for owed in fleet.owed if owed.server != "a"]:
+        for attempt in [owed for owed in fleet.owed.values() if owed.server != "a"]:
             fleet.settle(attempt, Event.ANSWERED)
         while attempt := fleet.next():
             assert fleet.settle(attempt, Event.ANSWERED)

@@ -14,6 +14,7 @@ from groupwise.errors import ConfigError
 from groupwise.evaluation.measure import evaluate
 from groupwise.models.policy import Policy
 from groupwise.trainers import load_recipe, train
+from groupwise.trainers.replay import replay
 from groupwise.trainers.rl_run import RlRun
 
 RECIPE = """
@@ -139,6 +140,12 @@ def test_what_one_step_off_cannot_have(
 ) -> None:
     with pytest.raises(ConfigError, match=said):
         run("refused", make_server(), changes=changes)
+
+
+def test_a_replay_asks_servers_for_the_same(run: Callable[..., Path], make_server: Callable[..., Any]) -> None:
+    done = run("recorded", make_server(), changes=["run.num_steps=2"])
+    row = pq.read_table(done / "rollouts" / "step-000001.parquet").to_pylist()[-1]
+    assert replay(done, 1, row["problem"], row["sample"]).identical
 
 
 def test_a_checkpoint_is_evaluated_through_servers(
