@@ -81,10 +81,6 @@ def sample(on: VllmEngine, wanted: list[Request], **settings: Any) -> dict[int, 
     return found
 
 
-def moved(policy: Policy, share: float) -> Policy:
-    return changed_a_little(policy, share)
-
-
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_log_probabilities_of_a_hundred_completions_are_ours(
     one: VllmEngine, policy: Policy, temperature: float, record_property: Callable[[str, object], None]
@@ -213,7 +209,7 @@ def test_episodes_are_those_of_the_process_and_the_prefix_cache_is_read(
 
 def test_fifty_publishes_and_no_growth_of_memory(one: VllmEngine, policy: Policy) -> None:
     memory, seconds = [], []
-    changed = [moved(policy, 0.001 * (1 + i)) for i in range(2)]
+    changed = [changed_a_little(policy, 0.001 * (1 + i)) for i in range(2)]
     for version in range(1, 51):
         one.publish(changed[version % 2], version)
         memory.append(memory_of_servers_mib())
@@ -239,7 +235,7 @@ def test_without_the_heads_own_tensor_the_old_head_stays_and_the_canary_says_so(
         patch.setattr(engine, "serving_weights", without_head)
         patch.setattr(launch.WeightsFolder, "_check", lambda self, file: None)
         with pytest.raises(InvariantError, match="does not have the weights that were published"):
-            one.publish(moved(policy, 0.05), 60)
+            one.publish(changed_a_little(policy, 0.05), 60)
     one.publish(policy, 61)
 
 
@@ -278,7 +274,7 @@ def both(policy: Policy) -> Iterator[VllmEngine]:
     launch.end_all()
 
 
-def test_one_is_killed_in_the_middle_of_episodes(
+def test_a_server_is_killed_in_the_middle_of_episodes(
     both: VllmEngine, agent: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     both.publish(agent, 0)

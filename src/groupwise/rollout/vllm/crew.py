@@ -75,12 +75,11 @@ class Crew:
     ) -> None:
         self.servers = {server.address: server for server in servers}
         self.fleet = Fleet(self.servers)
-        self.asker, self._revive = asker, revive
+        self.asker, self._revive, self._told = asker, revive, 0.0
         self.errands = Errands()
         self.weights: Weights | None = None
         self.proofs: dict[str, Proof] = {}
         self.last_words: dict[str, str] = {}
-        self._told = 0.0
         self._cared: set[str] = set()
         self._next_probe: dict[str, float] = {}
 
@@ -177,7 +176,7 @@ class Crew:
 
     def _look(self, server: Server, weights: Weights) -> Event:
         self._revive(server.address)
-        return Event.ALIVE if server.is_healthy() else Event.SILENT
+        return Event.SILENT if server.trouble() else Event.ALIVE
 
     def cared(self, outcome: Outcome) -> None:
         """Learn what became of a probe, or of new weights, which the canary judges here."""

@@ -163,8 +163,13 @@ class VllmEngine:
                 "engine.kind = 'vllm' samples completions to their end: searches and sampling.stop, which look at them "
                 "after every token, need engine.kind = 'in_process'"
             )
-        crew = self.crew
-        self._check_lengths(requests, sampling)
+        crew, context = self.crew, self.context_length
+        for request in requests:
+            if (longest := len(request.token_ids)) + request.room(sampling) > context:
+                raise ConfigError(
+                    f"a prompt of {longest} tokens and a completion of up to {request.room(sampling)} "
+                    f"(sampling.max_tokens) do not fit in the context of {context} tokens that model and servers have"
+                )
         self._rounds += 1
         done, reissued = f"{self._name}/{self._rounds}/done", f"{self._name}/v{self.version}/reissued"
         try:
@@ -183,15 +188,6 @@ class VllmEngine:
             if monotonic() > end:
                 raise RankError(
                     f"the other ranks did not get their completions within {RANKS.deadline_s:g} s (ranks.deadline_s)"
-                )
-
-    def _check_lengths(self, requests: Sequence[Request], sampling: SamplingConfig) -> None:
-        context = self.context_length
-        for request in requests:
-            if (longest := len(request.token_ids)) + request.room(sampling) > context:
-                raise ConfigError(
-                    f"a prompt of {longest} tokens and a completion of up to {request.room(sampling)} "
-                    f"(sampling.max_tokens) do not fit in the context of {context} tokens that model and servers have"
                 )
 
     def publish(self, policy: Policy, version: int) -> None:

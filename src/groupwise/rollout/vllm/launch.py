@@ -86,6 +86,11 @@ BLOCK = 32
 """Tokens of a block of the prefix cache; prompts share whole blocks only, and a processor's default is 128."""
 MAX_STARTS = 3
 """Most starts of a server before it is given up."""
+VARIABLES = {
+    "VLLM_SERVER_DEV_MODE": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
+}  # fmt: skip
+"""Variables of its environment."""
 
 
 class Launched:
@@ -104,17 +109,18 @@ class Launched:
     def start(self) -> None:
         self.close()
         self.starts += 1
+        inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         with self.log.open("ab") as log:
             self._keeper = subprocess.Popen(
                 [sys.executable, keeper.__file__, *self._command], stdin=subprocess.PIPE, stdout=log, stderr=log,
-                env=_environment(), start_new_session=True,
+                env=inherited | VARIABLES, start_new_session=True,
             )  # fmt: skip
 
     def wait(self) -> None:
         """Wait until it answers; an EngineError says what it wrote last."""
         server, end = Server(self.address), monotonic() + self._start_s
         tell(f"starting the server {self.address}; it writes to {self.log}")
-        while not server.is_healthy():
+        while server.trouble():
             say(f"waiting for {self.address}", int(monotonic() - end + self._start_s), int(self._start_s))
             if not self.is_running or monotonic() > end:
                 why = "does not answer in time" if self.is_running else "has ended"
@@ -226,14 +232,6 @@ def _for_adapters(config: VllmConfig, policy: Policy) -> list[str]:
             f"the adapters have rank {rank}, and vLLM serves at most {LORA_RANKS[-1]}: use engine.adapters = 'merged'"
         )
     return ["--enable-lora", "--max-lora-rank", str(limit), "--max-loras", "1", "--max-cpu-loras", "4"]
-
-
-def _environment() -> dict[str, str]:
-    changed = {
-        "VLLM_SERVER_DEV_MODE": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1",
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
-    }  # fmt: skip
-    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | changed
 
 
 T = TypeVar("T")

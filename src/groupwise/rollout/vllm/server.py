@@ -49,9 +49,6 @@ class Server:
             return str(error)
         return None
 
-    def is_healthy(self) -> bool:
-        return self.trouble() is None
-
     def version(self) -> str:
         return str(_field(self.call("GET", "/version", None, PROBE_S), "version", self.address))
 
