@@ -74,6 +74,8 @@ def replay(
     recipe = recorded_recipe(run.config)
     if not isinstance(recipe, RlRecipe):
         raise ConfigError(f"{run.path} is a run of {recipe.algorithm}, which samples nothing to replay")
+    if recipe.engine.looks_ahead:
+        raise ConfigError(f"{run.path} sampled a step ahead, from weights that no replay makes again: steps_ahead = 1")
     recorded = Records.of(run).completion(step, problem_id, sample)
     if recorded.token_ids is None:
         raise ConfigError(f"{run.path} recorded no tokens to compare with (its recipe: record.tokens = 'none')")

@@ -90,11 +90,9 @@ class Round:
 
     def _hear(self) -> None:
         outcome = self.crew.errands.next(LOOK_S)
-        if outcome is None:
-            return
-        if isinstance(outcome.what, Care):
+        if outcome is not None and isinstance(outcome.what, Care):
             self.crew.cared(outcome)
-        elif outcome.what[0] is self:  # else it is from a round that was given up
+        elif outcome is not None and outcome.what[0] is self:  # else it is from a round that was given up
             self._settle(outcome.what[1], outcome)
 
     def _settle(self, attempt: Attempt, outcome: Outcome) -> None:

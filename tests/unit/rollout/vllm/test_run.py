@@ -102,6 +102,8 @@ def test_one_step_off_trains_on_completions_of_the_weights_before(
     # the first step off samples what an on-policy run samples one step before: from the very first weights
     rows = pq.read_table(ahead / "rollouts" / "step-000001.parquet").to_pylist()
     assert {row["policy_version"] for row in rows} == {0}
+    with pytest.raises(ConfigError, match=r"ahead sampled a step ahead, .*steps_ahead = 1"):
+        replay(ahead, 1, rows[0]["problem"])
 
 
 @pytest.mark.slow
