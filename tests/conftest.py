@@ -260,6 +260,17 @@ WITH_WINDOWS: dict[str, tuple[str, dict[str, Any]]] = {
         "gemma2",
         {"attn_logit_softcapping": 0.8, "final_logit_softcapping": 1.5, "query_pre_attn_scalar": 5},
     ),
+    "gemma4, with fewer and wider heads where all is seen": (
+        "gemma4_text",
+        {
+            "layer_types": ["sliding_attention", "full_attention"],
+            "attention_k_eq_v": True,
+            "global_head_dim": 16,
+            "num_global_key_value_heads": 1,
+            "hidden_size_per_layer_input": 0,
+            "num_kv_shared_layers": 0,
+        },
+    ),
     "mistral": ("mistral", {}),
     "qwen2": ("qwen2", {"use_sliding_window": True, "max_window_layers": 1}),
     "qwen3": ("qwen3", {"use_sliding_window": True, "max_window_layers": 0}),

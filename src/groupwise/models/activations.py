@@ -38,6 +38,12 @@ def head_dim(text: Any) -> int:
     return int(getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads)
 
 
+def widest(text: Any) -> Any:
+    """Return the configuration of a language model's widest layer, which is that of all where they do not differ."""
+    layers = text.per_layer_config if getattr(text, "is_heterogeneous", False) else [text]
+    return max(layers, key=lambda layer: layer.num_attention_heads * head_dim(layer) + _inner_width(layer))
+
+
 def activation_bytes(text: Any, width: int, num_tokens: int, *, checkpointed: bool, adapted: bool = False) -> int:
     """Return the bytes that the layers keep of `num_tokens` until the backward; products in numbers of `width` bytes.
 
@@ -54,6 +60,7 @@ def layer_bytes(text: Any, width: int, num_tokens: int, *, adapted: bool = False
     With adapters on all linear layers, these keep what the products read, and what comes between their two matrices,
     which is little; norms, whose weights are frozen, keep their input alone.
     """
+    text = widest(text)
     d, query = text.hidden_size, text.num_attention_heads * head_dim(text)
     key_value = (getattr(text, "num_key_value_heads", None) or text.num_attention_heads) * head_dim(text)
     # norms keep their fp32 input and normalised input; products keep what they read; rotation keeps its inputs

@@ -9,7 +9,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification
 
 from groupwise.errors import ModelError
-from groupwise.models.activations import head_dim, layers_of
+from groupwise.models.activations import head_dim, layers_of, widest
 from groupwise.models.adapters import target_layers
 from groupwise.models.config import LoraConfig
 from groupwise.models.located import locate
@@ -29,7 +29,7 @@ class ModelSize:
 
     def cached(self, width: int) -> int:
         """Return the bytes of the keys and values of one token, with `width` bytes a number."""
-        text = self.config.get_text_config()
+        text = widest(self.config.get_text_config())
         heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
         return int(2 * text.num_hidden_layers * heads * head_dim(text) * width)
 

@@ -57,13 +57,10 @@ class KvCache:
     windows: dict[int, int | None] = field(default_factory=dict)  # By layer
     states: States | None = None  # Of the layers that carry one; these have no keys and values
 
-    @property
-    def num_kv_heads(self) -> int:
-        return next((keys.shape[1] for keys, _ in self.layers.values()), 1)
-
-    def ensure_layer(self, layer: int, like: Tensor, window: int | None) -> None:
+    def ensure_layer(self, layer: int, key: Tensor, value: Tensor, window: int | None) -> None:
         if layer not in self.layers:
             prompt, suffix = (min(length, window or length) for length in (self.room.prompt, self.room.suffix))
+            like = key.to(value.dtype), value
             self.prompt_layers[layer] = _empty(like, self.room.slots, prompt, turned=False)
             self.layers[layer] = _empty(like, self.room.rows, suffix, turned=suffix >= LONG)
             self.windows[layer] = window
@@ -75,7 +72,8 @@ class KvCache:
         self.room = self.room._replace(suffix=max(suffix, 2 * self.room.suffix))
         for layer, before in self.layers.items():
             length = min(self.room.suffix, self.windows[layer] or self.room.suffix)
-            self.layers[layer] = _empty(before[1][:, :, 0], self.room.rows, length, length >= LONG)
+            like = before[0][:, :, 0], before[1][:, :, 0]
+            self.layers[layer] = _empty(like, self.room.rows, length, length >= LONG)
             for old, new in zip(before, self.layers[layer], strict=True):
                 new[:, :, : old.shape[2]] = old
 
@@ -92,13 +90,13 @@ class KvCache:
             self.states.move_prompts(sources, targets)
 
 
-def _empty(like: Tensor, rows: int, length: int, turned: bool) -> tuple[Tensor, Tensor]:
+def _empty(like: tuple[Tensor, Tensor], rows: int, length: int, turned: bool) -> tuple[Tensor, Tensor]:
     """Return room for the keys and values of a layer, of which `like` (n, Hkv, D) are some."""
-    _, heads, width = like.shape
-    values = like.new_zeros(rows, heads, length, width)
-    if turned and like.device.type == "cpu" and like.dtype is torch.float32 and width < NARROW:
-        return like.new_zeros(rows, heads, width, length).transpose(-1, -2), values
-    return torch.zeros_like(values), values
+    (_, heads, width), keys = like[0].shape, like[0]
+    values = like[1].new_zeros(rows, heads, length, like[1].shape[2])
+    if turned and keys.device.type == "cpu" and keys.dtype is torch.float32 and width < NARROW:
+        return keys.new_zeros(rows, heads, width, length).transpose(-1, -2), values
+    return keys.new_zeros(rows, heads, length, width), values
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +110,7 @@ class PrefillLayout:
     ends: Tensor  # (N,) length of each token's prompt
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scoring: Scoring) -> Tensor:
-        self.cache.ensure_layer(layer, value, scoring.window)
+        self.cache.ensure_layer(layer, key, value, scoring.window)
         keys, values = self.cache.prompt_layers[layer]
         kept: Tensor | slice = slice(None)
         at = self.positions
@@ -168,15 +166,16 @@ class DecodeLayout:
     rows: Tensor
     lengths: Tensor
     members: Tensor
-    """(m * Hkv * g,) for each prompt, key head and member the row * Hkv + key head; padded with row 0."""
+    """(m, g) rows of each prompt; padded with row 0."""
     positions: Tensor
-    """(n * Hkv,) for each row and key head its position in `members`."""
+    """(n,) position of each row in `members`."""
     mask: Tensor | None
     """(n, 1, 1, P + T) -inf beyond the ends of each row's prompt and completion; None when none is padded."""
     prompt_mask: Tensor | None
     """(m, 1, 1, P) that of each prompt alone."""
     prompt_lengths: Tensor
     windows: dict[int, Tensor] = field(default_factory=dict)  # Masks of layers with a window, by its size
+    places: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)  # `_by_head`, by the number of key heads
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scoring: Scoring) -> Tensor:
         keys, values = self.cache.layers[layer]
@@ -187,6 +186,7 @@ class DecodeLayout:
         prompt = [tensor[: self.shape.slots, :, : self.shape.prompt] for tensor in self.cache.prompt_layers[layer]]
         prompt_keys, prompt_values = prompt
         is_long = self.shape.prompt + self.shape.suffix >= LONG and values.device.type == "cpu"
+        is_long &= keys.shape == values.shape
         if is_long and values.dtype is torch.bfloat16 and scoring == Scoring(scoring.scale):
             grouped = query.to(values.dtype).reshape(len(query), keys.shape[1], -1, query.shape[2])
             asked, own_mask = self._by_prompt(grouped), None if self.mask is None else self.mask[..., -keys.shape[2] :]
@@ -203,7 +203,7 @@ class DecodeLayout:
         ends = prompt_keys.shape[2], prompt_keys.shape[2] + keys.shape[2]
         on_prompt, on_own, *_ = weights.tensor_split(ends, -1)
         out: Tensor = self._by_row(self._by_prompt(on_prompt) @ prompt_values) + on_own @ values
-        return out.view_as(query)
+        return out.flatten(1, 2)
 
     def _in_window(self, window: int) -> Tensor | None:
         """The mask of a layer whose tokens see no more than `window` positions; every column of it is a token's."""
@@ -223,13 +223,22 @@ class DecodeLayout:
     def _by_prompt(self, by_row: Tensor) -> Tensor:
         """(n, Hkv, rep, X) -> (m, Hkv, g * rep, X): all rows of a prompt meet its keys in one product."""
         _, kv_heads, _, width = by_row.shape
-        gathered = by_row.reshape(-1, by_row.shape[2] * width).index_select(0, self.members)
+        gathered = by_row.reshape(-1, by_row.shape[2] * width).index_select(0, self._by_head(kv_heads)[0])
         return gathered.view(self.shape.slots, kv_heads, -1, width)
 
     def _by_row(self, by_prompt: Tensor) -> Tensor:
         slots, kv_heads, _, width = by_prompt.shape
-        gathered = by_prompt.reshape(slots * kv_heads * self.shape.members, -1).index_select(0, self.positions)
-        return gathered.view(self.shape.rows, kv_heads, -1, width)
+        rows = by_prompt.reshape(slots * kv_heads * self.shape.members, -1)
+        return rows.index_select(0, self._by_head(kv_heads)[1]).view(self.shape.rows, kv_heads, -1, width)
+
+    def _by_head(self, kv_heads: int) -> tuple[Tensor, Tensor]:
+        """(m * Hkv * g,) row * Hkv + key head of each prompt, key head and member; (n * Hkv,) place of each there."""
+        if kv_heads not in self.places:
+            head, size = torch.arange(kv_heads, device=self.members.device), self.shape.members
+            members = self.members[:, None] * kv_heads + head[:, None]
+            slot, member = self.positions[:, None] // size, self.positions[:, None] % size
+            self.places[kv_heads] = members.flatten(), ((slot * kv_heads + head) * size + member).flatten()
+        return self.places[kv_heads]
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,7 +315,7 @@ class OnwardLayout:
         scores = asked.view(*keys.shape[:2], -1, query.shape[2]) @ keys.transpose(-1, -2)
         weights = weighed(scores, mask.repeat(1, 1, query.shape[1] // keys.shape[1], 1), scoring)
         weights = weights[..., : keys.shape[2]].to(values.dtype)
-        return (weights @ values).view_as(asked)[self.row, :, self.number].to(query.dtype)
+        return (weights @ values).view(*asked.shape[:3], -1)[self.row, :, self.number].to(query.dtype)
 
     def _mask(self, window: int | None) -> tuple[int, int, Tensor]:
         """Columns of prompts P and completions T, and (n, 1, t, P + T + t) -inf at what a new token does not see."""
@@ -370,10 +379,7 @@ class PlainDecoder:
 def model_inputs(cache: KvCache, packed: Tensor, shape: Shape, masked: bool) -> tuple[Tensor, Tensor, DecodeLayout]:
     """Token ids (1, n), position ids (1, n) and layout of a packed step, computed on its device."""
     tokens, lengths, prompt_lengths, positions = packed[: 4 * shape.rows].view(4, -1)
-    kv_heads = cache.num_kv_heads
-    head = torch.arange(kv_heads, device=packed.device)
-    members = packed[4 * shape.rows :].view(shape.slots, 1, shape.members) * kv_heads + head[:, None]
-    slot, member = positions // shape.members, positions % shape.members
+    members = packed[4 * shape.rows :].view(shape.slots, shape.members)
     mask = None
     if masked:
         prompt = torch.arange(shape.prompt, device=packed.device) >= prompt_lengths[:, None]
@@ -385,10 +391,10 @@ def model_inputs(cache: KvCache, packed: Tensor, shape: Shape, masked: bool) -> 
         shape=shape,
         rows=torch.arange(shape.rows, device=packed.device),
         lengths=lengths,
-        members=members.flatten(),
-        positions=((slot[:, None] * kv_heads + head) * shape.members + member[:, None]).flatten(),
+        members=members,
+        positions=positions,
         mask=mask,
-        prompt_mask=None if mask is None else mask[packed[4 * shape.rows :: shape.members], ..., : shape.prompt],
+        prompt_mask=None if mask is None else mask[members[:, 0], ..., : shape.prompt],
         prompt_lengths=prompt_lengths,
     )
     return tokens[None], (prompt_lengths + lengths)[None], layout

@@ -6,6 +6,7 @@ comes in bf16; it is added up over micro-batches, clipped and used in fp32.
 """
 
 import math
+import re
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal, Self
 
@@ -32,7 +33,7 @@ class OptimizerConfig(Section):
     """`adamw`: Loshchilov and Hutter, arXiv:1711.05101. `adamw_8bit`: its moments in 8 bits, a quarter of the memory
     (Dettmers et al., arXiv:2110.02861; the library bitsandbytes, extra `8bit`). `muon`: matrices of the layers step
     along their orthogonalised momentum (Jordan 2024; `torch.optim.Muon`), scaled so that `lr` and `weight_decay` are
-    those of AdamW (Liu et al., arXiv:2502.16982, eq. 4); embeddings, head and vectors have AdamW."""
+    those of AdamW (Liu et al., arXiv:2502.16982, eq. 4); embeddings, head, stacks of experts and vectors have AdamW."""
     lr: float = Field(1e-6, ge=0)
     """Peak learning rate. 1e-6 is DeepSeekMath's for a 7 B model; the shipped 1.7 M model wants some 1e-4."""
     betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.95)
@@ -63,6 +64,10 @@ class OptimizerConfig(Section):
         return self
 
 
+_OF_LAYER = re.compile(r"\.\d+\.")
+"""Part of the name of a layer's weight: `model.layers.0.`, `transformer.h.0.`."""
+
+
 class Optimizer:
     """Optimizer and schedule as one object: `update(step)` is one optimizer step."""
 
@@ -88,9 +93,13 @@ class Optimizer:
         groups, orthogonal = [], []
         for part, lr in zip(copies, (config.lr, critic_lr), strict=True):
             rate = {"lr": lr, "peak": lr}
-            of_layers = [m for name, _, m in part if config.kind == "muon" and m.ndim == 2 and ".layers." in name]
-            others = [master for _, _, master in part if not any(master is m for m in of_layers)]
-            matrices, vectors = ([m for m in others if (m.ndim >= 2) is is_matrix] for is_matrix in (True, False))
+            of_layers, matrices, vectors = list[Tensor](), list[Tensor](), list[Tensor]()
+            for name, _, master in part:
+                if master.ndim < 2 or name.endswith("bias"):  # experts' biases are one weight
+                    vectors.append(master)
+                else:
+                    is_orthogonal = config.kind == "muon" and master.ndim == 2 and _OF_LAYER.search(name)
+                    (of_layers if is_orthogonal else matrices).append(master)
             groups.append({"params": matrices, "weight_decay": config.weight_decay, **rate})
             groups.append({"params": vectors, "weight_decay": 0.0, **rate})
             orthogonal.append({"params": of_layers, "weight_decay": config.weight_decay, **rate})

@@ -90,6 +90,12 @@ def test_a_padded_step_has_room_for_the_step(rows: int, data: st.DataObject) -> 
     assert room.suffix <= max(largest.suffix, SHORTEST_SUFFIX)
 
 
+WIDE_KEYS = {
+    "kv_lora_rank": 16, "q_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 12,
+    "first_k_dense_replace": 9, "num_key_value_heads": 4,
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("architecture", "changes", "is_taken"),
     [
@@ -97,6 +103,7 @@ def test_a_padded_step_has_room_for_the_step(rows: int, data: st.DataObject) -> 
         ("llama", {"num_key_value_heads": 1}, True),
         ("gemma2", {"sliding_window": 64}, False),  # scores are capped
         ("gemma3_text", {"sliding_window": 4, "layer_types": ["sliding_attention"] * 2}, False),
+        ("deepseek_v3", WIDE_KEYS, False),
     ],
 )
 @torch.inference_mode()
@@ -165,6 +172,7 @@ def conversation(policy: Policy, keeps: bool, **settings: Any) -> list[list[Samp
         ("qwen3", {}, 14, 1),
         ("gpt_oss", SINKS, 14, 1),
         ("gemma2", {**FULL, "attn_logit_softcapping": 0.8}, 14, 1),
+        ("deepseek_v3", WIDE_KEYS, 14, 1),
         ("qwen3", {}, 13, 2),  # at first one completion has no room
         ("gemma3_text", {"sliding_window": 4, "layer_types": ["sliding_attention", "full_attention"]}, 14, 1),
         ("gemma3_text", {"sliding_window": 11, "layer_types": ["sliding_attention"] * 2}, 13, 2),

@@ -215,6 +215,28 @@ def test_muon_by_hand() -> None:
     torch.testing.assert_close(steps["model.layers.0.bias"], -0.1 * rows[1], atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize(
+    ("name", "shape", "is_orthogonal", "decay"),
+    [
+        ("model.layers.0.mlp.up_proj.weight", (4, 2), True, 0.5),
+        ("transformer.h.0.attn.c_attn.weight", (4, 2), True, 0.5),  # GPT-2
+        ("model.layers.0.mlp.experts.gate_up_proj", (3, 4, 2), False, 0.5),
+        ("model.layers.0.mlp.experts.gate_up_proj_bias", (3, 4), False, 0.0),  # gpt-oss: a bias of each expert
+        ("transformer.wte.weight", (4, 2), False, 0.5),
+        ("model.layers.0.input_layernorm.weight", (4,), False, 0.0),
+    ],
+)
+def test_weights_go_to_muon_and_decay_by_what_they_are(
+    name: str, shape: tuple[int, ...], is_orthogonal: bool, decay: float
+) -> None:
+    weights = [(name, torch.nn.Parameter(torch.ones(shape)))]
+    for kind, expected in (("muon", torch.optim.Muon if is_orthogonal else torch.optim.AdamW), ("adamw", None)):
+        config = OptimizerConfig.model_validate({"kind": kind, "weight_decay": 0.5})
+        [optimizer] = Optimizer(weights, config, 1).optimizers
+        assert type(optimizer) is (expected or torch.optim.AdamW)
+        assert [group["weight_decay"] for group in optimizer.param_groups] == [decay]
+
+
 def test_eight_bits_follow_adamw() -> None:
     """A step of the library's is within the grid of its moments of fp32's, and they take a quarter of the memory."""
     pytest.importorskip("bitsandbytes")
