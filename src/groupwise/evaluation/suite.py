@@ -39,6 +39,8 @@ from groupwise.verifiers import make_verifier
 
 BENCHMARKS = read_toml(Path(__file__).with_name("benchmarks.toml"))
 TRUTH = read_toml(Path(__file__).with_name("truth.toml"))["value"]
+SYSTEM = "groupwise eval"
+"""Name under which an evaluation's directory is a run that began elsewhere."""
 DATA = "../shared/data"
 """Directory of the benchmarks' files, from the working directory, as of the task `jsonl`."""
 
@@ -117,7 +119,7 @@ class Published:
     how: str
     source: str
     is_same: bool
-    """True where it was measured by the protocol and the reading of the score that it stands beside."""
+    """True where it was measured as the score that it stands beside: by protocol and reading, on all problems."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +173,8 @@ class Score:
 def published(checkpoint: str, benchmark: str, protocol: str, reading: str) -> tuple[Published, ...]:
     """Return what others published of this model on this benchmark; a quantisation in the name is no other model.
 
+    `protocol` is empty where its settings were changed, or problems left out.
+
     >>> [p.value for p in published("x/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf", "humaneval", "evalplus", "base")]
     [61.6, 54.3]
     """
@@ -180,11 +184,11 @@ def published(checkpoint: str, benchmark: str, protocol: str, reading: str) -> t
             row["value"], row["how"], row["source"], (row.get("protocol"), row.get("reading")) == (protocol, reading)
         )
         for row in TRUTH
-        if row["benchmark"] == benchmark and _QUANTISED.fullmatch(name.removeprefix(_plain(row["model"])) or "f32")
+        if row["benchmark"] == benchmark and re.fullmatch(_plain(row["model"]) + _QUANTISED, name)
     )
 
 
-_QUANTISED = re.compile(r"(q\d\w*|b?f16|f32|gguf)+")
+_QUANTISED = r"(q\d\w*|b?f16|f32|gguf)*"
 
 
 def _plain(name: str) -> str:
@@ -221,22 +225,28 @@ def evaluate_suite(
         changes: of the sections task, verifier, sampling and engine, over the protocol's.
 
     Raises:
-        ConfigError: an unknown benchmark or protocol, or data that is not there.
+        ConfigError: an unknown benchmark or protocol, data that is not there, or a directory of another model.
         ModelError: the model cannot be loaded.
     """
     refuse_run(str(checkpoint))
     for spec in suite:  # before a model is read
         Protocol.find(spec, is_chat=True)
     size = language_model_size(str(checkpoint))
-    path = Path(directory or f"runs/eval-{Path(checkpoint).stem or checkpoint}")
-    hold = hold_run(path)
+    path = Path(directory or f"runs/eval-{Path(checkpoint).name.removesuffix('.gguf') or checkpoint}")
     run, is_begun = RunDirectory(path), (path / "config.toml").exists()
+    begun = read_toml(run.config).get("imported", {}) if is_begun else {}
+    if is_begun and not (begun.get("system") == SYSTEM and _is_same(begun["source"], str(checkpoint))):
+        raise ConfigError(
+            f"{path} holds another run, of {begun.get('source') or 'training'}, so completions of {checkpoint} cannot "
+            "be kept there: name another --directory"
+        )
+    hold = hold_run(path)
     if dtype == "auto" and is_begun:  # a resumed evaluation computes as it began, however busy the machine is
-        dtype = str(read_toml(run.config).get("imported", {}).get("dtype", dtype))
+        dtype = str(begun.get("dtype", dtype))
     if dtype == "auto":
         dtype = compute_dtype(ModelConfig(path=str(checkpoint)), size.total)
     if not is_begun:
-        source = {"system": "groupwise eval", "source": str(checkpoint), "dtype": dtype, "lacks": [], "damage": []}
+        source = {"system": SYSTEM, "source": str(checkpoint), "dtype": dtype, "lacks": [], "damage": []}
         tables = {"run": {"directory": str(path), "num_steps": 1}, "imported": source}
         begin_run(path, dump_tables({"algorithm": "imported", **tables}))
     policy = load_policy(ModelConfig(path=str(checkpoint), compute_dtype=dtype, weights_dtype=dtype))
@@ -260,6 +270,12 @@ def evaluate_suite(
         hold.release()
 
 
+def _is_same(source: str, checkpoint: str) -> bool:
+    """Tell whether two paths are of one model; one that was moved has its name."""
+    first, second = Path(source), Path(checkpoint)
+    return first.name == second.name and not (first.exists() and second.exists() and not first.samefile(second))
+
+
 @dataclass(frozen=True, slots=True)
 class _Measured:
     policy: Policy
@@ -281,6 +297,11 @@ class _Measured:
         }
         first = next(iter(contexts.values()))
         problems = protocol.problems(first.task, most)
+        plain = {"task": protocol.task, "sampling": protocol.sampling}
+        is_theirs = len(problems) == len(first.task.problems("test")) and all(
+            _settings(context) == _settings(Context.parse(plain | {"verifier": protocol.readings[name]}, ()))
+            for name, context in contexts.items()
+        )
         config = first.sampling.model_copy(update={"max_live_completions": self._rows(first, problems)})
         engine = KeptEngine(make_engine(first.engine, self.policy), self.run.path / "kept" / self._kept(first))
         if len(engine):
@@ -309,7 +330,7 @@ class _Measured:
                 protocol.benchmark, protocol.title, protocol.name, protocol.harness, name, len(problems), samples,
                 config.temperature, share, sum(c.num_tokens for c in completions) / len(completions),
                 sum(c.finish_reason is FinishReason.LENGTH for c in completions) / len(completions), engine.seconds,
-                published(self.checkpoint, protocol.benchmark, protocol.name, name),
+                published(self.checkpoint, protocol.benchmark, protocol.name if is_theirs else "", name),
             )  # fmt: skip
             self.run.metrics.append({"kind": protocol.label, "step": 0, "dtype": self.dtype, **result.as_dict()})
             yield result
@@ -321,10 +342,15 @@ class _Measured:
         return max(1, min(256, self.room // (longest + context.sampling.max_tokens)))
 
     def _kept(self, context: Context) -> str:
-        # the number of completions in flight does not change what is drawn
-        drawn = context.sampling.model_dump(mode="json", exclude={"max_live_completions", "cuda_graphs"})
+        *_, drawn = _settings(context)
         identity = json.dumps([drawn, self.policy.fingerprint(), self.dtype], sort_keys=True, default=str)
         return f"{self.protocol.label}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}.jsonl"
+
+
+def _settings(context: Context) -> tuple[Any, ...]:
+    """Return all that a score depends on; how many completions are sampled at one time changes none of them."""
+    sampling = context.sampling.model_dump(mode="json", exclude={"max_live_completions", "cuda_graphs"})
+    return context.task.config, context.verifier, sampling
 
 
 def weighted_share(values: Sequence[float], weights: Sequence[float] | None = None) -> Estimate:

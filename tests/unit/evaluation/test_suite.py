@@ -10,6 +10,7 @@ import pytest
 from groupwise.algorithms.statistics import Estimate
 from groupwise.cli.evaluate import evaluate_suite as command
 from groupwise.errors import ConfigError
+from groupwise.evaluation import suite
 from groupwise.evaluation.checkpoints import Context
 from groupwise.evaluation.suite import (
     BENCHMARKS,
@@ -93,11 +94,9 @@ def test_shots_are_drawn_for_one_problem_after_the_other(data: Path) -> None:
 
 
 def run(data: Path, directory: Path, **options: Any) -> list[Score]:
-    sampling = {"max_tokens": 6}
-    suite = ["gsm8k:lm_eval_0shot"]
-    return list(
-        evaluate_suite("base", suite, data=data, directory=directory, dtype="float32", sampling=sampling, **options)
-    )
+    options = {"sampling": {"max_tokens": 6}, **options}
+    names = ["gsm8k:lm_eval_0shot"]
+    return list(evaluate_suite("base", names, data=data, directory=directory, dtype="float32", **options))
 
 
 def test_a_suite_is_a_table_and_a_run(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,12 +169,53 @@ def test_options_that_a_suite_does_not_read_are_refused() -> None:
 @pytest.mark.parametrize(
     ("path", "values"),
     [("hub/Qwen2.5-Coder-0.5B-Instruct", [61.6, 54.3]), ("qwen2.5-coder-0.5b-instruct-q4_k_m.gguf", [61.6, 54.3]),
-     ("Qwen2.5-Coder-0.5B", []), ("qwen2.5-coder-0.5b-instruct-mine", []), ("base", [])],
+     ("Qwen2.5-Coder-0.5B", []), ("qwen2.5-coder-0.5b-instruct-mine", []), ("base", []), (".", []), ("bf16", []),
+     ("models/gguf", []), ("models/q8_0.gguf", [])],
 )  # fmt: skip
 def test_published_values_are_those_of_the_model(path: str, values: list[float]) -> None:
     found = published(path, "humaneval", "evalplus", "base")
     assert [value.value for value in found] == values
     assert [value.is_same for value in found] == [True, False][: len(values)]
+
+
+@pytest.mark.parametrize(
+    ("options", "protocol"),
+    [
+        ({}, "lm_eval_0shot"),
+        ({"changes": ["sampling.max_live_completions=3"]}, "lm_eval_0shot"),
+        ({"changes": ["verifier.rule=qwen"]}, ""),
+        ({"sampling": {"max_tokens": 5}}, ""),
+        ({"problems": 8}, "lm_eval_0shot"),
+        ({"problems": 7}, ""),
+    ],
+)
+def test_a_published_value_is_compared_with_its_own_settings_and_problems_alone(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], protocol: str
+) -> None:
+    asked = list[str]()
+    monkeypatch.setattr(suite, "published", lambda *of: asked.append(of[2]) or ())
+    monkeypatch.setitem(BENCHMARKS["gsm8k"]["protocols"]["lm_eval_0shot"], "sampling", {"max_tokens": 6})
+    run(data, tmp_path / "a", **options)
+    assert asked == [protocol] * 2
+
+
+def test_a_directory_is_of_one_model(data: Path, tmp_path: Path) -> None:
+    for source, told in (("x/step-5", "of x/step-5"), ("", "of training")):
+        (tmp_path / "a").mkdir(exist_ok=True)
+        (tmp_path / "a/config.toml").write_text(
+            f'algorithm = "imported"\n[imported]\nsystem = "groupwise eval"\nsource = "{source}"\n' if source else
+            'algorithm = "grpo"\n'
+        )  # fmt: skip
+        with pytest.raises(ConfigError, match=f"a holds another run, {told}, so completions of base cannot be kept"):
+            run(data, tmp_path / "a")
+
+
+@pytest.mark.parametrize(("benchmark", "stop"), [("humaneval_plus", "\ndef "), ("mbpp_plus", '\n"""')])
+def test_base_models_stop_at_the_texts_of_the_benchmark(benchmark: str, stop: str) -> None:
+    plus = Protocol.find(benchmark, is_chat=False)
+    assert stop in plus.sampling["stop"]
+    if benchmark == "humaneval_plus":
+        assert plus.sampling == Protocol.find("humaneval", is_chat=False).sampling
 
 
 def test_the_table_of_truth_names_what_there_is() -> None:
