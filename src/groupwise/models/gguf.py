@@ -32,7 +32,7 @@ SOURCE = "gguf.json"
 SHARD = 1 << 28  # Bytes of weights in one file of a directory; what is converted while loading is let go file by file
 ALIGNMENT = 64  # Bytes at whose multiples torch's own tensors begin
 SETTLED_NS = 10**10  # Age from which on a file's time of change tells it from what it was
-VERSION = 2  # Of the directories; a change of their content raises it
+VERSION = 3  # Of the directories; a change of their content raises it
 
 ARCHITECTURES = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma3": "gemma3_text"}
 """Architectures of GGUF files, and their model types in transformers."""

@@ -149,8 +149,12 @@ def tokenizer_of(file: File) -> PreTrainedTokenizerFast:
     special = {
         f"{name}_token": tokens[key[f"{its}_token_id"]] for name, its in SPECIAL.items() if f"{its}_token_id" in key
     }
-    begins = key.get("add_bos_token", kind == "llama")
+    # where the key is left out llama.cpp adds it in these two kinds of tokenizers
+    begins = key.get("add_bos_token", kind == "llama" or SPLITS.get(key.get("pre", "")) == (_LLAMA3,))
     ends = key.get("add_eos_token", False)
+    for name, is_used in (("bos", begins), ("eos", ends)):
+        if is_used and f"{name}_token" not in special:
+            file.refuse(f"adds a {name} token to every text and lacks the key tokenizer.ggml.{name}_token_id")
     if begins or ends:
         used = [special[f"{name}_token"] for name, is_used in (("bos", begins), ("eos", ends)) if is_used]
         single = [used[0]] * begins + ["$A"] + [used[-1]] * ends

@@ -1,9 +1,10 @@
 """Hugging Face directories written as GGUF files, which Ollama, LM Studio and llama.cpp run.
 
-What is written is read back by `models/gguf.py` before the file has its name: weights, and the tokens of a few texts.
+What is written is read back by `models/gguf.py` before the file has its name: keys, and the tokens of a few texts.
 """
 
 import json
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -38,6 +39,11 @@ Precision = Literal["f32", "f16", "q8_0"]
 FILE_TYPES = {"f32": 0, "f16": 1, "q8_0": 7}
 """Number of each precision in the key `general.file_type`."""
 BLOCK = 32  # Weights that share a scale in Q8_0; rows must be whole blocks
+FIXED: dict[str, tuple[Any, ...]] = {
+    "hidden_act": ("silu", "swish"), "hidden_activation": ("gelu_pytorch_tanh",), "attn_logit_softcapping": (None,),
+    "use_bidirectional_attention": (False, None), "mlp_bias": (False,),
+}  # fmt: skip
+"""Settings that llama.cpp has in its code for every model of an architecture, and their values there."""
 PROBES = (
     "The capital of France is", "12 + 345 = 357", "  two  spaces\tand a tab\r\nnext\n\n\nline", "it's we'll I'M",
     "数学は楽しい。", "naïve café Ω≈ç√∫", "cafe\u0301", "😀👩‍👩‍👧", "٣٤٥", "def f(x):\n    return x ** 2  # square",
@@ -108,10 +114,18 @@ def _keys(config: PreTrainedConfig, directory: Path) -> dict[str, Any]:
     """The keys of an architecture; a setting that has none is refused."""
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     is_gemma = config.model_type == "gemma3_text"
-    if "sliding_attention" in kinds and not is_gemma:
+    is_cut = config.model_type == "mistral" and (config.sliding_window or math.inf) < config.max_position_embeddings
+    if is_cut or ("sliding_attention" in kinds and not is_gemma):
         raise ModelError(f"{directory} cannot be written as GGUF: {config.model_type} files have no attention windows")
     rope = config.rope_parameters["full_attention"] if is_gemma else config.rope_parameters
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    per_head = config.hidden_size // config.num_attention_heads if config.num_hidden_layers == 62 else head_dim
+    for name, allowed in (FIXED | {"query_pre_attn_scalar": (per_head,)}).items():
+        if (value := getattr(config, name, allowed[0])) not in allowed:
+            raise ModelError(
+                f"{directory} cannot be written as GGUF: there is no key for its {name} = {value!r}; allowed is "
+                f"{allowed[0]!r}"
+            )
     keys: dict[str, Any] = {
         "context_length": config.max_position_embeddings,
         "embedding_length": config.hidden_size,

@@ -15,7 +15,7 @@ from groupwise.config.schema import SHIPPED, resolve
 from groupwise.errors import CheckpointError, ModelError
 from groupwise.models.config import ModelConfig
 from groupwise.models.gguf import GGUF, SOURCE, read_gguf
-from groupwise.models.gguf_keys import SPLITS, frequency_factors
+from groupwise.models.gguf_keys import SPLITS, frequency_factors, tokenizer_of
 from groupwise.models.gguf_write import write_gguf
 from groupwise.models.located import locate
 from groupwise.models.policy import load_policy
@@ -252,6 +252,27 @@ def test_what_would_be_lost_is_refused(tmp_path: Path, cache: Path, change: str,
     assert not cache.exists() or not [folder for folder in cache.iterdir() if not folder.name.startswith(".")]
 
 
+@pytest.mark.parametrize(
+    ("pre", "changes", "begins"),
+    [
+        ("llama-bpe", {}, True),  # as files of Llama 3 are, in llama.cpp too
+        ("llama-bpe", {"add_bos_token": False}, False),
+        ("smollm", {}, False),
+        ("smollm", {"add_bos_token": True}, True),
+        ("smollm", {"add_bos_token": True, "bos_token_id": None}, None),
+    ],
+)
+def test_a_text_begins_as_in_llama_cpp(pre: str, changes: dict[str, object], begins: bool | None) -> None:
+    facts = {"model": "gpt2", "pre": pre, "tokens": ["<s>", "a"], "token_type": [3, 1], "merges": [], "bos_token_id": 0}
+    keys = {f"tokenizer.ggml.{name}": v for name, v in (facts | changes).items() if v is not None}
+    file = GGUF(Path("model.gguf"), {}, keys)
+    if begins is None:
+        with pytest.raises(ModelError, match="adds a bos token to every text and lacks the key"):
+            tokenizer_of(file)
+    else:
+        assert tokenizer_of(file)("a").input_ids == [0] * begins + [1]
+
+
 @pytest.mark.parametrize("content", [b"", b"GGUF", b"not a model" * 99, None])
 def test_a_file_that_is_cut_or_something_else_is_named(tmp_path: Path, content: bytes | None) -> None:
     write_gguf(saved(tmp_path / "before", "llama"), tmp_path / "model.gguf", "f32")
@@ -310,6 +331,9 @@ def test_the_shipped_model_and_its_alphabet(tmp_path: Path) -> None:
         ),
         ("qwen3", {"rope_parameters": LLAMA3}, "'llama3'; allowed are default, linear, yarn"),
         ("llama", {"rope_parameters": LLAMA3 | {"low_freq_factor": 2.0}}, "there is no key for its scaling"),
+        ("mistral", {"sliding_window": 8}, "no attention windows"),
+        ("llama", {"hidden_act": "gelu"}, "no key for its hidden_act = 'gelu'; allowed is 'silu'"),
+        ("gemma3_text", {"query_pre_attn_scalar": 16}, "no key for its query_pre_attn_scalar = 16; allowed is 32"),
         ("phi", {}, "its model type is 'phi'; allowed are llama"),
     ],
 )
