@@ -5,6 +5,7 @@ form of a turn, and what remains is to be learnt from rewards.
 """
 
 from collections import Counter
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -19,6 +20,7 @@ from groupwise.rollout.calls import as_hermes
 from groupwise.tasks import TaskOptions, make_task
 from groupwise.tasks.base import split_problems
 from groupwise.tasks.episodes import EpisodesConfig, Script, scripted
+from groupwise.types import Problem
 
 
 class PlayConfig(Section):
@@ -56,18 +58,26 @@ class Play(Stage[PlayConfig]):
             outcome = (played.replies[-1].outcome or "done") if played.is_done else "cut"
             outcomes[outcome] += 1
             played = played if settings.aloud else played._replace(workings=[""] * len(played.turns))
-            rows.append({**_row(config, played), "source": "play", "problem": problem.id, "outcome": outcome})
+            rows.append({**_row(config, problem, played), "source": "play", "problem": problem.id, "outcome": outcome})
         digest = write_rows(work.directory.data, rows)
         statistics = {"rows": len(rows), "outcomes": dict(sorted(outcomes.items()))}
         return Made(work.directory.data, digest, statistics=statistics)
 
 
-def _row(config: EpisodesConfig, played: Script) -> dict[str, Any]:
-    """Return an episode as a row of data: messages for a chat template, else its texts and which are learnt."""
+def _row(config: EpisodesConfig, problem: Problem, played: Script) -> dict[str, Any]:
+    """Return an episode as a row of data: messages for a chat template, else its texts and which are learnt.
+
+    They are those of `rollout.dialogue`: what is learnt here is what is sampled later.
+    """
     template, pieces = config.template, list[tuple[str, bool]]()
-    messages = [dict(message) for message in played.opening.messages]
+    messages, begins = [dict(message) for message in played.opening.messages], ""
+    if template.chat:
+        asked = replace(problem, question="\n".join(message["content"] for message in messages))
+        if played.opening.tools or [message["role"] for message in messages] != ["user"]:
+            asked = replace(asked, messages=tuple(messages))
+        messages, begins = template.messages(asked), template.prefill
     for turn, reply, working in zip(played.turns, played.replies, played.workings, strict=True):
-        content = f"<think>{working}</think>{turn.text}" if working else turn.text
+        content = begins + (f"<think>{working}</think>{turn.text}" if working else turn.text)
         said: dict[str, Any] = {"role": "assistant", "content": content}
         if calls := [{"name": attempt.name, "arguments": dict(attempt.arguments)} for attempt in turn.calls]:
             said["tool_calls"] = [{"type": "function", "function": call} for call in calls]
@@ -84,5 +94,5 @@ def _row(config: EpisodesConfig, played: Script) -> dict[str, Any]:
         )
     for is_own, group in groupby(messages, lambda message: message["role"] == "assistant"):
         text = "\n".join(map(as_hermes, group))
-        pieces.append((text if is_own else template.prompt.replace("{question}", text) + template.prefill, is_own))
+        pieces.append((text if is_own else template.render(replace(problem, question=text)) + template.prefill, is_own))
     return {"pieces": pieces}

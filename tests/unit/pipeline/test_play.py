@@ -64,6 +64,23 @@ def test_calls_are_written_for_a_chat_template_or_as_text(tmp_path: Path) -> Non
         played(tmp_path / "refused", task={"environment": database}, random=0)
 
 
+def test_rows_read_as_the_prompts_of_episodes(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text(
+        "".join(json.dumps({"question": f"Number {n}", "answer": str(n), "hint": "Hm"}) + "\n" for n in range(8))
+    )
+    template = {"prompt": "{data.hint}: {question}", "prefill": "I say "}
+    task = {"problems": {"kind": "jsonl", "path": str(rows)}, "template": template}
+    pieces = played(tmp_path / "text", task=task, random=0)[0]["pieces"]
+    assert pieces[:2] == [["Hm: Number 7I say ", False], ["4", True]]
+    assert all(text in ("Hm: <I say ", "Hm: >I say ") for text, is_own in pieces[2:] if not is_own)
+    task["template"] = {**template, "chat": True, "system": "Play."}
+    [system, asked, said, *_] = played(tmp_path / "chat", task=task, random=0)[0]["messages"]
+    assert system == {"role": "system", "content": "Play."}
+    assert asked == {"role": "user", "content": "Hm: Number 7"}
+    assert said == {"role": "assistant", "content": "I say 4"}
+
+
 @pytest.fixture(scope="module")
 def policy() -> Policy:
     return load_policy(ModelConfig(device="cpu"))
