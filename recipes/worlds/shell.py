@@ -63,7 +63,8 @@ class ShellConfig(CallingConfig):
     """Dials of the goals."""
 
     levels: tuple[Level, ...] = Field(get_args(Level), min_length=1)
-    """Kinds of goals, each as often: `write` a file, `move` some, `remove` some, `collect` lines, `count` them."""
+    """Kinds of goals, each as often as it has new ones (`remove` has 240 in all): `write` a file, `move` some, `remove`
+    some, `collect` lines, `count` them."""
 
 
 class Shell(Calling):
