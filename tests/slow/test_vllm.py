@@ -41,7 +41,6 @@ from groupwise.rollout.vllm.engine import VllmEngine
 from groupwise.rollout.vllm.fleet import State
 from groupwise.rollout.vllm.loading import Asker
 from groupwise.tasks import make_task
-from groupwise.trainers import load_recipe, train
 from groupwise.trainers.replay import replay
 from groupwise.types import CallOutcome, Completion, Prompt
 from groupwise.verifiers import make_verifier
@@ -295,6 +294,8 @@ def test_a_server_is_killed_in_the_middle_of_episodes(
 def test_of_two_servers_one_is_killed(both: VllmEngine, policy: Policy) -> None:
     """Nothing is lost or doubled, no draw changes, and it comes back."""
     both.publish(policy, 1)
+    while len(both.crew.fleet.having(State.HEALTHY)) < 2:  # the other is on its way back
+        both.crew.look_after(1.0)
     wanted = requests(policy, 6)
     quiet = sample(both, wanted)
     victim = next(iter(both.crew.servers))
@@ -338,32 +339,6 @@ def memory_of_servers_mib() -> float:
             lines = (process / "status").read_text().split("\n")
             total += sum(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
     return total / 1024
-
-
-RECIPE = """
-algorithm = "grpo"
-run = { directory = "RUN", num_steps = 8 }
-task = { kind = "arithmetic" }
-grpo = { prompts_per_step = 4, group_size = 8 }
-sampling = { max_tokens = 96 }
-evaluation = { num_problems = 24, num_samples = 1, test_problems = 0, every = 8 }
-engine = { kind = "vllm", launch = 1, environment = "ENVIRONMENT", kv_cache_gib = 0.5, start_s = 1200.0 }
-"""
-
-
-def test_a_run_with_a_server(tmp_path: Path) -> None:
-    began = time.perf_counter()
-    text = RECIPE.replace("RUN", str(tmp_path / "run")).replace("ENVIRONMENT", str(ENVIRONMENT))
-    (tmp_path / "recipe.toml").write_text(text)
-    train(load_recipe(tmp_path / "recipe.toml"))
-    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    steps = [line for line in lines if line["kind"] == "step"]
-    assert [line["engine"]["version"] for line in steps] == list(range(1, 9))
-    largest = max(line["logprob_difference"] for line in steps)
-    print(
-        f"{time.perf_counter() - began:.0f} s; largest difference {largest:.1e}; {[line['reward'] for line in steps]}"
-    )
-    assert largest < 1e-4
 
 
 def test_a_pipeline_of_episodes_with_servers(tmp_path: Path) -> None:
