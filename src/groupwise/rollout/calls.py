@@ -48,7 +48,7 @@ def turn_of(kind: CallFormat, text: str, tools: Sequence[Mapping[str, Any]]) -> 
     """Read a turn, without its thinking and its stop token."""
     if kind not in FORMATS:
         return Turn(text)
-    schemas = {tool["function"]["name"]: tool["function"].get("parameters", {}) for tool in tools}
+    schemas = {tool["function"]["name"]: tool["function"].get("parameters") or {} for tool in tools}
     attempts = tuple(_checked(attempt, schemas, FORMATS[kind].writes_text) for attempt in FORMATS[kind].scan(text))
     if kind == "harmony" and (messages := list(_MESSAGE.finditer(text))):
         text = "".join(m["body"] for m in messages if "<|channel|>final" in m["header"])
@@ -76,12 +76,13 @@ def _checked(attempt: Attempt, schemas: Mapping[str, Schema], writes_text: bool)
     return replace(attempt, arguments=arguments, status="bad_argument" if fault else "ok", evidence=fault)
 
 
-def _typed(text: str, schema: Schema) -> Any:
+def _typed(text: str, schema: Any) -> Any:
     """Read a value that was written without quotes by the types that its schema allows."""
+    schema = schema if isinstance(schema, Mapping) else {}
     if schema.get("nullable") and text in ("null", "None"):
         return None
     names = [name for each in schema.get("anyOf", [schema]) for name in names_in(each)]
-    if not names or "string" in names:
+    if "$ref" not in schema and (not names or "string" in names):
         return text
     try:
         return _JSON.decode({"True": "true", "False": "false"}.get(text, text))

@@ -1,5 +1,6 @@
 """Scanners of calls: transcripts written by hand, good calls beside broken, cut, shown and forged ones."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,33 @@ def test_function_xml_has_its_types_from_the_schema() -> None:
 
 
 LLAMA = '{"name": "add", "parameters": {"a": 1, "b": 2}}'
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "text", "fits"),
+    [
+        ({"type": "int"}, 3, "3", True),  # no name of JSON's: the server decides
+        ({"type": ["integer", "null"]}, None, "null", True),
+        (True, {"a": 1}, None, True),
+        ({"items": True, "type": "array"}, [1, "a"], '[1, "a"]', True),
+        ({"items": [{"type": "integer"}], "type": "array"}, [1], "[1]", True),
+        ({"anyOf": [True, {"type": "integer"}]}, 3, "3", True),
+        ({"$ref": "#/$defs/Point"}, {"x": 1}, '{"x": 1}', True),
+        ({"type": "integer"}, "3", None, False),
+    ],
+)
+def test_schemas_of_other_servers(schema: Any, value: Any, text: str | None, fits: bool) -> None:
+    parameters = {"type": "object", "properties": {"it": schema}}
+    tools = [{"type": "function", "function": {"name": "take", "parameters": parameters}}]
+    written = hermes(json.dumps({"name": "take", "arguments": {"it": value}}))
+    [attempt] = turn_of("hermes", written, tools).attempts
+    assert (attempt.status == "ok") is fits
+    assert attempt.arguments == {"it": value}
+    if text is not None:
+        written = f"<tool_call>\n<function=take>\n<parameter=it>\n{text}\n</parameter>\n</function>\n</tool_call>"
+        assert turn_of("function_xml", written, tools).attempts[0].status == "ok"
+    if schema == {"$ref": "#/$defs/Point"}:
+        assert turn_of("function_xml", written, tools).calls[0].arguments == {"it": value}
 
 
 @pytest.mark.parametrize(

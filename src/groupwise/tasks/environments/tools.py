@@ -112,13 +112,15 @@ def _of_hint(hint: Any, what: str) -> dict[str, Any]:
     )
 
 
-def fault_of(value: Any, schema: Schema, what: str) -> str:
+def fault_of(value: Any, schema: Any, what: str) -> str:
     """Return why a value does not fit a schema, empty where it does. Nothing is converted: "3" is no integer.
+
+    What is no mapping (`true`, a list of schemas) and types of other names allow any value; their server decides.
 
     >>> fault_of({"n": "3"}, {"type": "object", "properties": {"n": {"type": "integer"}}}, "arguments")
     'arguments.n = "3": integer is needed'
     """
-    if value is None and schema.get("nullable"):
+    if not isinstance(schema, Mapping) or (value is None and schema.get("nullable")):
         return ""
     shown = f"{what} = {json.dumps(value, ensure_ascii=False)[:80]}"
     if options := schema.get("anyOf"):
@@ -147,10 +149,11 @@ def fault_of(value: Any, schema: Schema, what: str) -> str:
     return ""
 
 
-def names_in(schema: Schema) -> list[str]:
-    """Return the names of the types that a schema allows; none: any type."""
-    given = schema.get("type", [])
-    return [given] if isinstance(given, str) else list(given)
+def names_in(schema: Any) -> list[str]:
+    """Return the names of the types that a schema allows; none: any type, as where one has another name."""
+    given = (isinstance(schema, Mapping) and schema.get("type")) or []
+    names = [given] if isinstance(given, str) else list(given)
+    return names if _TYPES.keys() >= {*names} else []
 
 
 MOST_CALLS = 8
