@@ -134,7 +134,6 @@ class Template(KindSection, ChatArguments):
 
 
 TEMPLATES = Kinds("template", {"text": f"{__name__}:Template"}, default="text", base=Template)
-"""The templates by name."""
 
 
 class TaskConfig(KindSection):
@@ -299,13 +298,10 @@ class GeneratedTask(Task):
             yield self._drawn[index]
 
     def problems(self, split: Split) -> Sequence[Problem]:
-        if split not in self._problems:
-            self._problems[split] = self._select(split)
-        return self._problems[split]
-
-    def _select(self, split: Split) -> Sequence[Problem]:
+        if split in self._problems:
+            return self._problems[split]
         dial = "num_problems" if split == "train" else "num_eval_problems"
-        number = self.config.num_problems if split == "train" else self.config.num_eval_problems
+        number: int = getattr(self.config, dial)
         # one candidate in twenty is in the dev split; the rest of the margin is for repeats
         sample = first_of_split(islice(self._every(), 100 * number + 10_000), split, number)
         if len(sample) < number:
@@ -313,6 +309,7 @@ class GeneratedTask(Task):
                 f"task.{dial} = {number}: with these settings task {self.name} has {len(sample)} different problems in "
                 f"its {split} split; at most {len(sample)} is allowed"
             )
+        self._problems[split] = sample
         return sample
 
 

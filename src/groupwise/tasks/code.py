@@ -128,7 +128,6 @@ PROGRAM = Template(
     ),
     gold="<think></think>\n```python\n{reference}\n```",
 )
-"""Default template."""
 
 
 class CodeConfig(TaskConfig):
@@ -254,7 +253,6 @@ FORMATS: Mapping[str, Callable[[Record, str, float], Problem]] = {
     "evalplus": _evalplus,
     "stdio": read_tests,
 }
-"""Name of a format to the reader of one record."""
 
 
 def assertions(source: str, function: str) -> list[ast.stmt]:

@@ -92,11 +92,8 @@ class Mixture(Task):
         return self.config.verifier or verifier_config({"kind": self.verifier, "each": sections})
 
     def problems(self, split: Split) -> Sequence[Problem]:
-        if split not in self._problems:
-            self._problems[split] = self._mix(split)
-        return self._problems[split]
-
-    def _mix(self, split: Split) -> Sequence[Problem]:
+        if split in self._problems:
+            return self._problems[split]
         parts = {
             name: [
                 replace(
@@ -116,7 +113,9 @@ class Mixture(Task):
                         f"task.parts.{owners[problem.id]} and task.parts.{name} both have the problem {problem.id} in "
                         f"their {split} splits; only tasks whose problems differ are allowed"
                     )
-        return tuple(interleaved(parts, {name: part.weight for name, part in self.config.parts.items()}))
+        weights = {name: part.weight for name, part in self.config.parts.items()}
+        self._problems[split] = tuple(interleaved(parts, weights))
+        return self._problems[split]
 
 
 def interleaved(parts: Mapping[str, Sequence[T]], weights: Mapping[str, float]) -> Iterator[T]:

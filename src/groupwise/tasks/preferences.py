@@ -75,12 +75,10 @@ class Preference(KindSection):
         """Return how good a completion is, from 0 to 1."""
 
 
+# none is built in
 TEXTS = Kinds("text source", {}, base=TextSource)
-"""None is built in."""
 WRITERS = Kinds("answer writer", {}, base=AnswerWriter)
-"""None is built in."""
 PREFERENCES = Kinds("preference", {}, base=Preference)
-"""None is built in."""
 
 Texts = Annotated[TextSource, TEXTS]
 Writer = Annotated[AnswerWriter, WRITERS]

@@ -23,7 +23,6 @@ nothing else, inside \\boxed{}. Commands, further theorems, axioms and sorry are
 """,
     gold="<think></think>\\boxed{{\n{reference}\n}}",
 )
-"""Default template for Lean."""
 
 COQ = Template(
     prompt="""Prove the theorem in Coq. Think inside <think> </think>, then give the tactics between Proof and Qed, \
@@ -32,7 +31,6 @@ and nothing else, inside \\boxed{}. Commands, further theorems, axioms and admit
 """,
     gold="<think></think>\\boxed{{\n{reference}\n}}",
 )
-"""Default template for Coq."""
 
 
 DEV_FRACTION = 0.1

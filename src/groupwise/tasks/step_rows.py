@@ -192,10 +192,8 @@ def _lines(record: Mapping[str, Any], name: str) -> tuple[str, ...]:
 
 def _big_bench_mistake(record: Mapping[str, Any]) -> StepRow:
     steps = _lines(record, "steps")
-    answer, target = (
-        str(_of(record, "answer", str, int, NoneType)).strip(),
-        str(_of(record, "target", str, int)).strip(),
-    )
+    answer = str(_of(record, "answer", str, int, NoneType)).strip()
+    target = str(_of(record, "target", str, int)).strip()
     right, labels = answer == target, _until(_of(record, "mistake_index", int, NoneType), steps)
     return StepRow(f"{record['input']}\n", steps, labels, split="test", final_answer_correct=right)
 
@@ -225,11 +223,7 @@ def _math_shepherd(record: Mapping[str, Any]) -> StepRow:
     return StepRow(prompt, (begin + first, *steps[1:]), tuple(float(sign == "+") for sign in signs))
 
 
-_RATING: dict[Neutral, dict[int, float | None]] = {
-    "positive": {-1: 0.0, 0: 1.0, 1: 1.0},
-    "negative": {-1: 0.0, 0: 0.0, 1: 1.0},
-    "drop": {-1: 0.0, 0: None, 1: 1.0},
-}
+_NEUTRAL: dict[Neutral, float | None] = {"positive": 1.0, "negative": 0.0, "drop": None}
 _FOUND = {"solution": True, "found_error": False}
 
 
@@ -239,7 +233,7 @@ def _prm800k(record: Mapping[str, Any], neutral: Neutral) -> list[StepRow]:
     Where nothing was good enough the labeller wrote the step, which nobody rated; where that is missing too the path
     ends with the first of the rated ones.
     """
-    rating, label = _RATING[neutral], record["label"]
+    rating, label = {-1: 0.0, 0: _NEUTRAL[neutral], 1: 1.0}, record["label"]
     prompt, right = f"{record['question']['problem']}\n", _FOUND.get(label["finish_reason"])
     path, labels, rows = list[str](), list[float | None](), list[StepRow]()
     for number, step in enumerate(label["steps"]):

@@ -80,10 +80,8 @@ class CallTests(Tests):
 
     def faults(self, source: str, sandbox: Sandbox, *, stop_early: bool) -> list[str]:
         program = solver_program(source, [(self.entry_point, args) for args, _ in self.tests])
-        faults = []
-        for (args, right), answer in zip(
-            self.tests, read_answers(_require_run(sandbox.run(program)), len(self)), strict=True
-        ):
+        answers, faults = read_answers(_require_run(sandbox.run(program)), len(self)), []
+        for (args, right), answer in zip(self.tests, answers, strict=True):
             value = _as_json(answer.value) if self.as_json else answer.value
             is_right = not answer.fault and any(same_value(value, expected, self.tolerance) for expected in right)
             faults.append("" if is_right else _call_fault(self.entry_point, args, answer))
@@ -334,7 +332,7 @@ class CodeVerifier(Verifier):
         return [
             verdict(Finding(Outcome.UNPARSABLE, program.reason), self.config, tags_right=False)
             if program.answer is None
-            else self._verdict(*findings[request.problem.id, program.answer], program)
+            else self._verdict(findings[request.problem.id, program.answer], program)
             for request, program in zip(requests, programs, strict=True)
         ]
 
@@ -349,30 +347,30 @@ class CodeVerifier(Verifier):
             text = sanitised(text.replace("\t", "    "), data.get("entry_point", ""))
         return Extracted(text, "", False) if text.strip() else Extracted(None, "it is empty", False)
 
-    def _judge(self, problem: Problem, source: str) -> tuple[Finding, dict[str, float]]:
+    def _judge(self, problem: Problem, source: str) -> Finding:
         """Return a finding and, where all tests were run, measures: the share of tests passed, and `base`."""
         try:
             tests = read_tests(problem.data)
             faults = tests.faults(source, self._sandbox, stop_early=self.config.partial_credit == 0)
         except ValueError as error:
-            return Finding(Outcome.CRASHED, f"problem {problem.id}: {error}"), {}
+            return Finding(Outcome.CRASHED, f"problem {problem.id}: {error}")
         except SandboxFailedError as error:
-            return Finding(Outcome.CRASHED, f"the sandbox failed: {error}"), {}
+            return Finding(Outcome.CRASHED, f"the sandbox failed: {error}")
         measures = {"tests_passed": faults.count("") / len(tests)} if len(faults) == len(tests) else {}
         if "base" in problem.data:
             measures["base"] = float(not any(faults[: problem.data["base"]]))
         failure = next((index for index, fault in enumerate(faults) if fault), None)
         if failure is None:
-            return Finding(Outcome.CORRECT, f"it passes {len(tests)} tests", source), measures
+            return Finding(Outcome.CORRECT, f"it passes {len(tests)} tests", source, measures)
         # the first that did not pass, without what it expected
-        return Finding(Outcome.WRONG, f"test {failure + 1} of {len(tests)}: {faults[failure]}", source), measures
+        return Finding(Outcome.WRONG, f"test {failure + 1} of {len(tests)}: {faults[failure]}", source, measures)
 
-    def _verdict(self, finding: Finding, measures: dict[str, float], program: Extracted) -> Verdict:
+    def _verdict(self, finding: Finding, program: Extracted) -> Verdict:
         result = verdict(finding, self.config, tags_right=program.tags_right)
-        parts = dict(result.parts)
-        if self.config.partial_credit and "tests_passed" in measures:
-            parts["partial"] = self.config.partial_credit * measures["tests_passed"]
-        return replace(result, parts=parts, measures=measures)
+        if not self.config.partial_credit or "tests_passed" not in finding.measures:
+            return result
+        partial = self.config.partial_credit * finding.measures["tests_passed"]
+        return replace(result, parts={**result.parts, "partial": partial})
 
     def close(self) -> None:
         self._sandbox.close()

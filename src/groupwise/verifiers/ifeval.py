@@ -128,7 +128,6 @@ CHECKS: Mapping[str, Callable[[Arguments, str], bool]] = {
     "change_case:english_lowercase": lambda a, t: t.islower() and language_of(t) == "en",
     "punctuation:no_comma": lambda a, t: "," not in t,
 }
-"""By kind of instruction, the check of a text against its arguments."""
 
 
 def variants(text: str) -> list[str]:
@@ -161,9 +160,8 @@ class IfevalVerifier(Verifier):
         missed = next((name for (name, _, _), is_met in zip(rules, strict, strict=True) if not is_met), "")
         outcome = Outcome.WRONG if missed else Outcome.CORRECT
         evidence = f"not followed: {missed}" if missed else f"all {len(rules)} instructions are followed"
-        result = verdict(Finding(outcome, evidence, None), self.config, tags_right=False)
         measures = {
             "prompt_loose": float(all(loose)), "instructions": float(len(rules)),
             "instruction_strict": sum(strict) / len(rules), "instruction_loose": sum(loose) / len(rules),
         }  # fmt: skip
-        return Verdict(result.outcome, result.parts, result.evidence, result.answer, measures)
+        return verdict(Finding(outcome, evidence, measures=measures), self.config, tags_right=False)

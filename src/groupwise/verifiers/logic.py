@@ -16,7 +16,7 @@ import json
 import re
 import unicodedata
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Context, Decimal
 from functools import lru_cache
@@ -299,15 +299,13 @@ def _difference(answer: Any, reference: Any, path: str) -> str:
             return f"{path} has no {shown(missing_keys[0])}"
         if extra_keys := sorted(answer.keys() - reference.keys()):
             return f"{path} has {shown(extra_keys[0])}, which is not in the reference"
-        return _first_difference(answer, reference, sorted(reference), path)
-    if isinstance(reference, list):
+        keys: Iterable[Any] = sorted(reference)
+    elif isinstance(reference, list):
         if len(answer) != len(reference):
             return f"{path} has {len(answer)} items, not {len(reference)}"
-        return _first_difference(answer, reference, range(len(reference)), path)
-    return "" if answer == reference else f"{path} is {shown(str(answer))}, not {shown(str(reference))}"
-
-
-def _first_difference(answer: Any, reference: Any, keys: Any, path: str) -> str:
+        keys = range(len(reference))
+    else:
+        return "" if answer == reference else f"{path} is {shown(str(answer))}, not {shown(str(reference))}"
     differences = (_difference(answer[key], reference[key], f"{path}.{key}") for key in keys)
     return next(filter(None, differences), "")
 
@@ -353,7 +351,6 @@ CHECKS: Mapping[str, Callable[[Constraint, str], bool]] = MappingProxyType({
     "first_word": lambda constraint, text: words(text)[:1] == [constraint["word"]],
     "last_word": lambda constraint, text: words(text)[-1:] == [constraint["word"]],
 })  # fmt: skip
-"""Checks of a text against a constraint, by kind."""
 
 
 class InstructionsVerifier(PartlyRight):

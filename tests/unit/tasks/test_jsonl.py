@@ -61,8 +61,6 @@ def test_known_repeats_are_left_out_of_training(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('{"question": "x", "answer": 1', r"a.jsonl, line 3 is not JSON: .*begins with"),
-        ("[1, 2]", "a.jsonl, line 3 is a JSON list"),
         ('{"prompt": "x"}', "no field 'question'; its fields are prompt: set question_field to"),
         ('{"question": "x"}', r"a.jsonl, line 3 has no field 'answer'; its fields are question"),
         ('{"question": "x", "answer": " "}', r"1 records without an answer, exactly 0 are allowed .*a.jsonl, line 3"),
@@ -77,11 +75,7 @@ def test_a_broken_line_is_named(tmp_path: Path, line: str, message: str) -> None
         Jsonl(JsonlConfig(kind="jsonl", path=path)).problems("train")
 
 
-def test_missing_file_wrong_kind_and_no_match(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"none\.jsonl cannot be read: No such file"):
-        Jsonl(JsonlConfig(kind="jsonl", path=str(tmp_path / "none.jsonl"))).problems("train")
-    with pytest.raises(ConfigError, match=r"'.txt'; .jsonl, .ndjson, .json, .csv, .tsv, "):
-        Jsonl(JsonlConfig(kind="jsonl", path=str(tmp_path / "a.txt"))).problems("train")
+def test_an_answer_that_does_not_match_is_named(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", *rows(2))
     with pytest.raises(DataError, match=r"line 1: .*'answer'.* answer_pattern '#### "):
         Jsonl(JsonlConfig(kind="jsonl", path=path, answer_pattern="#### (.+)")).problems("train")
@@ -176,9 +170,6 @@ def test_parquet_and_saved_data_sets_are_read_like_lines(tmp_path: Path) -> None
         assert [problem.data for problem in problems] == records
     with pytest.raises(ConfigError, match="holds the splits train; name one"):
         Jsonl(JsonlConfig(kind="jsonl", path=str(saved.parent))).problems("train")
-    (tmp_path / "bad.parquet").write_text("no")
-    with pytest.raises(DataError, match=r"bad\.parquet cannot be read"):
-        Jsonl(JsonlConfig(kind="jsonl", path=str(tmp_path / "bad.parquet"))).problems("train")
 
 
 def test_the_library_saves_what_is_read(tmp_path: Path) -> None:

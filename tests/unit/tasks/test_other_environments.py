@@ -1,10 +1,7 @@
 """Bridges to other people's environments, each against the real package."""
 
-import json
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -208,34 +205,21 @@ def test_what_it_asks_for_and_is_not_there_is_a_sentence(taskset: str, env: dict
         configured("verifiers", taskset=taskset, env=env)
 
 
-class Judge(BaseHTTPRequestHandler):
-    """Says yes where the answer is 1, in the protocol of OpenAI."""
-
-    def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))["messages"][-1]["content"]
-        message = {"role": "assistant", "content": "yes" if "```\n1\n```" in asked else "no"}
-        choice = {"index": 0, "message": message, "finish_reason": "stop"}
-        answer = {"id": "", "object": "chat.completion", "created": 0, "model": "judge", "choices": [choice]}
-        self.send_response(200)
-        self.send_header("content-type", "application/json")
-        self.end_headers()
-        self.wfile.write(json.dumps(answer).encode())
-
-    def log_message(self, *_: Any) -> None:
-        """Say nothing."""
-
-
 @pytest.mark.filterwarnings("ignore")
-def test_its_judges_are_asked_and_one_that_is_not_there_is_named(taskset: str) -> None:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Judge) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        judge = {"id": "reference", "base_url": f"http://127.0.0.1:{server.server_port}/v1", "model": "strict"}
-        config = configured("verifiers", taskset=taskset, env={"taskset": {"task": {"judges": [judge]}}})
-        problem = problems_of(config)[1]
-        rewards = [replies(played(config, problem, [said]))[-1] for said in ("1", "a")]
-        assert [reply["evidence"] for reply in rewards] == [f"short 1, won {n}, reference {n}" for n in (1, 0)]
-        server.shutdown()
-    assert f"(its judges are asked at {judge['base_url']}, strict)" in played(config, problem, ["b"]).failed
+def test_its_judges_are_asked_and_one_that_is_not_there_is_named(taskset: str, endpoint: Any) -> None:
+    def judge(exchange: Any, _: int) -> None:
+        word = "no" if "```\na\n```" in exchange.server.bodies[-1]["messages"][-1]["content"] else "yes"
+        exchange.say(word, id="", object="chat.completion", created=0, model="judge", usage=None)
+
+    endpoint.behaviour = judge
+    judges = [{"id": "reference", "base_url": endpoint.url, "model": "strict"}]
+    config = configured("verifiers", taskset=taskset, env={"taskset": {"task": {"judges": judges}}})
+    problem = problems_of(config)[1]
+    rewards = [replies(played(config, problem, [said]))[-1] for said in ("1", "a")]
+    assert [reply["evidence"] for reply in rewards] == [f"short 1, won {n}, reference {n}" for n in (1, 0)]
+    endpoint.shutdown()
+    endpoint.server_close()
+    assert f"(its judges are asked at {endpoint.url}, strict)" in played(config, problem, ["b"]).failed
 
 
 OPENENV = """

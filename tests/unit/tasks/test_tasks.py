@@ -1,7 +1,6 @@
 import pytest
 
 from groupwise.config import Section, parse
-from groupwise.errors import ConfigError
 from groupwise.tasks import TASKS, TaskOptions, make_task
 
 
@@ -16,11 +15,6 @@ def test_a_recipe_section_makes_its_task(name: str) -> None:
     assert type(task) is TASKS.find(name)
     assert len(task.problems("train")) == 20
     assert [len(problem.id) > 0 for problem in task.problems("test")] == [True] * 5
-
-
-def test_an_unknown_dial_names_the_nearest() -> None:
-    with pytest.raises(ConfigError, match="did you mean 'num_problems'"):
-        parse(Recipe, {"task": {"kind": "arithmetic", "num_problem": 20}})
 
 
 def test_every_task_has_the_name_of_its_kind() -> None:

@@ -67,9 +67,8 @@ def test_right_programs(sandbox: Sandbox, data: dict[str, Any], source: str) -> 
     assert verdict.answer == source + "\n"
 
 
-@pytest.mark.parametrize(
-    ("source", "evidence"),
-    [
+WRONG = {
+    "calls": [
         ("def add(a, b): return a - b", "test 1 of 3: add(2, 3): it returned -1"),
         ("def add(a, b): return 5", "test 2 of 3: add([1], [2]): it returned 5"),
         ("def add(a, b): return {2: 5, 1: 0}[a]", "TypeError"),
@@ -104,34 +103,13 @@ def test_right_programs(sandbox: Sandbox, data: dict[str, Any], source: str) -> 
          "IndexError"),
         ("import gc\ndef add(a, b):\n  return next(o for o in gc.get_objects() if o == [1, 2])", "StopIteration"),
     ],
-)  # fmt: skip
-def test_wrong_programs_and_attacks_on_calls(sandbox: Sandbox, source: str, evidence: str) -> None:
-    verdict = judge(sandbox, ADD, source)
-    assert verdict.outcome is (Outcome.WRONG if source else Outcome.UNPARSABLE), verdict.evidence
-    assert evidence in verdict.evidence
-    assert verdict.reward == 0
-    assert "7918.5" not in verdict.evidence, "the expected values stay outside of the evidence"
-
-
-@pytest.mark.parametrize(
-    ("source", "evidence"),
-    [
-        ("print(6)", "test 2 of 2: it printed '6"), ("print('6 6')", "test 1 of 2"), ("", "no fenced"),
+    "stdio": [
+        ("print(6)", "test 2 of 2: it printed '6"), ("print('6 6')", "test 1 of 2"),
         ("pass", "test 1 of 2: it printed ''"), ("print(6); exit(3)", "exit status 3"), ("1/0", "ZeroDivisionError"),
         ("while 1: print(6)", "KiB"),
         ("import os; os.write(1, b'\\xff\\x00')", "it printed"), ("print(6)\nprint(6)", "test 1 of 2"),
     ],
-)  # fmt: skip
-def test_wrong_programs_on_standard_input(sandbox: Sandbox, source: str, evidence: str) -> None:
-    verdict = judge(sandbox, SUM, source)
-    assert verdict.outcome is (Outcome.WRONG if source else Outcome.UNPARSABLE)
-    assert evidence in verdict.evidence
-    assert verdict.reward == 0
-
-
-@pytest.mark.parametrize(
-    ("source", "evidence"),
-    [
+    "python": [
         ("def root(x): return x / 2", "test 1 of 3: an assertion"),
         ("def root(x): return 2 ** .5", "test 2 of 3: an assertion"),
         ("def root(x): raise ValueError", "test 1 of 3: ValueError"),
@@ -146,12 +124,16 @@ def test_wrong_programs_on_standard_input(sandbox: Sandbox, source: str, evidenc
          "def root(x): return 1", "test 1 of 3"),
         ("import os, sys\nsys.stderr.write('{\"test\": 0, \"passed\": true}\\n' * 3)\nos._exit(0)", "test 1 of 3"),
     ],
-)  # fmt: skip
-def test_wrong_programs_and_attacks_on_python_tests(sandbox: Sandbox, source: str, evidence: str) -> None:
-    verdict = judge(sandbox, CHECK, source)
-    assert verdict.outcome is Outcome.WRONG, verdict.evidence
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("form", "source", "evidence"), [(form, *case) for form in WRONG for case in WRONG[form]])
+def test_wrong_programs_and_attacks(sandbox: Sandbox, form: str, source: str, evidence: str) -> None:
+    verdict = judge(sandbox, FORMS[form], source)
+    assert verdict.outcome is (Outcome.WRONG if source else Outcome.UNPARSABLE), verdict.evidence
     assert evidence in verdict.evidence
     assert verdict.reward == 0
+    assert "7918.5" not in verdict.evidence, "the expected values stay outside of the evidence"
 
 
 @pytest.mark.parametrize("form", sorted(FORMS))

@@ -32,6 +32,8 @@ def problem(numbers: list[int], target: int) -> Problem:
         ("3.5*2", "unparsable", ""), ("3_5*2", "unparsable", ""), ("(3+5*2", "unparsable", "not closed"),
         ("3+", "unparsable", "the end"), ("٣+5*2", "unparsable", ""), ("__import__('os')", "unparsable", ""),
         ("(" * 60 + "3" + ")" * 60, "unparsable", ""), ("3+" * 1000, "unparsable", "characters"),
+        ("(3+5)∗2", "unparsable", ""), ("（3+5）*2", "unparsable", ""), ("(3+5)*2, (5+3)*2", "unparsable", ""),
+        ("35-2", "wrong", "exactly once"), ("(3+5)*-2*-1", "unparsable", ""),
     ],
 )  # fmt: skip
 def test_cases(expression: str, outcome: str, evidence: str) -> None:
@@ -63,31 +65,6 @@ def test_a_problem_without_numbers_is_the_verifiers_failure() -> None:
 @given(st.text(alphabet="0123456789+-*/()= .×{}\\", max_size=60))
 def test_no_text_raises(text: str) -> None:
     assert VERIFIER.verify(problem([1, 2], 3), f"\\boxed{{{text}}}").outcome.judged
-
-
-@pytest.mark.parametrize(
-    ("expression", "outcome"),
-    [
-        ("(1+5)*4*1=24", "correct"),  # a true claim changes nothing
-        ("1*5+4+1=24", "wrong"),  # and a false one helps as little
-        ("(1+5)*4*1=48", "wrong"),
-        ("(1+5)*4*1=24=24", "unparsable"),
-        ("24", "wrong"),
-        ("15+4+1+4", "wrong"),
-        ("1.5*4*1", "unparsable"),
-        ("(1+5)*4**1", "unparsable"),
-        ("(1+5)*4//1", "unparsable"),
-        ("(1+5)*4_1", "unparsable"),
-        ("(1+5)*4*-1*-1", "unparsable"),
-        ("(1+5)*4*1+1-1", "wrong"),
-        ("(1+5)∗4∗1", "unparsable"),
-        ("（1+5）*4*1", "unparsable"),
-        ("(1+5)*4*1" + "+0" * 5000, "unparsable"),
-        ("(1+5)*4*1, (5+1)*4*1", "unparsable"),
-    ],
-)
-def test_attacks_on_a_game_of_24(expression: str, outcome: str) -> None:
-    assert VERIFIER.verify(problem([1, 1, 4, 5], 24), f"\\boxed{{{expression}}}").outcome == outcome
 
 
 @pytest.mark.skipif(not CASES.exists(), reason="game24 cases are not here")

@@ -1,7 +1,5 @@
 """Programs judged as EvalPlus does, by a reference program, base and added inputs apart; ways to read a program."""
 
-import shutil
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,14 +15,6 @@ DOUBLE = {
     "form": "reference", "entry_point": "f", "reference": "def f(x):\n    return 2 * x", "base": 2,
     "inputs": [[1], [2], [-3]], "atol": 0.0, "stub": "def f(x):\n",
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[Sandbox]:
-    if shutil.which("bwrap") is None:
-        pytest.skip("bubblewrap is not installed: apt-get install bubblewrap")
-    with open_sandbox(LIMITS) as sandbox:
-        yield sandbox
 
 
 def judge(sandbox: Sandbox, text: str, program: str = "whole", **changes: Any) -> Verdict:

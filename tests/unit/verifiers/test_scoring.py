@@ -58,9 +58,6 @@ def test_failures_stop_above_the_share_and_not_at_it() -> None:
     with pytest.raises(VerifierError, match=said):
         check_failures(scored, 0.2)
     check_failures([], 0.0)
-
-
-def test_counts_name_each_kind() -> None:
     with pytest.raises(VerifierError, match="2 crashed, 1 timeout"):
         check_failures([scored_with(Outcome.CRASHED, Outcome.TIMEOUT, Outcome.CRASHED)], 0.05)
 

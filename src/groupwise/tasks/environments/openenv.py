@@ -39,11 +39,9 @@ _MCP = {"Action", "CallToolAction", "ListToolsAction"}
 _ROOM_S = 15.0
 """Seconds that a server may take to let go of a session that was closed."""
 _OUTSIDE = ("done", "reward", "metadata")
-_TYPE, _NUMBER = (
-    re.compile(r'"type": "(\w+)"'),
-    re.compile(r"(?:integer|number|boolean|null)(?: (?:integer|number|boolean|null))*"),
-)
-"""Types in a schema; those of a field of an observation that says no words."""
+_TYPE = re.compile(r'"type": "(\w+)"')
+_NUMBER = re.compile(r"(?:integer|number|boolean|null)(?: (?:integer|number|boolean|null))*")
+"""Types of a field of an observation that says no words."""
 
 
 class OpenEnvConfig(CallingConfig):

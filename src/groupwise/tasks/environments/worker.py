@@ -15,15 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from groupwise.tasks.environments.base import (
-    ENVIRONMENTS,
-    Attempt,
-    Environment,
-    EnvironmentConfig,
-    Opening,
-    Reply,
-    Turn,
-)
+from groupwise.tasks.environments.base import ENVIRONMENTS, Attempt, Environment, Opening, Reply, Turn
 from groupwise.types import Problem
 
 
@@ -39,7 +31,6 @@ class Server:
 
     def __init__(self, kind: str, settings: dict[str, Any]) -> None:
         config = ENVIRONMENTS.settings(kind).model_validate(settings)
-        assert isinstance(config, EnvironmentConfig), kind
         self._make: Callable[[], Environment] = lambda: ENVIRONMENTS.find(kind)(config)
         self._live: dict[str, _Live] = {}
         self._loop, self._threads = asyncio.new_event_loop(), ThreadPoolExecutor(64)

@@ -77,7 +77,9 @@ class CoqVerifier(ProofVerifier):
         for problem, script in proofs:
             statement, header = problem.data.get("statement"), problem.data.get("header", "")
             if not isinstance(statement, str) or not isinstance(header, str):
-                jobs.append(_crash(f"problem {problem.id} has no usable statement: {statement!r:.100}"))
+                jobs.append(
+                    Finding(Outcome.CRASHED, f"problem {problem.id} has no usable statement: {statement!r:.100}")
+                )
                 continue
             try:
                 jobs.append(_Job(header, statement, tactics_only(script)))
@@ -109,12 +111,12 @@ class CoqVerifier(ProofVerifier):
     def _judge_failure(self, job: _Job, result: RunResult) -> Finding:
         """Judge a script that did not compile: wrong, unless the statement does not compile either."""
         if result.status is Status.FAILED:
-            return _crash(f"the sandbox failed: {result.evidence}")
+            return Finding(Outcome.CRASHED, f"the sandbox failed: {result.evidence}")
         if result.status is Status.TIMEOUT:
             return Finding(Outcome.TIMEOUT, result.evidence, job.script.strip())
         fault = self._statement_fault(job)
         if fault:
-            return _crash(f"the problem's statement does not compile: {fault}")
+            return Finding(Outcome.CRASHED, f"the problem's statement does not compile: {fault}")
         return Finding(Outcome.WRONG, _complaint(result), job.script.strip())
 
     def _statement_fault(self, job: _Job) -> str:
@@ -140,7 +142,7 @@ def _judge_check(job: _Job, result: RunResult) -> Finding:
     if result.status is Status.TIMEOUT:
         return Finding(Outcome.TIMEOUT, f"the check of the compiled proof: {result.evidence}", job.script.strip())
     if result.status is not Status.EXITED:
-        return _crash(f"the check of the compiled proof: {_complaint(result)}")
+        return Finding(Outcome.CRASHED, f"the check of the compiled proof: {_complaint(result)}")
     assumptions = result.stdout.strip()
     if result.exit_code == 0 and assumptions == CLOSED:
         return Finding(Outcome.CORRECT, "Coq accepts the proof, which rests on no axiom", job.script.strip())
@@ -159,10 +161,6 @@ def _complaint(result: RunResult) -> str:
 
 def _one_line(text: bytes) -> str:
     return " ".join(text.decode(errors="replace").split())[:300]
-
-
-def _crash(evidence: str) -> Finding:
-    return Finding(Outcome.CRASHED, evidence)
 
 
 def tactics_only(script: str) -> str:

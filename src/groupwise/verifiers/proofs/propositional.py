@@ -210,7 +210,6 @@ RULES: Mapping[str, Rule] = MappingProxyType({
         ab.hypotheses if ab.conclusion.head == "<->" and formula.head == "->"
         and formula.parts in (ab.conclusion.parts, ab.conclusion.parts[::-1]) else None),
 })  # fmt: skip
-"""All rules by name."""
 
 
 class Line(NamedTuple):

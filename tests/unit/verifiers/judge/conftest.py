@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from groupwise.types import Problem
+from groupwise.types import Problem, Verdict
 from groupwise.verifiers.judge import JudgeVerifier
 
 KEY = "sk-secret-0123456789"
@@ -26,6 +26,12 @@ def make_judge(endpoint: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
 @pytest.fixture
 def problem() -> Problem:
     return Problem("p-1", "What is the capital of France?", "Paris")
+
+
+@pytest.fixture
+def ask(make_judge: Callable[..., JudgeVerifier], problem: Problem) -> Callable[..., Verdict]:
+    """ask(judge settings) -> what a judge says of the right answer."""
+    return lambda **settings: make_judge(**settings).verify(problem, "Paris")
 
 
 @pytest.fixture

@@ -26,9 +26,6 @@ def chat(content: str) -> bytes:
     return json.dumps({"choices": [{"message": {"content": content}, "finish_reason": "stop"}]}).encode()
 
 
-# deadlines
-
-
 def silent(exchange: Any, _: int) -> None:
     exchange.server.over.wait(20)
 
@@ -46,10 +43,10 @@ def dripping_headers(exchange: Any, _: int) -> None:
 
 
 @pytest.mark.parametrize("behaviour", [silent, dripping, dripping_headers])
-def test_the_deadline_of_a_request_holds(endpoint: Any, make_judge: Any, problem: Problem, behaviour: Any) -> None:
+def test_the_deadline_of_a_request_holds(endpoint: Any, ask: Any, behaviour: Any) -> None:
     endpoint.behaviour = behaviour
     began = time.monotonic()
-    verdict = make_judge(request_timeout_s=0.2, max_attempts=2).verify(problem, "Paris")
+    verdict = ask(request_timeout_s=0.2, max_attempts=2)
     assert 0.4 <= time.monotonic() - began < 15
     assert (verdict.outcome, verdict.reward, verdict.measures) == (Outcome.TIMEOUT, None, {})
     assert "0.2 s" in verdict.evidence
@@ -65,22 +62,17 @@ def came(endpoint: Any, least: int) -> int:
 
 
 @pytest.mark.parametrize(("request_s", "requests"), [(0.5, (2, 3)), (20.0, (1,))])
-def test_the_total_deadline_holds(
-    endpoint: Any, make_judge: Any, problem: Problem, request_s: float, requests: tuple[int, ...]
-) -> None:
+def test_the_total_deadline_holds(endpoint: Any, ask: Any, request_s: float, requests: tuple[int, ...]) -> None:
     endpoint.behaviour = silent
     began = time.monotonic()
-    verdict = make_judge(request_timeout_s=request_s, total_timeout_s=1.25, max_attempts=100).verify(problem, "Paris")
+    verdict = ask(request_timeout_s=request_s, total_timeout_s=1.25, max_attempts=100)
     assert time.monotonic() - began < 15
     assert verdict.outcome is Outcome.TIMEOUT
     assert came(endpoint, min(requests)) in requests
 
 
-# retries
-
-
 @pytest.mark.parametrize("status", [500, 502, 503, 529, 429, None])  # None: the connection breaks
-def test_a_passing_failure_is_tried_again(endpoint: Any, make_judge: Any, problem: Problem, status: int | None) -> None:
+def test_a_passing_failure_is_tried_again(endpoint: Any, ask: Any, status: int | None) -> None:
     def busy(exchange: Any, number: int) -> None:
         if number == 3:
             exchange.say(YES)
@@ -88,7 +80,7 @@ def test_a_passing_failure_is_tried_again(endpoint: Any, make_judge: Any, proble
             exchange.send({"error": "busy"}, status)
 
     endpoint.behaviour = busy
-    assert make_judge().verify(problem, "Paris").outcome is Outcome.CORRECT
+    assert ask().outcome is Outcome.CORRECT
     assert endpoint.bodies == [endpoint.bodies[0]] * 3
 
 
@@ -124,30 +116,30 @@ NOT_WHOLE = [
     ],
 )  # fmt: skip
 def test_only_what_may_pass_is_tried_again(
-    endpoint: Any, make_judge: Any, problem: Problem,
+    endpoint: Any, ask: Any,
     behaviour: Any, attempts: int, requests: int, outcome: str, evidence: list[str],
 ) -> None:  # fmt: skip
     endpoint.behaviour = behaviour
     began = time.monotonic()
-    verdict = make_judge(max_attempts=attempts).verify(problem, "Paris")
+    verdict = ask(max_attempts=attempts)
     assert time.monotonic() - began < 15
     assert (verdict.outcome, verdict.reward, len(endpoint.bodies)) == (outcome, None, requests)
     assert all(text in verdict.evidence for text in evidence), verdict.evidence
 
 
-def test_nobody_there_is_the_verifiers_failure(make_judge: Any, start_endpoint: Any, problem: Problem) -> None:
+def test_nobody_there_is_the_verifiers_failure(ask: Any, start_endpoint: Any) -> None:
     gone = start_endpoint()
     gone.shutdown()
     gone.server_close()
-    verdict = make_judge(url=gone.url, max_attempts=2).verify(problem, "Paris")
+    verdict = ask(url=gone.url, max_attempts=2)
     assert verdict.outcome is Outcome.CRASHED
     assert "refused" in verdict.evidence
 
 
-def test_retry_after_is_waited_for(endpoint: Any, make_judge: Any, problem: Problem) -> None:
+def test_retry_after_is_waited_for(endpoint: Any, ask: Any) -> None:
     endpoint.behaviour = lambda exchange, n: exchange.say(YES) if n > 1 else exchange.send({}, 429, Retry_After="1")
     began = time.monotonic()
-    assert make_judge().verify(problem, "Paris").outcome is Outcome.CORRECT
+    assert ask().outcome is Outcome.CORRECT
     assert 1 <= time.monotonic() - began < 15
 
 
@@ -168,14 +160,11 @@ def test_backoff_doubles_with_a_jitter_of_its_own_for_every_request() -> None:
     assert backoff_s(3.0, "a", 1) == backoff_s(3.0, "a", 1)
 
 
-# lies
-
-
 @pytest.mark.parametrize(
     "start", [b"\r\n", b"Transfer-Encoding: chunked\r\n\r\n", b"", b"Content-Length: 999999999\r\n\r\n"]
 )
 def test_an_endless_reply_is_not_read_to_its_end(
-    endpoint: Any, make_judge: Any, problem: Problem, start: bytes, monkeypatch: pytest.MonkeyPatch
+    endpoint: Any, ask: Any, start: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(post_module, "MAX_BYTES", 1 << 18)
     piece = {b"": b"A: b\r\n" * 5, b"\r\n": b" " * 65536}.get(start, b"10000\r\n" + b" " * 65536 + b"\r\n")
@@ -186,24 +175,20 @@ def test_an_endless_reply_is_not_read_to_its_end(
             exchange.wfile.write(piece)
 
     endpoint.behaviour = flood
-    verdict = make_judge(max_attempts=1).verify(problem, "Paris")
+    verdict = ask(max_attempts=1)
     assert verdict.outcome is Outcome.CRASHED
     assert "longer than" in verdict.evidence or (start == b"" and "more than 100 headers" in verdict.evidence)
 
 
-def test_endless_continues_are_not_read_to_their_end(
-    endpoint: Any, make_judge: Any, problem: Problem, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_endless_continues_are_not_read_to_their_end(endpoint: Any, ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(post_module, "MAX_BYTES", 1 << 14)
     endpoint.behaviour = raw(b"HTTP/1.1 100 Continue\r\n\r\n" * 10_000)
-    assert "longer than" in make_judge(max_attempts=1).verify(problem, "Paris").evidence
+    assert "longer than" in ask(max_attempts=1).evidence
 
 
-def test_a_reply_without_verdict_is_counted_and_not_tried_again(
-    endpoint: Any, make_judge: Any, problem: Problem
-) -> None:
+def test_a_reply_without_verdict_is_counted_and_not_tried_again(endpoint: Any, ask: Any) -> None:
     endpoint.behaviour = lambda exchange, _: exchange.say("VERDICT: CORRECT\nI think \ud800.")
-    verdict = make_judge().verify(problem, "Paris")
+    verdict = ask()
     assert (verdict.outcome, verdict.measures, len(endpoint.bodies)) == (Outcome.CRASHED, {"cannot_judge": 1.0}, 1)
     verdict.evidence.encode()
 
@@ -212,9 +197,6 @@ def test_the_next_request_is_judged_after_a_failure(endpoint: Any, make_judge: A
     endpoint.behaviour = lambda exchange, n: exchange.say(YES) if n > 1 else exchange.send({}, 400)
     judge = make_judge()
     assert [judge.verify(problem, "Paris").outcome.value for _ in range(2)] == ["crashed", "correct"]
-
-
-# concurrency
 
 
 @pytest.mark.parametrize("limit", [1, 3])
@@ -233,9 +215,6 @@ def test_no_more_than_so_many_at_one_time(endpoint: Any, make_judge: Any, proble
     assert (endpoint.most_at_once, len(endpoint.bodies)) == (limit, 9)
 
 
-# budget
-
-
 def test_spent_requests_stop_the_run(endpoint: Any, make_judge: Any, problem: Problem, tmp_path: Path) -> None:
     judge = make_judge(max_requests=3, max_concurrency=1, cache_dir=str(tmp_path))
     requests = [Request(problem, f"Paris {n}") for n in range(9)]
@@ -245,10 +224,10 @@ def test_spent_requests_stop_the_run(endpoint: Any, make_judge: Any, problem: Pr
     assert [v.outcome.value for v in judge.verify_many(requests[:3])] == ["correct"] * 3  # what was paid for is kept
 
 
-def test_retries_are_paid_from_the_budget(endpoint: Any, make_judge: Any, problem: Problem) -> None:
+def test_retries_are_paid_from_the_budget(endpoint: Any, ask: Any) -> None:
     endpoint.behaviour = lambda exchange, _: exchange.send({}, 503)
     with pytest.raises(VerifierError, match="max_requests = 2"):
-        make_judge(max_requests=2).verify(problem, "Paris")
+        ask(max_requests=2)
     assert len(endpoint.bodies) == 2
 
 
@@ -270,17 +249,12 @@ def test_tokens_that_nobody_counted_are_counted_too_many(
         judge.verify(problem, "Lyon")
 
 
-# cache
-
-
-def test_an_equal_request_is_not_sent_again_even_after_a_restart(
-    endpoint: Any, make_judge: Any, problem: Problem, tmp_path: Path
-) -> None:
-    first = make_judge(cache_dir=str(tmp_path / "new")).verify(problem, "Paris")
-    again = make_judge(cache_dir=str(tmp_path / "new"), max_requests=1, max_attempts=9).verify(problem, "Paris")
+def test_an_equal_request_is_not_sent_again_even_after_a_restart(endpoint: Any, ask: Any, tmp_path: Path) -> None:
+    first = ask(cache_dir=str(tmp_path / "new"))
+    again = ask(cache_dir=str(tmp_path / "new"), max_requests=1, max_attempts=9)
     assert first == again
     assert len(endpoint.bodies) == 1
-    assert make_judge().verify(problem, "Paris") == first
+    assert ask() == first
     assert len(endpoint.bodies) == 2
 
 
@@ -345,7 +319,7 @@ def test_a_damaged_entry_is_replaced_and_never_believed(
     assert list(tmp_path.rglob("*.tmp")) == []
 
 
-def test_a_cache_that_cannot_be_used_is_an_error(make_judge: Any, problem: Problem, tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_used_is_an_error(ask: Any, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(VerifierError, match=r"cache .*file cannot be"):
-        make_judge(cache_dir=str(tmp_path / "file")).verify(problem, "Paris")
+        ask(cache_dir=str(tmp_path / "file"))

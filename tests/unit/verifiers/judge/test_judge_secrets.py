@@ -25,11 +25,9 @@ def everything(thing: Any) -> str:
     return repr(thing) + "".join(map(everything, inner))
 
 
-def test_the_key_is_sent_from_the_place_that_is_named(
-    endpoint: Any, make_judge: Any, problem: Problem, key: str
-) -> None:
+def test_the_key_is_sent_from_the_place_that_is_named(endpoint: Any, ask: Any, key: str) -> None:
     for place in ({}, VARIABLE):
-        make_judge(**place).verify(problem, "Paris")
+        ask(**place)
     sent = [headers.get("Authorization") for headers in endpoint.headers]
     assert sent == [None, f"Bearer {key}"]
 
@@ -51,42 +49,34 @@ def test_a_server_that_repeats_the_key_does_not_spread_it(
     assert bool(kept) == (status == 200)
 
 
-def test_a_broken_status_line_with_the_key_does_not_spread_it(
-    endpoint: Any, make_judge: Any, problem: Problem, key: str
-) -> None:
+def test_a_broken_status_line_with_the_key_does_not_spread_it(endpoint: Any, ask: Any, key: str) -> None:
     endpoint.behaviour = lambda exchange, _: exchange.wfile.write(exchange.headers["Authorization"].encode() + b"\r\n")
-    verdict = make_judge(**VARIABLE, max_attempts=1).verify(problem, "Paris")
+    verdict = ask(**VARIABLE, max_attempts=1)
     assert "BadStatusLine" in verdict.evidence
     assert key not in verdict.evidence
 
 
-def test_a_redirect_is_not_followed(
-    endpoint: Any, start_endpoint: Any, make_judge: Any, problem: Problem, key: str
-) -> None:
+def test_a_redirect_is_not_followed(endpoint: Any, start_endpoint: Any, ask: Any, key: str) -> None:
     elsewhere = start_endpoint()
     for status in (301, 302, 303, 307, 308):
         endpoint.behaviour = lambda exchange, _, status=status: exchange.send({}, status, Location=elsewhere.url)
-        verdict = make_judge(**VARIABLE).verify(problem, "Paris")
+        verdict = ask(**VARIABLE)
         assert verdict.outcome is Outcome.CRASHED
         assert "redirects are not followed" in verdict.evidence
     assert len(endpoint.bodies) == 5
     assert elsewhere.bodies == []
 
 
-def test_no_proxy_is_used(
-    endpoint: Any, start_endpoint: Any, make_judge: Any, problem: Problem, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_proxy_is_used(endpoint: Any, start_endpoint: Any, ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     proxy = start_endpoint()
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
         monkeypatch.setenv(name, proxy.url)
-    make_judge().verify(problem, "Paris")
+    ask()
     assert (len(endpoint.bodies), len(proxy.bodies)) == (1, 0)
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
-def test_a_server_that_cannot_prove_its_name_gets_nothing(
-    endpoint: Any, make_judge: Any, problem: Problem, key: str, tmp_path: Path
-) -> None:
+def test_a_server_that_cannot_prove_its_name_gets_nothing(endpoint: Any, ask: Any, key: str, tmp_path: Path) -> None:
     files = {name: str(tmp_path / name) for name in ("key", "certificate")}
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1",
@@ -97,7 +87,7 @@ def test_a_server_that_cannot_prove_its_name_gets_nothing(
     context.load_cert_chain(files["certificate"], files["key"])
     endpoint.socket = context.wrap_socket(endpoint.socket, server_side=True)
     url = endpoint.url.replace("http:", "https:")
-    verdict = make_judge(**VARIABLE, url=url, max_attempts=1).verify(problem, "Paris")
+    verdict = ask(**VARIABLE, url=url, max_attempts=1)
     assert verdict.outcome is Outcome.CRASHED
     assert "CERTIFICATE_VERIFY_FAILED" in verdict.evidence
     assert endpoint.bodies == []

@@ -142,9 +142,9 @@ def test_no_reference_is_the_verifiers_failure(endpoint: Any, make_judge: Any) -
     assert "p-7" in verdict.evidence
 
 
-def test_what_is_asked(endpoint: Any, make_judge: Any, problem: Problem) -> None:
-    make_judge(max_tokens=99).verify(problem, "Paris")
-    make_judge(reasoning_model=True, max_tokens=99).verify(problem, "Paris")
+def test_what_is_asked(endpoint: Any, ask: Any, problem: Problem) -> None:
+    ask(max_tokens=99)
+    ask(reasoning_model=True, max_tokens=99)
     plain, reasoning = [{k: v for k, v in body.items() if k != "messages"} for body in endpoint.bodies]
     assert plain == {"model": "examiner", "temperature": 0.0, "seed": 0, "max_tokens": 99, "stream": False}
     assert reasoning == {"model": "examiner", "seed": 0, "max_completion_tokens": 99, "stream": False}
