@@ -12,6 +12,9 @@ from unittest.mock import patch
 import pyarrow.parquet as pq
 
 from groupwise.cli.main import main
+from groupwise.models.checkpoint import save_checkpoint
+from groupwise.models.config import ModelConfig
+from groupwise.models.new_model import NewModel, new_policy
 
 ROOT = Path(__file__).parents[2]
 RECIPE = """
@@ -46,6 +49,16 @@ num_samples = 2
 test_problems = 4
 test_samples = 2
 """
+
+
+def save_random(path: Path, tokenizer: Any, **changes: Any) -> Path:
+    """Save a model of one layer with random weights."""
+    shape: dict[str, Any] = {
+        "architecture": "qwen2", "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
+        "num_key_value_heads": 1, "intermediate_size": 32, "context_length": 64,
+    }  # fmt: skip
+    save_checkpoint(path, new_policy(NewModel(**(shape | changes)), tokenizer, ModelConfig(device="cpu")))
+    return path
 
 
 class Said(NamedTuple):
@@ -97,6 +110,11 @@ def write_recipe(folder: Path, directory: Path, text: str = RECIPE) -> Path:
 
 def ledger(run: Path) -> bytes:
     return (run / "ledger.jsonl").read_bytes()
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    """By name, what a directory holds."""
+    return {str(file.relative_to(path)): file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file()}
 
 
 class Trained(NamedTuple):

@@ -53,10 +53,14 @@ def be_rank(recipes: Sequence[Any], rank: int, size: int, port: int, harm: Harm 
 
 def run_on_ranks(recipes: Sequence[Any], size: int) -> None:
     """Run the recipes to their ends on so many ranks; in this process's child for one."""
-    ranks = start_ranks(recipes, size)
+    assert exit_codes(start_ranks(recipes, size)) == [0] * size
+
+
+def exit_codes(ranks: Sequence[Any]) -> list[int]:
+    """Wait for the end of all of them."""
     for process in ranks:
         process.join(PATIENCE_S)
-    assert [process.exitcode for process in ranks] == [0] * size
+    return [process.exitcode for process in ranks]
 
 
 # --------------------------------------------------------------------------------------------------- what may go wrong

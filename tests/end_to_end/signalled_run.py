@@ -6,7 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import processes
+
 from groupwise.trainers import train
+
+PATIENCE_S = 600.0
 
 OPERATIONS = ("fsync", "replace", "truncate", "symlink", "unlink", "rmdir")
 """Functions of `os` between which the state of a disk can be seen."""
@@ -38,3 +42,10 @@ def train_and_signal(recipe: Any, number: int, place: int | str, run: Callable[[
     for name in OPERATIONS:
         setattr(os, name, watched(getattr(os, name)))
     run(recipe)
+
+
+def exit_code(recipe: Any, place: int | str, run: Callable[[Any], Any] = train, number: int = signal.SIGKILL) -> Any:
+    """Run the recipe in a process of its own, with a signal at a place; returns its exit code."""
+    process = processes.start(train_and_signal, recipe, number, place, run)
+    process.join(PATIENCE_S)
+    return process.exitcode

@@ -55,19 +55,18 @@ SMALL: dict[str, Any] = {
 STAGES = tuple(SMALL["stages"])
 
 
-def overrides(directory: Path, **changes: Any) -> list[str]:
-    """Overrides that make the recipe small; `changes` are more of them, nested like a recipe."""
-    return ["=".join(one) for one in _flat({**SMALL, "pipeline": {"directory": str(directory)}})] + [
-        "=".join(one) for one in _flat(changes)
-    ]
+def overrides(directory: Path) -> list[str]:
+    """Overrides that make the recipe small."""
+    return flat({**SMALL, "pipeline": {"directory": str(directory)}})
 
 
-def _flat(values: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+def flat(values: dict[str, Any], prefix: str = "") -> list[str]:
+    """Overrides that say what nested tables say."""
     return [
-        found
+        line
         for name, value in values.items()
-        for found in (
-            _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else [(f"{prefix}{name}", json.dumps(value))]
+        for line in (
+            flat(value, f"{prefix}{name}.") if isinstance(value, dict) else [f"{prefix}{name}={json.dumps(value)}"]
         )
     ]
 

@@ -22,9 +22,6 @@ def test_runs_lists_what_there_is(trained: Trained, tmp_path: Path) -> None:
     for word in ("grpo", "arithmetic", "3/3", "finished"):
         assert word in out
     assert "There are no runs in" in succeed("runs", tmp_path)
-
-
-def test_one_run_is_shown_on_a_page_of_the_terminal(trained: Trained) -> None:
     out = succeed("runs", trained.path)
     assert "3 of 3 steps, finished" in out
     assert "best checkpoint" in out

@@ -12,16 +12,7 @@ from unittest.mock import patch
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from commands import (
-    Said,
-    Trained,
-    groupwise,
-    ledger,
-    recorded,
-    refuse,
-    succeed,
-    write_recipe,
-)
+from commands import Said, Trained, groupwise, ledger, recorded, refuse, succeed, write_recipe
 from rich.console import Console
 
 import groupwise.cli.evaluate as evaluate_command
@@ -29,7 +20,7 @@ from groupwise.algorithms.statistics import Estimate
 from groupwise.evaluation.evaluate import HeldOutCheck, Rejected
 from groupwise.models.policy import load_policy
 
-EVAL = ("--problems", 6, "--samples", 4, "--max-tokens", 48, "--set", "task.num_eval_problems=8")
+EVAL = ("--problems", 50, "--samples", 4, "--max-tokens", 48, "--set", "task.num_eval_problems=6")
 
 
 def test_eval_against_itself_gives_all_figures_and_a_difference_of_exactly_zero() -> None:
@@ -37,7 +28,7 @@ def test_eval_against_itself_gives_all_figures_and_a_difference_of_exactly_zero(
     assert {key: result[key] for key in ("task", "split", "samples", "temperature", "seed")} == {
         "task": "arithmetic", "split": "test", "samples": 4, "temperature": 1.0, "seed": 0,
     }  # fmt: skip
-    assert result["problems"] == 6
+    assert result["problems"] == 6  # which are all there are
     assert result["difference"] == {"value": 0.0, "low": 0.0, "high": 0.0}
     figures = result["checkpoints"]["base"]
     assert set(figures) == {
@@ -184,7 +175,7 @@ def test_sample_refuses_a_character_the_tokenizer_cannot_write() -> None:
 
 
 def replay(run: Path, step: int, row: dict[str, Any]) -> Said:
-    return groupwise("replay", run, "--step", step, "--problem", row["problem"], "--sample", row["sample"])
+    return groupwise("replay", run, "--step", step, "--problem", row["problem"], "--sample", row["sample"], columns=40)
 
 
 @pytest.mark.parametrize(("step", "place"), [(0, 0), (1, 7), (2, 15)])
@@ -205,23 +196,19 @@ def test_replay_repeats_the_steps_since_the_start_where_no_checkpoint_is_left(co
     assert "identical" in out
 
 
-def tokens_changed(row: dict[str, Any]) -> None:
-    row["token_ids"][3] += 1
-
-
-def logprob_changed(row: dict[str, Any]) -> None:
-    row["sampling_logprobs"][3] -= 0.25
-
-
 @pytest.mark.parametrize(
-    ("change", "finding"),
-    [(tokens_changed, "different from token 3 on"), (logprob_changed, "log-probabilities differ by up to 0.25")],
+    ("column", "change", "finding"),
+    [
+        ("token_ids", lambda ids: [*ids[:3], ids[3] + 1, *ids[4:]], "different from token 3 on"),
+        ("sampling_logprobs", lambda p: [*p[:3], p[3] - 0.25, *p[4:]], "log-probabilities differ by up to 0.25"),
+        ("text", lambda text: f"{text} Trust me.", "Trust me."),
+    ],
 )
 def test_replay_finds_a_changed_record_and_exits_with_1(
-    copy: Path, change: Callable[[dict[str, Any]], None], finding: str
+    copy: Path, column: str, change: Callable[[Any], Any], finding: str
 ) -> None:
     rows = recorded(copy, 0)
-    change(rows[6])
+    rows[6][column] = change(rows[6][column])
     path = copy / "rollouts" / "step-000000.parquet"
     pq.write_table(pa.Table.from_pylist(rows, schema=pq.read_schema(path)), path)
     code, out, err = replay(copy, 0, rows[6])
@@ -260,30 +247,10 @@ def test_eval_takes_all_rows_of_a_plain_file_unless_a_split_is_asked_for(random_
     assert "mine has no test split" in refuse("eval", random_model, *options, "--split", "test")
 
 
-def test_eval_says_how_many_problems_it_used() -> None:
-    sets = ("--samples", 1, "--max-tokens", 8, "--set", "task.num_eval_problems=3")
-    result = json.loads(succeed("eval", "base", "--task", "arithmetic", "--problems", 50, "--json", *sets))
-    assert result["problems"] == 3
-
-
 def test_sample_works_for_data_without_a_train_split(random_model: Path, tmp_path: Path) -> None:
     (tmp_path / "held_out.jsonl").write_text('{"question": "1 + 1?", "answer": "2"}\n')
     sets = ("--task", "jsonl", "--set", f"task.test_path={tmp_path / 'held_out.jsonl'}", "--max-tokens", 4)
     assert "tokens, " in succeed("sample", random_model, "1 + 1?", *sets)
-
-
-def test_completions_and_step_lines_are_not_broken(trained: Trained, copy: Path) -> None:
-    row = max(recorded(trained.path, 0), key=lambda row: len(row["text"]))
-    arguments = ("replay", trained.path, "--step", 0, "--problem", row["problem"], "--sample", row["sample"])
-    assert f"recorded     {row['text']}\n" in succeed(*arguments, columns=40)
-
-
-def test_replay_finds_a_changed_text(copy: Path) -> None:
-    rows = recorded(copy, 0)
-    rows[6]["text"] += " Trust me."
-    path = copy / "rollouts" / "step-000000.parquet"
-    pq.write_table(pa.Table.from_pylist(rows, schema=pq.read_schema(path)), path)
-    assert replay(copy, 0, rows[6]).code == 1
 
 
 def test_replay_without_a_ledger_says_so(copy: Path) -> None:

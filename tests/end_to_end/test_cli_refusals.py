@@ -1,15 +1,14 @@
 """Recipes, models, data and directories that cannot be used: one sentence that names the fault."""
 
 import json
-import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from commands import RECIPE, refuse, run_process, settings, succeed, write_recipe
+from safetensors.torch import load_file, save_file
 
 from groupwise.config import recipe_names
 
@@ -36,6 +35,7 @@ from groupwise.config import recipe_names
         ("grpo.prompts_per_step=41", ["grpo.prompts_per_step = 41", "40 training problems"]),
         ("task.num_problems=100000", ["task.num_problems = 100000", "at most"]),
         ("task.template.gold={reference}", ["rejects the reference answer of arithmetic/", "fix the template"]),
+        ("task.template.prompt=Answer!", ["{question}"]),
         ("run.seed", ["the change 'run.seed' must look like section.key=value"]),
         ("=3", ["the change '=3' must look like section.key=value"]),
     ],
@@ -64,50 +64,13 @@ def test_an_unknown_task_or_split_lists_the_known_ones() -> None:
     assert "split 'validation': allowed are train, dev, test" in sentence
 
 
-@pytest.fixture
-def spoilt(random_model: Path, tmp_path: Path) -> Path:
-    """A copy of the random model, to be spoilt."""
-    return Path(shutil.copytree(random_model, tmp_path / "spoilt"))
-
-
-def refuse_model(path: Path) -> str:
-    return refuse("sample", path, "What is 23 × 17?", "--task", "arithmetic", "--max-tokens", 8)
-
-
-def test_a_missing_model_is_named(tmp_path: Path) -> None:
-    assert f"'{tmp_path / 'missing'}' cannot be loaded: there is no such directory" in refuse_model(
-        tmp_path / "missing"
-    )
-
-
-def test_a_directory_without_config_is_no_model(spoilt: Path) -> None:
-    (spoilt / "config.json").unlink()
-    assert "has no config.json, so it is not a Hugging Face model directory" in refuse_model(spoilt)
-
-
-def test_missing_weights_are_named(spoilt: Path) -> None:
-    from safetensors.torch import load_file, save_file
-
+def test_missing_weights_are_named(random_model: Path, tmp_path: Path) -> None:
+    spoilt = Path(shutil.copytree(random_model, tmp_path / "spoilt"))
     tensors = load_file(spoilt / "model.safetensors")
     del tensors["model.layers.0.mlp.up_proj.weight"]
     save_file(tensors, spoilt / "model.safetensors", metadata={"format": "pt"})
-    sentence = refuse_model(spoilt)
+    sentence = refuse("sample", spoilt, "What is 23 × 17?", "--task", "arithmetic", "--max-tokens", 8)
     assert "is damaged: weights ['model.layers.0.mlp.up_proj.weight'] are missing" in sentence
-
-
-def test_a_tokenizer_without_an_end_token_is_refused(spoilt: Path) -> None:
-    path = spoilt / "tokenizer_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"eos_token": None}))
-    assert "the tokenizer has no end-of-sequence token (eos_token)" in refuse_model(spoilt)
-
-
-@pytest.mark.parametrize("name", ["tokenizer.json", "config.json", "model.safetensors"])
-def test_a_torn_file_is_a_model_that_cannot_be_loaded(spoilt: Path, name: str) -> None:
-    os.truncate(spoilt / name, (spoilt / name).stat().st_size // 2 if name.endswith("safetensors") else 40)
-    sentence = refuse_model(spoilt)
-    assert str(spoilt) in sentence
-    assert "cannot be loaded" in sentence
-    assert sentence.count("\n") == 1
 
 
 def test_a_prompt_longer_than_the_context_says_both_lengths(tmp_path: Path) -> None:
@@ -123,49 +86,34 @@ def test_a_prompt_longer_than_the_context_says_both_lengths(tmp_path: Path) -> N
 JSONL = {"run.num_steps": 1, "grpo.prompts_per_step": 2, "grpo.group_size": 2, "evaluation.test_problems": 0}
 
 
-@pytest.fixture
-def jsonl_recipe(tmp_path: Path) -> Iterator[Callable[..., str]]:
-    """jsonl_recipe(*lines): what `train` says to a file of problems with these lines."""
-
-    def train(*lines: str) -> str:
-        (tmp_path / "problems.jsonl").write_text("\n".join(lines))
-        text = RECIPE[: RECIPE.index("[task]")] + f'[task]\nkind = "jsonl"\npath = "{tmp_path / "problems.jsonl"}"\n'
-        return refuse("train", write_recipe(tmp_path, tmp_path / "run", text), *settings(dict(JSONL)))
-
-    yield train
-    assert not (tmp_path / "run").exists()
-
-
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ('{"question": "1 + 1?", "answer"', ["is not JSON"]),
-        ('["1 + 1?", "2"]', ["is a JSON list", "object"]),
-        ('{"question": "1 + 1?"}', ["has no field 'answer'"]),
-        ('{"question": "", "answer": "2"}', ["question", "is empty"]),
-        ('{"question": "1 + 1?", "answer": [2]}', ["field 'answer' is [2]"]),
+        (None, ["problems.jsonl cannot be read: No such file"]),
+        ('{"question": "1 + 1?", "answer"', ["problems.jsonl, line 4", "is not JSON"]),
+        ('["1 + 1?", "2"]', ["problems.jsonl, line 4", "is a JSON list", "object"]),
+        ('{"question": "1 + 1?"}', ["problems.jsonl, line 4", "has no field 'answer'"]),
+        ('{"question": "", "answer": "2"}', ["problems.jsonl, line 4", "question", "is empty"]),
+        ('{"question": "1 + 1?", "answer": [2]}', ["problems.jsonl, line 4", "field 'answer' is [2]"]),
     ],
 )
-def test_a_broken_line_of_a_data_file_is_named_by_its_number(
-    jsonl_recipe: Callable[..., str], line: str, words: list[str]
+def test_a_missing_file_and_a_broken_line_by_its_number_are_named(
+    tmp_path: Path, line: str | None, words: list[str]
 ) -> None:
     good = [json.dumps({"question": f"What is {n} + 1?", "answer": str(n + 1)}) for n in range(60)]
-    sentence = jsonl_recipe(*good[:2], "", line, *good[2:])
-    assert "problems.jsonl, line 4" in sentence
+    if line is not None:
+        (tmp_path / "problems.jsonl").write_text("\n".join([*good[:2], "", line, *good[2:]]))
+    text = RECIPE[: RECIPE.index("[task]")] + f'[task]\nkind = "jsonl"\npath = "{tmp_path / "problems.jsonl"}"\n'
+    sentence = refuse("train", write_recipe(tmp_path, tmp_path / "run", text), *settings(dict(JSONL)))
     assert all(word in sentence for word in words), sentence
-
-
-def test_a_missing_data_file_is_named(tmp_path: Path) -> None:
-    text = RECIPE[: RECIPE.index("[task]")] + f'[task]\nkind = "jsonl"\npath = "{tmp_path / "missing.jsonl"}"\n'
-    assert "missing.jsonl cannot be read: No such file" in refuse(
-        "train", write_recipe(tmp_path, tmp_path / "run", text)
-    )
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_run_directory_that_is_something_else_is_left_alone(tmp_path: Path) -> None:
     recipe = write_recipe(tmp_path, tmp_path / "thesis")
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter.txt").write_text("precious")
+    assert "not a run directory" in refuse("train", recipe, "--set", f"run.directory={tmp_path}/thesis/chapter.txt")
     for restart in ([], ["--restart"]):
         assert "exists and is not a run directory" in refuse("train", recipe, *restart)
     assert (tmp_path / "thesis" / "chapter.txt").read_text() == "precious"
@@ -176,16 +124,6 @@ def test_a_mistake_found_while_loading_does_not_block_the_run_directory(without_
     refuse("train", recipe, "--set", f"model.path={tmp_path / 'missing'}")
     short = ["run.num_steps=1", "evaluation.num_problems=1", "evaluation.test_problems=0"]
     assert "1 of 1 steps, finished" in succeed("train", recipe, *(word for each in short for word in ("--set", each)))
-
-
-def test_a_run_directory_that_is_a_file_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "notes").write_text("precious")
-    assert "not a run directory" in refuse("train", write_recipe(tmp_path, tmp_path / "notes"))
-
-
-def test_a_template_that_asks_nothing_is_refused(tmp_path: Path) -> None:
-    sets = ("--set", "task.template.prompt=Answer!", "--set", "run.num_steps=1")
-    assert "{question}" in refuse("train", write_recipe(tmp_path, tmp_path / "run"), *sets)
 
 
 def test_a_mistake_in_a_recipe_answers_at_once() -> None:

@@ -11,13 +11,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from commands import (
-    Trained,
-    ledger,
-    refuse,
-    succeed,
-    write_recipe,
-)
+from commands import Trained, contents, ledger, refuse, succeed, write_recipe
 
 import groupwise.cli.train as cli_train
 from groupwise.trainers.report import StepReport
@@ -82,15 +76,15 @@ def test_ctrl_c_stops_after_the_step_and_the_same_command_goes_on(
 
 
 def test_a_finished_run_is_left_alone_until_restart(copy: Path) -> None:
-    before = ledger(copy)
+    before = contents(copy)
     sentence = refuse("train", copy / "config.toml")
     assert "is finished (3 steps): there is nothing left to do" in sentence
     assert "--restart" in sentence
-    assert ledger(copy) == before
+    assert contents(copy) == before
     (copy / "report.html").unlink()
     succeed("train", copy / "config.toml", "--restart", "--set", "run.seed=7", "--set", "run.num_steps=1")
     assert (copy / "report.html").exists()
-    assert ledger(copy) != before
+    assert ledger(copy) != before["ledger.jsonl"]
     assert tomllib.loads((copy / "config.toml").read_text())["run"]["seed"] == 7
 
 

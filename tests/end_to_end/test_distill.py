@@ -5,11 +5,10 @@ import signal
 from pathlib import Path
 from typing import Any
 
-import processes
 import pytest
-import signalled_run
 import torch
 from rich.console import Console
+from signalled_run import exit_code
 
 from groupwise.cli.train import run_recipe
 from groupwise.config import parse
@@ -20,7 +19,6 @@ from groupwise.models.policy import load_policy
 from groupwise.runs.directory import RunDirectory
 from groupwise.trainers.distill import DistillRecipe, DistillStep, train_distill
 
-PATIENCE_S = 300.0
 SUMS = {"kind": "arithmetic", "kinds": ["sum"], "digits": [1, 1], "num_problems": 40, "num_eval_problems": 2}
 SAMPLED = {"task": SUMS, "prompts_per_step": 4, "group_size": 2, "sampling": {"max_tokens": 24}}
 SOURCES = pytest.mark.parametrize("source", ["jsonl", "teacher", "student"])
@@ -95,20 +93,13 @@ def test_on_policy_distillation_mends_a_damaged_copy(pairs: Path, tmp_path: Path
 # -------------------------------------------------------------------------------------------------------------- resume
 
 
-def exit_code_of_a_kill_at(one: DistillRecipe, place: str) -> int | None:
-    """Run in a process of its own until it is to write this file or directory, and is killed."""
-    process = processes.start(signalled_run.train_and_signal, one, signal.SIGKILL, place, train_distill)
-    process.join(PATIENCE_S)
-    return process.exitcode
-
-
 @pytest.mark.parametrize("source", ["jsonl", pytest.param("teacher", marks=pytest.mark.slow), "student"])
 def test_a_killed_run_ends_in_the_same_ledger_and_weights(
     source: str, model: Path, pairs: Path, server: None, tmp_path: Path
 ) -> None:
     whole, killed = (recipe(source, model, pairs, tmp_path / name) for name in ("whole", "killed"))
     train_distill(whole)
-    assert exit_code_of_a_kill_at(killed, "step-000004") == -signal.SIGKILL
+    assert exit_code(killed, "step-000004", train_distill) == -signal.SIGKILL
     resumed_at = []
     session = train_distill(killed, on_step=lambda step: resumed_at.append(step.step))
     assert resumed_at[0] == 2

@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import processes
 import pyarrow.parquet as pq
 import pytest
-import signalled_run
-import test_resume as of_runs
+from signalled_run import exit_code
 from test_resume import model, run_to_the_end
 
 from groupwise.config import parse
@@ -42,12 +40,6 @@ def recipe(model: Path, directory: Path, environment: str, **changes: Any) -> Gr
     return parse(GrpoRecipe, values | changes)
 
 
-def killed_at(one: GrpoRecipe, place: str) -> None:
-    process = processes.start(signalled_run.train_and_signal, one, signal.SIGKILL, place)
-    process.join(of_runs.PATIENCE_S)
-    assert process.exitcode == -signal.SIGKILL, place
-
-
 def rows(run: RunDirectory, step: int) -> list[dict[str, Any]]:
     return pq.read_table(run.rollouts(step)).to_pylist()
 
@@ -76,7 +68,7 @@ def test_turns_are_recorded_and_credited(whole: RunDirectory) -> None:
 @pytest.mark.parametrize("place", ["step-000001.parquet", "step-000002", "step-000003.parquet"])
 def test_killed_it_ends_in_the_same_ledger(model: Path, whole: RunDirectory, tmp_path: Path, place: str) -> None:
     one = recipe(model, tmp_path / "killed", "Digits")
-    killed_at(one, place)
+    assert exit_code(one, place) == -signal.SIGKILL
     again = run_to_the_end(one)
     assert again.ledger.path.read_bytes() == whole.ledger.path.read_bytes()
 
@@ -85,7 +77,7 @@ def test_what_no_environment_can_repeat_comes_from_the_records(model: Path, tmp_
     one = recipe(model, tmp_path / "clock", "Clock")
     run = RunDirectory(tmp_path / "clock")
     place = "dev-step-000004.parquet"  # steps 2 and 3 are recorded, and no checkpoint has them
-    killed_at(one, place)
+    assert exit_code(one, place) == -signal.SIGKILL
     before = [rows(run, step) for step in range(4)]
     run_to_the_end(one)
     for step, earlier in enumerate(before):

@@ -1,32 +1,19 @@
 """The examples run, in tiny form; and what Python gives is what the command line gives, to the byte."""
 
-import contextlib
-import io
 import json
 import runpy
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import processes
 import pytest
+from commands import succeed
 
 import groupwise as gw
-from groupwise.cli.main import main
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
 Run = Callable[[str], dict[str, Any]]
-
-
-def command(*words: object) -> str:
-    """What `groupwise` prints with these arguments."""
-    out = io.StringIO()
-    arguments = patch.object(sys, "argv", ["groupwise", *map(str, words)])
-    with arguments, contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
-        main()
-    return out.getvalue()
 
 
 SMALL = {
@@ -88,7 +75,7 @@ def test_own_loop_leaves_the_weights_that_training_leaves(example: Run, tmp_path
     (weights,) = [line["weights"] for line in run.directory.ledger.lines() if "weights" in line]
     assert weights == fingerprint
     # the same recipe by the command line: the same ledger, byte for byte
-    command("train", run.path / "config.toml", "--set", f"run.directory={tmp_path / 'again'}")
+    succeed("train", run.path / "config.toml", "--set", f"run.directory={tmp_path / 'again'}")
     assert (tmp_path / "again" / "ledger.jsonl").read_bytes() == (run.path / "ledger.jsonl").read_bytes()
 
 
@@ -114,17 +101,17 @@ def test_notebook(example: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert Path("runs/notebook/report.html").exists()
     measured = names["measured"]
     options = ["--against", "base", "--problems", 16, "--samples", 2, "--json"]
-    told = json.loads(command("eval", names["run"].best, *options))
+    told = json.loads(succeed("eval", names["run"].best, *options))
     assert told == json.loads(json.dumps(measured.as_dict()))
 
 
 def test_sample_and_audit_are_those_of_the_command_line() -> None:
     answers = gw.sample("base", "What is 23 × 17?", samples=3)
-    said = command("sample", "base", "What is 23 × 17?", "-n", 3)
+    said = succeed("sample", "base", "What is 23 × 17?", "-n", 3)
     assert answers.judged
     assert [text in said for text in answers.texts] == [True] * len(answers) == [True] * 3
     audit = gw.audit_verifier("number", task="arithmetic", problems=1)
-    told = json.loads(command("audit", "number", "--task", "arithmetic", "--problems", 1, "--json"))
+    told = json.loads(succeed("audit", "number", "--task", "arithmetic", "--problems", 1, "--json"))
     assert audit.passed
     assert audit.as_dict().keys() == told.keys()
     assert audit.summary.num_cases == len(audit.summary.results) > 10

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import save_random
 
 from groupwise.errors import CheckpointError
-from groupwise.models.checkpoint import save_checkpoint
-from groupwise.models.config import ModelConfig
-from groupwise.models.new_model import NewModel, character_tokenizer, new_policy
+from groupwise.models.new_model import character_tokenizer
 from groupwise.runs.processes import ENDING, Stopped
 from groupwise.runs.run import Run
 from groupwise.trainers import Recipe, load_recipe, train
@@ -21,13 +20,7 @@ from groupwise.trainers import Recipe, load_recipe, train
 @pytest.fixture
 def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Fine-tuning of three steps in `run`, all of whose paths are relative to the working directory."""
-    tiny = NewModel(
-        architecture="qwen2", hidden_size=16, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1,
-        intermediate_size=16, context_length=32,
-    )  # fmt: skip
-    save_checkpoint(
-        tmp_path / "model", new_policy(tiny, character_tokenizer("0123456789+= "), ModelConfig(device="cpu"))
-    )
+    save_random(tmp_path / "model", character_tokenizer("0123456789+= "))
     rows = [json.dumps({"prompt": f"{n}+1=", "completion": str(n + 1)}) for n in range(12)]
     (tmp_path / "rows.jsonl").write_text("\n".join(rows))
     monkeypatch.chdir(tmp_path)

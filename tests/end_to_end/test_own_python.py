@@ -1,21 +1,15 @@
 """A stranger's reward and data, named on the command line: in every command, and refused before a model is loaded."""
 
-import contextlib
-import io
 import json
-import sys
-import warnings
 from collections.abc import Callable
+from contextlib import chdir
 from pathlib import Path
-from typing import NamedTuple
-from unittest.mock import patch
 
 import pyarrow.parquet as pq
 import pytest
+from commands import ROOT, Said, groupwise
 
-from groupwise.cli.main import main
-
-ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.filterwarnings("ignore")  # that such rewards do not accept every reference answer
 REWARDS = """
 def reward(completion, reference, tags):
     if "9" in completion: return None
@@ -37,34 +31,10 @@ SMALL = {
 TASK = 'task={kind="jsonl", path="data.jsonl", dev_fraction=0.3, template={prompt="{question}\\n"}}'
 
 
-class Said(NamedTuple):
-    """How a command ended."""
-
-    code: object
-    out: str
-    err: str
-
-
-def say(*words: str) -> Said:
-    """Run a command in this process."""
-    out, err, code = io.StringIO(), io.StringIO(), 0
-    with (
-        patch.object(sys, "argv", ["groupwise", *words]),
-        contextlib.redirect_stderr(err),
-        contextlib.redirect_stdout(out),
-        warnings.catch_warnings(action="ignore"),  # that such rewards do not accept every reference answer
-    ):
-        try:
-            main()
-        except SystemExit as end:
-            code = end.code  # type: ignore[assignment]
-    return Said(code, out.getvalue(), err.getvalue())
-
-
 def train(function: str, *more: str) -> Said:
     dials = [word for key, value in SMALL.items() for word in ("--set", f"{key}={value}")]
     kind = f'verifier.kind="my_rewards.py:{function}"'
-    return say("train", str(ROOT / "recipes" / "arithmetic.toml"), *dials, "--set", TASK, "--set", kind, *more)
+    return groupwise("train", ROOT / "recipes" / "arithmetic.toml", *dials, "--set", TASK, "--set", kind, *more)
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +49,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def trained(home: Path) -> Said:
-    with contextlib.chdir(home):
+    with chdir(home):
         return train("reward", "--set", "run.directory=runs/own", "--set", "verifier.timeout_s=60")
 
 
@@ -113,7 +83,7 @@ def test_a_replay_finds_it_from_anywhere_and_when_it_was_changed(
     monkeypatch.chdir(tmp_path)
     (there / "my_rewards.py").rename(there / "moved.py")
     try:
-        said = say("replay", str(run), "--step", "0", "--problem", row["problem"])
+        said = groupwise("replay", str(run), "--step", "0", "--problem", row["problem"])
     finally:
         (there / "moved.py").rename(there / "my_rewards.py")
     assert (said.code, "identical" in said.out) == (0, True), said.err
@@ -121,26 +91,28 @@ def test_a_replay_finds_it_from_anywhere_and_when_it_was_changed(
 
 def test_the_same_name_in_eval(trained: Said, there: Path) -> None:
     best = str(there / "runs" / "own" / "checkpoints" / "best")
-    said = say("eval", best, "--split", "dev", "--problems", "2", "--samples", "2", "--max-tokens", "24", "--json")
+    said = groupwise(
+        "eval", best, "--split", "dev", "--problems", "2", "--samples", "2", "--max-tokens", "24", "--json"
+    )
     assert said.code == 0, said.err
     assert json.loads(said.out)["checkpoints"][best]["verdict_errors"] == 0
 
 
 def test_the_same_name_in_verify(there: Path) -> None:
     words = ("verify", "my_rewards.py:reward", "It is 42.", "--reference", "42", "--data", 'tags=["a"]')
-    said = say(*words, "--json", "--set", "verifier.timeout_s=60")
+    said = groupwise(*words, "--json", "--set", "verifier.timeout_s=60")
     assert json.loads(said.out)["parts"] == {"right": 1.0, "tagged": 0.25}
     assert (json.loads(said.out)["outcome"], said.code) == ("correct", 0)
-    refused = say("verify", "my_rewards.py:reward", "It is 42.", "--reference", "42")
+    refused = groupwise("verify", "my_rewards.py:reward", "It is 42.", "--reference", "42")
     assert (refused.code, "needs the argument 'tags'" in refused.err) == (2, True)
 
 
 def test_the_same_name_in_audit(there: Path) -> None:
-    said = say("audit", "my_rewards.py:trl", "--reference", "42", "--json")
+    said = groupwise("audit", "my_rewards.py:trl", "--reference", "42", "--json")
     assert (said.code, "needs the argument 'tags'" in said.err) == (2, True)
     case = {"gold": "42", "response": "x", "expected": True}
     (there / "cases.jsonl").write_text(json.dumps(case) + "\n")
-    said = say("audit", "my_rewards.py:broken", "--cases", "cases.jsonl", "--json")
+    said = groupwise("audit", "my_rewards.py:broken", "--cases", "cases.jsonl", "--json")
     assert said.code == 1, said.err
     assert "returned 'much' (a str)" in said.out
 
@@ -174,7 +146,7 @@ def test_the_same_name_in_a_pipeline(there: Path) -> None:
         evaluation = { num_problems = 2, num_samples = 2, test_problems = 0 }
     """
     (there / "pipeline.toml").write_text(recipe)
-    said = say("pipeline", "pipeline.toml")
+    said = groupwise("pipeline", "pipeline.toml")
     assert said.code == 0, said.err
 
 
@@ -200,12 +172,12 @@ def test_bad_input_is_one_sentence_before_any_model(
 
 def test_a_new_project_trains_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert say("init", "mine").code == 0
+    assert groupwise("init", "mine").code == 0
     dials = [word for key, value in SMALL.items() for word in ("--set", f"{key}={value}")]
-    said = say("train", "mine/recipe.toml", *dials)
+    said = groupwise("train", "mine/recipe.toml", *dials)
     assert said.code == 0, said.err
     assert Path("runs/mine/finished.json").exists()
-    refused = say("init", "mine")
+    refused = groupwise("init", "mine")
     assert (refused.code, refused.err) == (
         2, "groupwise: mine exists and is not an empty directory: name a new one\n",
     )  # fmt: skip

@@ -6,20 +6,15 @@ import signal
 from pathlib import Path
 from typing import Any
 
-import processes
 import pytest
-import signalled_run
 import small_pipeline as small
-from typer.testing import CliRunner
+from commands import refuse, save_random, succeed
+from signalled_run import exit_code
 
-from groupwise.cli.main import app
-from groupwise.models.checkpoint import save_checkpoint
-from groupwise.models.config import ModelConfig
-from groupwise.models.new_model import NewModel, byte_tokenizer, new_policy
+from groupwise.models.new_model import byte_tokenizer
 from groupwise.pipeline.directory import PipelineDirectory, content_hash, read_rows
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
-PATIENCE_S = 600.0
 pytestmark = pytest.mark.usefixtures("imports_are_found_once")
 
 
@@ -39,11 +34,7 @@ def copied(finished: Path, tmp_path: Path) -> Path:
 
 
 def groupwise(*arguments: Any) -> str:
-    result = CliRunner().invoke(app, ["pipeline", str(small.RECIPE), *map(str, arguments)])
-    if result.exception and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    assert result.exit_code == 0, result.output
-    return result.output
+    return succeed("pipeline", small.RECIPE, *arguments)
 
 
 def settings(directory: Path, *more: str) -> list[str]:
@@ -128,8 +119,8 @@ def test_only_and_from(copied: Path) -> None:
     assert "helpful (reward_model) runs: not run yet" in said
     assert said.count("left alone: only helpful is requested") == len(small.STAGES) - 1
     assert hashes(copied) == before
-    with pytest.raises(Exception, match="there is no stage nobody; the stages are zero"):
-        groupwise(*settings(copied), "--from", "nobody")
+    said = refuse("pipeline", small.RECIPE, *settings(copied), "--from", "nobody")
+    assert "there is no stage nobody; the stages are zero" in said
 
 
 KILLED_BEFORE = ("step-000001.parquet", "facts.json")
@@ -142,9 +133,7 @@ def test_killed_at_chosen_places_in_another_directory_it_ends_in_the_same_files(
 ) -> None:
     one = small.overrides(tmp_path / "elsewhere" / "r1")
     for place in KILLED_BEFORE:
-        process = processes.start(signalled_run.train_and_signal, one, signal.SIGKILL, place, small.run)
-        process.join(PATIENCE_S)
-        assert process.exitcode == -signal.SIGKILL, place
+        assert exit_code(one, place, small.run) == -signal.SIGKILL, place
         stage = PipelineDirectory(tmp_path / "elsewhere" / "r1").stage("zero")
         assert stage.facts is None
         assert stage.run.finished.exists() == (place == "facts.json")
@@ -155,11 +144,7 @@ def test_killed_at_chosen_places_in_another_directory_it_ends_in_the_same_files(
 @pytest.mark.slow
 @pytest.mark.skipif(not (DATA / "gsm8k").exists(), reason="needs ../shared/data/gsm8k")
 def test_the_same_recipe_takes_any_model_and_gsm8k(tmp_path: Path) -> None:
-    config = NewModel(
-        architecture="qwen2", hidden_size=32, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1,
-        intermediate_size=32, context_length=4096,
-    )  # fmt: skip
-    save_checkpoint(tmp_path / "model", new_policy(config, byte_tokenizer(), ModelConfig(device="cpu")))
+    save_random(tmp_path / "model", byte_tokenizer(), context_length=4096)
     # all problems of a stage have one template: that of the general prompts
     data = f'{{kind = "jsonl", preset = "gsm8k", data_dir = {json.dumps(str(DATA))}, template = {{}}}}'
     more = [

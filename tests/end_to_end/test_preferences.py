@@ -1,28 +1,21 @@
 """Learning from pairs, whole runs: it learns on the shipped base model, and a killed run ends in the same ledger."""
 
 import json
-import os
 import signal
-import sys
 from pathlib import Path
 from typing import Any, NamedTuple
-from unittest.mock import patch
 
-import processes
 import pytest
-import signalled_run
 import torch
+from commands import save_random, succeed
+from signalled_run import exit_code
 
-from groupwise.cli.main import main
 from groupwise.config import parse
-from groupwise.models.checkpoint import save_checkpoint
-from groupwise.models.config import ModelConfig
-from groupwise.models.new_model import NewModel, character_tokenizer, new_policy
+from groupwise.models.new_model import character_tokenizer
 from groupwise.runs.directory import RunDirectory
 from groupwise.trainers import TRAINERS
 from groupwise.trainers.preferences import HeldOut
 
-PATIENCE_S = 300.0
 NUM_STEPS = 6
 ALGORITHMS = pytest.mark.parametrize("algorithm", ["reward_model", "dpo"])
 SUMS = {
@@ -85,14 +78,8 @@ def test_dpo_raises_the_margin_on_pairs_it_never_saw(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    config = NewModel(
-        architecture="qwen2", hidden_size=32, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1,
-        intermediate_size=32, context_length=64,
-    )  # fmt: skip
-    path = tmp_path_factory.mktemp("model") / "random"
     tokenizer = character_tokenizer("0123456789 What is?+-\\{}\n")
-    save_checkpoint(path, new_policy(config, tokenizer, ModelConfig(device="cpu")))
-    return path
+    return save_random(tmp_path_factory.mktemp("model") / "random", tokenizer)
 
 
 def recipe(algorithm: str, model: Path, directory: Path) -> Any:
@@ -106,21 +93,14 @@ def recipe(algorithm: str, model: Path, directory: Path) -> Any:
     return parse(TRAINERS.find(algorithm).recipe, values)
 
 
-def run_until(one: Any, place: int | str) -> int | None:
-    """Run until a place of `signalled_run` kills it; returns the exit code."""
-    process = processes.start(signalled_run.train_and_signal, one, signal.SIGKILL, place)
-    process.join(PATIENCE_S)
-    return process.exitcode
-
-
 @ALGORITHMS
 def test_a_killed_run_ends_in_the_same_ledger_and_weights(
     algorithm: str, model: Path, server: None, tmp_path: Path
 ) -> None:
     whole, killed = (recipe(algorithm, model, tmp_path / name) for name in ("whole", "killed"))
-    assert run_until(whole, "nowhere") == 0
+    assert exit_code(whole, "nowhere") == 0
     place, kills = 5, 0
-    while run_until(killed, place) == -signal.SIGKILL:
+    while exit_code(killed, place) == -signal.SIGKILL:
         kills, place = kills + 1, place + 12
     assert kills >= 3
     expected, found = (RunDirectory(Path(one.run.directory)) for one in (whole, killed))
@@ -137,18 +117,7 @@ def test_a_killed_run_ends_in_the_same_ledger_and_weights(
 # -------------------------------------------------------------------------------------------------------- command line
 
 
-def command(*words: object) -> int:
-    with patch.object(sys, "argv", ["groupwise", *map(str, words)]), patch.dict(os.environ, COLUMNS="300"):
-        try:
-            main()
-        except SystemExit as exit_:
-            return exit_.code if isinstance(exit_.code, int) else 0
-    return 0
-
-
-def test_from_a_file_of_pairs_to_a_reward_in_grpo(
-    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_from_a_file_of_pairs_to_a_reward_in_grpo(model: Path, tmp_path: Path) -> None:
     rows = [{"prompt": f"What is {i} + {i}?\n", "chosen": str(2 * i), "rejected": "?"} for i in range(40)]
     (tmp_path / "pairs.jsonl").write_text("\n".join(map(json.dumps, rows)))
     for algorithm in ("reward_model", "dpo"):
@@ -164,15 +133,13 @@ num_threads = 1
 source = "file"
 path = "{tmp_path / "pairs.jsonl"}"
 ''')
-        assert command("train", tmp_path / f"{algorithm}.toml", "--set", f"{algorithm}.pairs_per_step=4") == 0
-        out = capsys.readouterr().out
+        out = succeed("train", tmp_path / f"{algorithm}.toml", "--set", f"{algorithm}.pairs_per_step=4")
         assert "step     0  loss 0.6931  lr 1.0e-05" in out
         assert "accuracy" in out
         assert "held out  accuracy" in out
         assert "after 11 steps" in out
         assert "Trained on" in out
-    assert command("runs", tmp_path) == 0
-    assert "11/11" in capsys.readouterr().out
+    assert "11/11" in succeed("runs", tmp_path)
     (tmp_path / "grpo.toml").write_text(f'''
 algorithm = "grpo"
 [run]
@@ -199,7 +166,7 @@ max_tokens = 48
 num_problems = 2
 test_problems = 0
 ''')
-    assert command("train", tmp_path / "grpo.toml") == 0
+    succeed("train", tmp_path / "grpo.toml")
     metrics = RunDirectory(tmp_path / "grpo").metrics.lines()
     first, *rest = [line for line in metrics if line["kind"] == "step"]
     assert "part/preference/mean" not in first["parts"]
@@ -207,8 +174,7 @@ test_problems = 0
         assert step["parts"]["measure/preference/mean"] != 0
         assert step["reward"] == pytest.approx(step["parts"]["part/preference/mean"])
     last = problem(tmp_path / "grpo", 2)  # whose weights the score of step 1 made
-    assert command("replay", tmp_path / "grpo", "--step", 2, "--problem", last, "--sample", 1) == 0
-    assert "identical" in capsys.readouterr().out
+    assert "identical" in succeed("replay", tmp_path / "grpo", "--step", 2, "--problem", last, "--sample", 1)
     assert torch.get_num_threads() == 1
 
 

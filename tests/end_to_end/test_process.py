@@ -5,21 +5,19 @@ import signal
 from pathlib import Path
 from typing import Any
 
-import processes
 import pytest
-import signalled_run
+from commands import save_random
+from signalled_run import exit_code
+from small_pipeline import flat
 
 import groupwise as gw
-from groupwise.models.checkpoint import save_checkpoint
-from groupwise.models.config import ModelConfig
-from groupwise.models.new_model import NewModel, byte_tokenizer, new_policy
-from groupwise.pipeline import Display, load_pipeline, run_pipeline
+from groupwise.models.new_model import byte_tokenizer
+from groupwise.pipeline import Display, load_pipeline, run_pipeline, step_rollouts
 from groupwise.pipeline.directory import PipelineDirectory
 from groupwise.trainers import load_recipe, train
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "process.toml"
 TEXTS = RECIPE.with_name("process_gsm8k.toml")
-PATIENCE_S = 600.0
 pytestmark = pytest.mark.usefixtures("imports_are_found_once")
 
 
@@ -41,9 +39,6 @@ def labelling(directory: Path, method: str) -> dict[str, Any]:
 
 def run(tables: dict[str, Any]) -> bool:
     """Run a pipeline without a display; every prefix is a part of its own."""
-    from groupwise.pipeline import Display, load_pipeline, run_pipeline, step_rollouts
-    from groupwise.trainers import train
-
     step_rollouts.PROBLEMS_PER_PART = 1
     return run_pipeline(*load_pipeline(tables), Display(train))
 
@@ -57,19 +52,13 @@ def made(directory: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("method", ["monte_carlo", "binary_search"])
 def test_labels_are_the_same_bytes_wherever_the_process_was_killed(server: None, tmp_path: Path, method: str) -> None:
     whole = labelling(tmp_path / "whole" / "process", method)
-    process = processes.start(run, whole)
-    process.join(PATIENCE_S)
-    assert process.exitcode == 0
+    assert exit_code(whole, "nowhere", run) == 0
     parts = sorted((tmp_path / "whole").rglob("rollouts-*.json")) or sorted((tmp_path / "whole").rglob("search-*.json"))
     assert len(parts) > 2
     killed = labelling(tmp_path / "killed" / "process", method)
     for place in (parts[0].name, parts[len(parts) // 2].name, "data.jsonl", "facts.json"):
-        process = processes.start(signalled_run.train_and_signal, killed, signal.SIGKILL, place, run)
-        process.join(PATIENCE_S)
-        assert process.exitcode == -signal.SIGKILL, place
-    process = processes.start(run, killed)
-    process.join(PATIENCE_S)
-    assert process.exitcode == 0
+        assert exit_code(killed, place, run) == -signal.SIGKILL, place
+    assert exit_code(killed, "nowhere", run) == 0
     assert made(tmp_path / "killed" / "process") == made(tmp_path / "whole" / "process")
 
 
@@ -98,16 +87,6 @@ SMALL: dict[str, Any] = {
         **dict.fromkeys(("workings_process_gae_95", "workings_process_gae_0"), LABELLED),
     },
 }  # fmt: skip
-
-
-def flat(values: dict[str, Any], prefix: str = "") -> list[str]:
-    return [
-        line
-        for name, value in values.items()
-        for line in (
-            flat(value, f"{prefix}{name}.") if isinstance(value, dict) else [f"{prefix}{name}={json.dumps(value)}"]
-        )
-    ]
 
 
 @pytest.mark.slow
@@ -146,11 +125,7 @@ def problems_of_gsm8k(folder: Path) -> None:
 
 def model_that_answers_at_random(folder: Path) -> None:
     """A Hugging Face directory: random weights that have learnt nothing but two lines, a box, and one of two digits."""
-    tiny = NewModel(
-        architecture="qwen2", hidden_size=32, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1,
-        intermediate_size=64, context_length=512,
-    )  # fmt: skip
-    save_checkpoint(folder / "random", new_policy(tiny, byte_tokenizer(), ModelConfig(device="cpu")))
+    save_random(folder / "random", byte_tokenizer(), intermediate_size=64, context_length=512)
     rows = [
         {"prompt": f"{question(n)}\n", "completion": f"{'ab'[n % 2]};\nso:\n\\boxed{{{3 + n % 2 * (n % 4 // 2)}}}"}
         for n in range(96)

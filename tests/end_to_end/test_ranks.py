@@ -16,12 +16,14 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import torch
+from commands import save_random
 from ranked_run import (
     FAILED,
     PATIENCE_S,
     Harm,
     averages,
     counts_alone,
+    exit_codes,
     killed,
     lost_while_they_connect,
     run_on_ranks,
@@ -34,7 +36,7 @@ from safetensors.torch import load_file
 from groupwise.config import parse
 from groupwise.models.checkpoint import changed_a_little, save_checkpoint
 from groupwise.models.config import ModelConfig
-from groupwise.models.new_model import NewModel, character_tokenizer, new_policy
+from groupwise.models.new_model import character_tokenizer
 from groupwise.models.policy import load_policy
 from groupwise.runs.directory import RunDirectory
 from groupwise.trainers import TRAINERS
@@ -102,15 +104,11 @@ KILLS = 10
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory, server: None) -> Path:
     """A model of two layers with random weights that writes many digits, and files to learn from."""
-    config = NewModel(
-        architecture="qwen3", hidden_size=32, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
-        intermediate_size=40, context_length=64,
-    )  # fmt: skip
     path = tmp_path_factory.mktemp("world")
     alphabet = "0123456789 What is?+-=\nThe answrboxed{}\\<>/tk"
-    policy = new_policy(config, character_tokenizer(alphabet), ModelConfig(device="cpu"))
-    save_checkpoint(path / "model", policy)
-    save_checkpoint(path / "teacher", changed_a_little(policy))
+    shape = {"architecture": "qwen3", "num_hidden_layers": 2, "intermediate_size": 40}
+    model = save_random(path / "model", character_tokenizer(alphabet), **shape)
+    save_checkpoint(path / "teacher", changed_a_little(load_policy(ModelConfig(path=str(model), device="cpu"))))
     pairs = [{"prompt": f"{i}+3=", "completion": f"{i + 3}{' ' * (i % 4)}"} for i in range(20)]
     (path / "pairs.jsonl").write_text("\n".join(map(json.dumps, pairs)))
     steps = [
@@ -241,10 +239,7 @@ def test_products_in_bf16_from_shares_in_fp32(world: Path, tmp_path: Path) -> No
 
 def test_a_signal_to_one_rank_stops_all_after_the_step(world: Path, tmp_path: Path) -> None:
     one = recipe(world, "grpo", tmp_path / "run", 2)
-    ranks = start_ranks([one], 2, told)
-    for process in ranks:
-        process.join(PATIENCE_S)
-    assert [process.exitcode for process in ranks] == [128 + signal.SIGTERM] * 2
+    assert exit_codes(start_ranks([one], 2, told)) == [128 + signal.SIGTERM] * 2
     run = RunDirectory(tmp_path / "run")
     assert run.steps()[-1] == num_done(run) == 3  # the fifth update is one of the third step
     assert not run.finished.exists()
@@ -277,10 +272,8 @@ def test_ten_lost_ranks_cost_nothing_but_time(world: Path, tmp_path: Path) -> No
         time.sleep(extra)
         ranks[victim].kill()
         began = time.monotonic()
-        for process in ranks:
-            process.join(PATIENCE_S)
+        codes = exit_codes(ranks)
         assert time.monotonic() - began < 60
-        codes = [process.exitcode for process in ranks]
         assert codes.pop(victim) == -signal.SIGKILL
         assert set(codes) == {FAILED}
         said = [path.read_text() for path in tmp_path.glob("killed-rank-*.txt")]
@@ -386,9 +379,7 @@ def test_the_comparison_sees_a_wrong_denominator(
     world: Path, tmp_path: Path, alone: dict[str, RunDirectory], harm: Harm
 ) -> None:
     once = {"run": {"directory": str(tmp_path / "run"), "num_steps": 1, "seed": 1}}
-    for process in start_ranks([recipe(world, "grpo", tmp_path, 2, **once, evaluation=NONE)], 2, harm):
-        process.join(PATIENCE_S)
-        assert process.exitcode == 0
+    assert exit_codes(start_ranks([recipe(world, "grpo", tmp_path, 2, **once, evaluation=NONE)], 2, harm)) == [0, 0]
     wrong, right = (first_step(run) for run in (RunDirectory(tmp_path / "run"), alone["grpo"]))
     assert wrong["groups"] == right["groups"]
     assert wrong["grad_norm"] / right["grad_norm"] == pytest.approx(0.5 if harm is averages else 2.0, rel=1e-3)
@@ -434,12 +425,9 @@ def test_a_rank_lost_while_they_connect_is_waited_for_until_the_deadline(world: 
     deadline_s = 25
     broken = recipe(world, "grpo", tmp_path / "run", 4, ranks={"partial_sums": 4, "deadline_s": deadline_s})
     began = time.monotonic()
-    *others, lost = start_ranks([broken], 4, lost_while_they_connect)
-    for process in (*others, lost):
-        process.join(PATIENCE_S)
+    codes = exit_codes(start_ranks([broken], 4, lost_while_they_connect))
     assert time.monotonic() - began < 2 * deadline_s
-    assert [process.exitcode for process in others] == [FAILED] * 3
-    assert lost.exitcode == -signal.SIGKILL
+    assert codes == [FAILED] * 3 + [-signal.SIGKILL]
     for path in tmp_path.glob("run-rank-*.txt"):
         assert "gives up: another rank " in path.read_text()
 
@@ -453,8 +441,6 @@ def until(is_so: Any) -> None:
 
 def test_what_ranks_cannot_do_is_said_in_a_sentence(world: Path, tmp_path: Path) -> None:
     few = {"grpo": {"prompts_per_step": 1, "group_size": 4}, "loss": {}}
-    for process in start_ranks([recipe(world, "grpo", tmp_path / "few", 2, **few)], 2):
-        process.join(PATIENCE_S)
-        assert process.exitcode == FAILED
+    assert exit_codes(start_ranks([recipe(world, "grpo", tmp_path / "few", 2, **few)], 2)) == [FAILED] * 2
     said = (tmp_path / "few-rank-1.txt").read_text()
     assert said.startswith("ConfigError: 2 ranks are more than grpo.prompts_per_step = 1")

@@ -4,15 +4,11 @@ import json
 import signal
 from pathlib import Path
 
-import processes
 import pytest
-import signalled_run
 import small_recall
-from typer.testing import CliRunner
+from commands import succeed
+from signalled_run import exit_code
 
-from groupwise.cli.main import app
-
-PATIENCE_S = 600.0
 NAMING_PLACES = ("lock", "inputs.json")
 
 
@@ -36,9 +32,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )  # fmt: skip
 def test_a_kill_changes_no_byte(finished: Path, tmp_path: Path, place: str) -> None:
     directory = tmp_path / "web"
-    killed = processes.start(signalled_run.train_and_signal, directory, signal.SIGKILL, place, small_recall.run)
-    killed.join(PATIENCE_S)
-    assert killed.exitcode == -signal.SIGKILL
+    assert exit_code(directory, place, small_recall.run) == -signal.SIGKILL
     assert not (tmp_path / "web" / place[1:-4]).exists()
     small_recall.run(directory)
     found = contents(tmp_path / "web")
@@ -53,10 +47,9 @@ def test_the_command_reports(tmp_path: Path) -> None:
         "sources.docstrings.others=[\"logging\"]",
     ]  # fmt: skip
     words = [part for change in changes for part in ("--set", change)]
-    result = CliRunner().invoke(app, ["pipeline", str(file), *words])
-    assert result.exit_code == 0, result.output
-    assert "round 1: " in result.output
+    out = succeed("pipeline", file, *words)
+    assert "round 1: " in out
     [first] = json.loads((tmp_path / "web" / "recall.json").read_text())["rounds"]
     assert first["seed"] == 40 + 20  # those of the made web, and docstrings that the recipe says are known
-    assert "precision" in result.output
+    assert "precision" in out
     assert (tmp_path / "web" / "report.md").exists()

@@ -6,7 +6,6 @@ milliseconds; what they do is `train`, from reading the model to the test split.
 
 import json
 import random
-import shutil
 import signal
 import time
 from pathlib import Path
@@ -15,13 +14,11 @@ from typing import Any
 import processes
 import pyarrow.parquet as pq
 import pytest
-import signalled_run
+from commands import contents, save_random
+from signalled_run import PATIENCE_S, exit_code
 
 from groupwise.config import parse
-from groupwise.errors import CheckpointError
-from groupwise.models.checkpoint import save_checkpoint
-from groupwise.models.config import ModelConfig
-from groupwise.models.new_model import NewModel, character_tokenizer, new_policy
+from groupwise.models.new_model import character_tokenizer
 from groupwise.runs.directory import RunDirectory
 from groupwise.trainers import load_recipe, train
 from groupwise.trainers.grpo import GrpoRecipe
@@ -29,7 +26,6 @@ from groupwise.trainers.ppo import PpoRecipe
 from groupwise.trainers.rl_recipe import RlRecipe
 
 NUM_STEPS = 6
-PATIENCE_S = 300.0
 VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {"optimizer": {"lr": 1e-2}},
     "everything on": {
@@ -71,13 +67,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory, server: None) -> Path:
     """A model with random weights that writes digits so often that some of its answers are right."""
-    config = NewModel(
-        architecture="qwen2", hidden_size=32, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1,
-        intermediate_size=32, context_length=64,
-    )  # fmt: skip
-    path = tmp_path_factory.mktemp("model") / "random"
-    save_checkpoint(path, new_policy(config, character_tokenizer("0123456789 What is?+-\n"), ModelConfig(device="cpu")))
-    return path
+    return save_random(tmp_path_factory.mktemp("model") / "random", character_tokenizer("0123456789 What is?+-\n"))
 
 
 def recipe(model: Path, directory: Path, **changes: Any) -> RlRecipe:
@@ -105,13 +95,6 @@ def run_to_the_end(one: RlRecipe) -> RunDirectory:
     return RunDirectory(Path(one.run.directory))
 
 
-def run_until(one: RlRecipe, number: int, place: int | str) -> int | None:
-    """Run with a signal at a place of `signalled_run`; returns the exit code."""
-    process = processes.start(signalled_run.train_and_signal, one, number, place)
-    process.join(PATIENCE_S)
-    return process.exitcode
-
-
 EVERY, ONE, OTHER = (
     pytest.mark.parametrize(
         "variant",
@@ -134,10 +117,6 @@ def variant(request: pytest.FixtureRequest) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def uninterrupted(model: Path, variant: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     return run_to_the_end(recipe(model, tmp_path_factory.mktemp("runs") / "uninterrupted", **variant))
-
-
-def contents(path: Path) -> dict[str, bytes]:
-    return {str(file.relative_to(path)): file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file()}
 
 
 def assert_same(run: RunDirectory, expected: RunDirectory) -> None:
@@ -191,7 +170,7 @@ def test_a_run_killed_between_its_steps_ends_in_the_same_ledger(
 
 def check_killed(places: list[str], one: RlRecipe, uninterrupted: RunDirectory) -> None:
     for place in places:
-        assert run_until(one, signal.SIGKILL, place) == -signal.SIGKILL, place
+        assert exit_code(one, place) == -signal.SIGKILL, place
     assert_same(run_to_the_end(one), uninterrupted)
 
 
@@ -218,11 +197,11 @@ def test_a_run_killed_while_files_are_written_ends_in_the_same_ledger(
     run = RunDirectory(Path(one.run.directory))
     half_written = 0
     for name in ("step-000000", "step-000002"):  # before a checkpoint gets its name
-        assert run_until(one, signal.SIGKILL, name) == -signal.SIGKILL
+        assert exit_code(one, name) == -signal.SIGKILL
         half_written += any(run.checkpoints.glob(".step-*.tmp"))
     assert half_written == 2
     draw, kills, place = random.Random(0), 0, 7  # after the recipe is written
-    while run_until(one, signal.SIGKILL, place) == -signal.SIGKILL:
+    while exit_code(one, place) == -signal.SIGKILL:
         kills += 1
         place += draw.randint(1, 5)
     assert kills >= 6
@@ -235,7 +214,7 @@ def test_a_run_killed_while_it_is_begun_ends_in_the_same_ledger(
 ) -> None:
     one = recipe(model, tmp_path / "killed", **variant)
     for place in (1, 2, "config.toml"):
-        assert run_until(one, signal.SIGKILL, place) == -signal.SIGKILL, place
+        assert exit_code(one, place) == -signal.SIGKILL, place
     assert_same(run_to_the_end(one), uninterrupted)
 
 
@@ -267,7 +246,7 @@ def test_an_interrupt_finishes_the_step_and_writes_a_checkpoint(
 ) -> None:
     one = recipe(model, tmp_path / "interrupted", **variant)
     run = RunDirectory(Path(one.run.directory))
-    assert run_until(one, signal.SIGINT, run.rollouts(step).name) == 0
+    assert exit_code(one, run.rollouts(step).name, number=signal.SIGINT) == 0
     assert not run.finished.exists()
     assert run.steps()[-1] == step + 1
     assert [line["step"] for line in run.ledger.lines() if "groups" in line] == list(range(step + 1))
@@ -282,84 +261,9 @@ def test_an_interrupt_outside_of_the_steps_can_be_resumed(
     one = recipe(model, tmp_path / "interrupted", **variant)
     run = RunDirectory(Path(one.run.directory))
     for place in ("dev-step-000000.parquet", "test-after.parquet"):
-        assert run_until(one, signal.SIGINT, place) == 1
+        assert exit_code(one, place, number=signal.SIGINT) == 1
         assert not run.finished.exists()
     assert_same(run_to_the_end(one), uninterrupted)
-
-
-@pytest.fixture(scope="module")
-def plain(model: Path, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    """A whole run of the plain recipe; nobody may write into it."""
-    return run_to_the_end(recipe(model, tmp_path_factory.mktemp("plain") / "run", **VARIANTS["plain"]))
-
-
-@pytest.fixture(scope="module")
-def killed(model: Path, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    """The same, killed after its checkpoint at step 4."""
-    one = recipe(model, tmp_path_factory.mktemp("killed") / "run", **VARIANTS["plain"])
-    assert run_until(one, signal.SIGKILL, "step-000005.parquet") == -signal.SIGKILL
-    run = RunDirectory(Path(one.run.directory))
-    assert run.steps()[-1] == 4
-    return run
-
-
-def copied(run: RunDirectory, model: Path, path: Path) -> GrpoRecipe:
-    """Copy a run of the plain recipe, with its name in its recipe; returns that recipe."""
-    shutil.copytree(run.path, path, symlinks=True)
-    config = path / "config.toml"
-    config.write_text(config.read_text().replace(str(run.path), str(path)))
-    return recipe(model, path, **VARIANTS["plain"])  # type: ignore[return-value]
-
-
-@pytest.fixture
-def stopped(killed: RunDirectory, model: Path, tmp_path: Path) -> GrpoRecipe:
-    """A copy of the killed run, to be spoilt."""
-    return copied(killed, model, tmp_path / "run")
-
-
-def test_a_changed_recipe_is_refused_and_named(stopped: GrpoRecipe) -> None:
-    optimizer = stopped.optimizer.model_copy(update={"lr": 0.5})
-    with pytest.raises(CheckpointError, match=r"optimizer\.lr was 0\.01 and is 0\.5"):
-        train(stopped.model_copy(update={"optimizer": optimizer}))
-
-
-@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "trainer_state.json"])
-def test_a_damaged_checkpoint_is_named(stopped: GrpoRecipe, tmp_path: Path, name: str) -> None:
-    run = RunDirectory(tmp_path / "run")
-    newest = run.checkpoint(run.steps()[-1])
-    content = bytearray((newest / name).read_bytes())
-    content[len(content) // 2] ^= 1
-    (newest / name).write_bytes(content)
-    ledger = run.ledger.path.read_bytes()
-    with pytest.raises(CheckpointError, match=rf"{newest.name} is damaged: {name} .*; delete .*{newest.name}"):
-        train(stopped)
-    assert run.ledger.path.read_bytes() == ledger
-
-
-def test_without_its_newest_checkpoint_the_one_before_it_is_enough(
-    stopped: GrpoRecipe, plain: RunDirectory, tmp_path: Path
-) -> None:
-    shutil.rmtree(RunDirectory(tmp_path / "run").checkpoint(4))
-    assert_same(run_to_the_end(stopped), plain)
-
-
-def test_a_finished_run_is_refused_and_left_alone(plain: RunDirectory, model: Path, tmp_path: Path) -> None:
-    one = copied(plain, model, tmp_path / "run")
-    before = contents(tmp_path / "run")
-    with pytest.raises(CheckpointError, match=f"is finished \\({NUM_STEPS} steps\\): there is nothing left to do"):
-        train(one)
-    assert contents(tmp_path / "run") == before
-
-
-def test_a_restart_deletes_the_old_run_and_repeats_it(plain: RunDirectory, model: Path, tmp_path: Path) -> None:
-    one = copied(plain, model, tmp_path / "run")
-    stray = tmp_path / "run" / "rollouts" / "step-000099.parquet"
-    stray.touch()
-    process = processes.start(train, one, True)
-    process.join(PATIENCE_S)
-    assert process.exitcode == 0
-    assert not stray.exists()
-    assert_same(RunDirectory(tmp_path / "run"), plain)
 
 
 @ONE
@@ -378,5 +282,5 @@ def test_a_token_budget_ends_the_run_whole_also_when_killed_after_it(model: Path
         "test-before",
         "test-after",
     ]
-    assert run_until(killed, signal.SIGKILL, "test-before.parquet") == -signal.SIGKILL
+    assert exit_code(killed, "test-before.parquet") == -signal.SIGKILL
     assert run_to_the_end(killed).ledger.path.read_bytes() == run.ledger.path.read_bytes()

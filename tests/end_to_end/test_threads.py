@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+from commands import save_random
 
 from groupwise.config import parse
-from groupwise.models.checkpoint import save_checkpoint
-from groupwise.models.config import ModelConfig
-from groupwise.models.new_model import NewModel, character_tokenizer, new_policy
+from groupwise.models.new_model import character_tokenizer
 from groupwise.runs.directory import RunDirectory
 from groupwise.trainers import TRAINERS, train
 
@@ -42,10 +41,8 @@ def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def random_model(path: Path, seed: int) -> Path:
-    config = NewModel(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, seed=seed)
     tokenizer = character_tokenizer("0123456789 What is?+-=\\{}boxedthink</>\n")
-    save_checkpoint(path, new_policy(config, tokenizer, ModelConfig(device="cpu")))
-    return path
+    return save_random(path, tokenizer, num_hidden_layers=2, intermediate_size=64, seed=seed)
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from groupwise.errors import ModelError
 from groupwise.evaluation.behaviour import Behaviour
 from groupwise.models.config import ModelConfig
-from groupwise.models.new_model import NewModel, byte_tokenizer, character_tokenizer, new_policy
-from groupwise.models.policy import Policy, load_policy
+from groupwise.models.new_model import character_tokenizer
+from groupwise.models.policy import Policy, load_policy, make_policy
 from groupwise.pipeline.collect import Filters, balanced, collect_rows, counts, keep, reason
 from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.engine import EngineConfig, OnFinished, Request, Sampled, make_engine
@@ -36,12 +36,8 @@ PHRASES = {"en": " Wait, let me check."}
 
 
 @pytest.fixture(scope="module")
-def policy() -> Policy:
-    config = NewModel(
-        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1, intermediate_size=16,
-        context_length=256,
-    )  # fmt: skip
-    return new_policy(config, byte_tokenizer(), ModelConfig(device="cpu"))
+def policy(tiny_policy: Callable[..., Policy]) -> Policy:
+    return tiny_policy()
 
 
 @pytest.fixture
@@ -184,9 +180,8 @@ def test_reflected_completions_can_be_scored_and_written(policy: Policy, tmp_pat
     assert row["sampled"][0] is False
 
 
-def test_a_phrase_that_cannot_be_written_is_an_error() -> None:
-    config = NewModel(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1)
-    policy = new_policy(config, character_tokenizer("123+=?. \n"), ModelConfig(device="cpu"))
+def test_a_phrase_that_cannot_be_written_is_an_error(make_model: Callable[..., Any]) -> None:
+    policy = make_policy(make_model(), character_tokenizer("123+=?. \n"))
     with pytest.raises(ModelError, match="cannot write the phrase ' Wait, let me check"):
         reflected(policy, [group(policy, "<think>1</think>1")], SamplingConfig(), 0)
 

@@ -1,5 +1,6 @@
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -8,8 +9,6 @@ from hypothesis import strategies as st
 
 from groupwise.errors import DataError
 from groupwise.models.checkpoint import TrainerState, save_checkpoint
-from groupwise.models.config import ModelConfig
-from groupwise.models.new_model import NewModel, byte_tokenizer, new_policy
 from groupwise.pipeline.directory import content_hash, read_rows, write_rows
 from groupwise.trainers.sft import PairsData, read_pairs
 
@@ -61,9 +60,8 @@ def test_rows_of_other_people_are_checked(tmp_path: Path, content: str, said: st
         read_rows(tmp_path / "none.jsonl")
 
 
-def test_the_hash_of_a_model_is_that_of_its_weights_not_of_its_training(tmp_path: Path) -> None:
-    config = NewModel(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1)
-    policy = new_policy(config, byte_tokenizer(), ModelConfig(device="cpu"))
+def test_the_hash_of_a_model_is_that_of_its_weights_not_of_its_training(tiny_policy: Any, tmp_path: Path) -> None:
+    policy = tiny_policy()
     save_checkpoint(tmp_path / "plain", policy)
     save_checkpoint(tmp_path / "trained", policy, TrainerState({"step": 3}, {"moment": torch.ones(2)}))
     save_checkpoint(tmp_path / "elsewhere" / "again", policy)

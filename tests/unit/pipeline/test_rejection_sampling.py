@@ -9,11 +9,9 @@ from pydantic import ValidationError
 from groupwise.errors import VerifierError
 from groupwise.models.checkpoint import save_checkpoint
 from groupwise.models.config import ModelConfig
-from groupwise.models.new_model import NewModel, byte_tokenizer, new_policy
 from groupwise.models.reward_model import load_reward_model, start_reward_model
 from groupwise.pipeline.directory import write_rows
 from groupwise.pipeline.rejection_sampling import GeneralData, ModelJudge, general_rows
-from groupwise.verifiers.extraction import after_thinking
 
 module = importlib.import_module("groupwise.pipeline.rejection_sampling")
 TASK = {"kind": "general", "num_problems": 40, "num_eval_problems": 4}
@@ -69,14 +67,6 @@ def test_a_judge_keeps_the_best_share_by_score(longest: list[Any]) -> None:
     assert rows[0]["judged_by"] == ["long"]
 
 
-def test_a_judge_of_answers_sees_only_answers(longest: list[Any]) -> None:
-    rows_of(reward_models={"a": {"path": "x", "see": "answer"}, "b": {"path": "x"}})
-    answers, completions = longest
-    assert len(answers) == len(completions) == 40
-    assert all("<think>" not in text for _, text in answers)
-    assert [(prompt, (after_thinking(text) or "").strip()) for prompt, text in completions] == list(answers)
-
-
 def test_all_judges_must_agree(longest: list[Any]) -> None:
     a, b = {"a": {"path": "x", "keep": 0.5}}, {"b": {"path": "x", "see": "answer", "keep": 0.5}}
     (one, _), (other, _), (both, statistics) = (rows_of(reward_models=judges) for judges in (a, b, a | b))
@@ -95,13 +85,16 @@ def test_prompts_and_pairs_of_ones_own(tmp_path: Path, longest: list[Any]) -> No
         assert {row["problem"].partition(":")[0] for row in rows} == {"own.jsonl"}  # and not where it lies
 
 
-def test_a_judge_of_answers_reads_them_after_the_question_alone(longest: list[Any]) -> None:
-    task = {**TASK, "template": {"prefill": "<think>"}}
+@pytest.mark.parametrize("prefill", ["", "<think>"])
+def test_a_judge_of_answers_reads_them_after_the_question_alone(longest: list[Any], prefill: str) -> None:
+    task = {**TASK, "template": {"prefill": prefill}}
     rows_of(task=task, reward_models={"a": {"path": "x", "see": "answer"}, "b": {"path": "x"}})
     answers, completions = longest
     assert len(answers) == len(completions) == 40
-    assert [(prompt.removesuffix("<think>"), text.partition("</think>")[2]) for prompt, text in completions] == answers
-    assert all(prompt.endswith("\n") and text for prompt, text in answers)
+    assert answers == [
+        (prompt.removesuffix(prefill), text.rpartition("</think>")[2].strip()) for prompt, text in completions
+    ]
+    assert all(prompt.endswith("\n") and text and "<think>" not in text for prompt, text in answers)
 
 
 def test_a_judge_that_fails_stops_the_stage() -> None:
@@ -122,13 +115,10 @@ def test_what_the_prompt_begins_is_not_written_twice() -> None:
 
 
 @pytest.fixture(scope="module")
-def scorer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def scorer(tiny_policy: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A reward model with random weights."""
     folder = tmp_path_factory.mktemp("models")
-    config = NewModel(
-        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1, intermediate_size=16
-    )
-    save_checkpoint(folder / "language", new_policy(config, byte_tokenizer(), ModelConfig(device="cpu")))
+    save_checkpoint(folder / "language", tiny_policy())
     model = start_reward_model(ModelConfig(path=str(folder / "language"), device="cpu"))
     model.head.weight.data.normal_()
     save_checkpoint(folder / "reward", model)

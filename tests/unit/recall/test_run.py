@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from groupwise.errors import CheckpointError, ConfigError, DataError, WaitingError
+from groupwise.errors import CheckpointError, ConfigError, WaitingError
 from groupwise.recall.page import write_lines, write_recall_report
 from groupwise.recall.rounds import Round
 from groupwise.recall.run import run_recall
@@ -195,18 +195,8 @@ def test_people_answer_in_a_file(tmp_path: Path, make_small: Any) -> None:
     with pytest.raises(WaitingError, match=r"\d+ of \d+ URL patterns of round 1 wait in .*patterns.toml"):
         run_recall(recipe, silent)
     asked = answers.read_text("utf-8")
-    with pytest.raises(WaitingError):
-        run_recall(recipe, silent)
-    assert answers.read_text("utf-8") == asked  # nothing is asked twice
     answers.write_text(asked.replace('"?"', '"yes"', 1))
     with pytest.raises(WaitingError, match="wait"):
-        run_recall(recipe, silent)
-    answers.write_text(asked.replace('"?"', '"yes"') + "\nbroken line\n")
-    with pytest.raises(DataError, match=r"patterns.toml cannot be read: .*line \d+"):
-        run_recall(recipe, silent)
-    assert answers.read_text("utf-8").endswith("broken line\n")  # nothing that people wrote is lost
-    answers.write_text(asked.replace('"?"', '"maybe"'))
-    with pytest.raises(DataError, match="'maybe'; allowed are yes, no and"):
         run_recall(recipe, silent)
     answers.write_text(asked.replace('"?"', '"yes"'))
     facts = run_recall(recipe, silent)

@@ -8,7 +8,7 @@ import pytest
 from groupwise.errors import CheckpointError, ConfigError
 from groupwise.runs import directory as module
 from groupwise.runs.atomic import MANIFEST, new_directory, write_file
-from groupwise.runs.directory import RunDirectory, begin_run, find_run, open_run
+from groupwise.runs.directory import RunDirectory, begin_run, find_run, hold_run, open_run
 from groupwise.runs.inputs import Input
 
 RECIPE = 'algorithm = "grpo"\n\n[run]\nseed = 0\nnum_steps = 5\n\n[loss]\naggregation = "constant"\n'
@@ -39,7 +39,7 @@ def test_a_new_run_records_recipe_and_environment(tmp_path: Path) -> None:
 
 def test_a_directory_with_other_files_is_refused_and_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
-    for start in (open_run, begin_run):
+    for start in (open_run, begin_run, lambda path, recipe: hold_run(path)):
         with pytest.raises(CheckpointError, match="not a run directory"):
             start(tmp_path, RECIPE)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
@@ -107,10 +107,12 @@ def test_a_damaged_checkpoint_is_named_with_the_way_out(run: RunDirectory) -> No
 def test_restart_deletes_the_old_run(run: RunDirectory) -> None:
     add_checkpoint(run, 1)
     run.ledger.append({"step": 0})
+    run.rollouts(99).parent.mkdir()
+    run.rollouts(99).touch()
     changed = RECIPE.replace("seed = 0", "seed = 1")
     again = begin_run(run.path, changed)
     assert again.steps() == []
-    assert again.ledger.size == 0
+    assert (again.ledger.size, again.rollouts(99).exists()) == (0, False)
     assert again.config.read_text() == changed
 
 

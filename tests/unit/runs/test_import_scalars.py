@@ -4,6 +4,7 @@ import json
 import struct
 import time
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,8 @@ from groupwise.runs.records import Records
 Read = tuple[dict[int, dict[str, float]], list[str]]
 
 
-def read_events(path: Path) -> Read:
-    stores.read_events(path, scalars := Scalars({}))
-    return scalars.steps, scalars.damage
-
-
-def read_history(path: Path) -> Read:
-    stores.read_history(path, scalars := Scalars({}))
+def read(path: Path, reader: Callable[[Path, Scalars], None] = stores.read_history) -> Read:
+    reader(path, scalars := Scalars({}))
     return scalars.steps, scalars.damage
 
 
@@ -45,7 +41,7 @@ def tensorboard_run(folder: Path, steps: int = 12, prefix: str = "train/") -> Pa
 
 
 def test_event_files_have_the_numbers_that_were_written(tmp_path: Path) -> None:
-    found, damage = read_events(tensorboard_run(tmp_path / "logs"))
+    found, damage = read(tensorboard_run(tmp_path / "logs"), stores.read_events)
     assert damage == []
     same = {"train/frac_reward_zero_std": 0.75, "train/completions/clipped_ratio": 0.5}
     assert found == {step: {"train/reward": 0.25 * step, **same} for step in range(12)}
@@ -55,7 +51,7 @@ def test_an_event_file_that_is_being_written_is_read_to_its_last_event(tmp_path:
     (path,) = tensorboard_run(tmp_path / "logs").iterdir()
     content = path.read_bytes()
     path.write_bytes(content[:-5])
-    found, (said,) = read_events(path)
+    found, (said,) = read(path, stores.read_events)
     assert "its last event has no end" in said
     assert len(found) >= 11
 
@@ -67,7 +63,7 @@ def test_a_changed_event_file_is_named(tmp_path: Path, place: int) -> None:
     content[place] ^= 64
     path.write_bytes(bytes(content))
     with pytest.raises(DataError, match=r"is no event file of TensorBoard: the checksum of the \w+ at byte"):
-        read_events(path)
+        read(path, stores.read_events)
 
 
 def field(number: int, content: bytes | int) -> bytes:
@@ -128,12 +124,12 @@ def test_a_run_of_wandbs_own_client_is_read(tmp_path: Path, monkeypatch: pytest.
         run.log({"train/reward": 0.25 * step, "actor/entropy": 0.5, **note})
     run.finish()
     (folder,) = (tmp_path / "wandb").glob("offline-run-*")
-    found, damage = read_history(folder)
+    found, damage = read(folder)
     for _ in range(600):  # `finish` returns before its service has written the log to its end, and the reader says so
         if not damage:
             break
         time.sleep(0.1)
-        found, damage = read_history(folder)
+        found, damage = read(folder)
     assert damage == []
     assert [values["train/reward"] for values in found.values()] == [0.25 * step for step in range(12)]
     fifth = {"train/reward": 1.25, "actor/entropy": 0.5, "deep.er": 5.0, "nan": float("nan")}
@@ -145,7 +141,7 @@ def test_a_log_of_wandb_is_read_over_the_ends_of_its_blocks(tmp_path: Path) -> N
         tmp_path / "offline-run-1" / "run-1.wandb", [*ROWS, {**ROWS[0], "_step": 30, "note/long": "y" * 90_000}]
     )
     assert path.stat().st_size > 3 * BLOCK
-    found, damage = read_history(path.parent)
+    found, damage = read(path.parent)
     assert damage == []
     assert list(found) == list(range(31))
     assert found[3] == {"critic/rewards/mean": 0.5, "actor/entropy": 0.25}
@@ -155,18 +151,18 @@ def test_a_log_of_wandb_that_was_cut_or_changed_is_named(tmp_path: Path) -> None
     path = wandb_log(tmp_path / "run-1.wandb", ROWS)
     content = path.read_bytes()
     path.write_bytes(content[:-100])
-    found, (said,) = read_history(path)
+    found, (said,) = read(path)
     assert (len(found), "its last record has no end" in said) == (29, True)
     path.write_bytes(content[:BLOCK])
-    assert "its last record has no end" in read_history(path)[1][0]
+    assert "its last record has no end" in read(path)[1][0]
     path.write_bytes(content[:50] + b"!" + content[51:])
     with pytest.raises(DataError, match="the record at byte 7 does not have its checksum"):
-        read_history(path)
+        read(path)
     path.write_bytes(b"PK\x03\x04 something else")
     with pytest.raises(DataError, match="is no log of W&B"):
-        read_history(path)
+        read(path)
     with pytest.raises(DataError, match=r"has 0 files \*\.wandb"):
-        read_history(tmp_path / "nothing")
+        read(tmp_path / "nothing")
 
 
 @pytest.mark.parametrize("kind", ["csv", "chart", "jsonl"])
@@ -177,7 +173,7 @@ def test_an_exported_history_is_read(tmp_path: Path, kind: str) -> None:
         "chart": '"Step","my run - train/reward","my run - train/reward__MIN"\n0,0.5,0\n1,0.75,0\n',
         "jsonl": '{"_step": 0, "train": {"reward": 0.5}}\n{"_step": 1, "train/reward": 0.75, "x": NaN}\nnot json\n',
     }[kind])  # fmt: skip
-    found, damage = read_history(path)
+    found, damage = read(path)
     assert [next(iter(values.values())) for values in found.values()] == [0.5, 0.75]
     assert len(damage) == (kind == "jsonl")
 

@@ -35,11 +35,6 @@ def test_entries_are_read_back(ledger: Ledger) -> None:
     assert {line["schema"] for line in ledger.lines()} == {SCHEMA_VERSION}
 
 
-def test_another_object_goes_on_with_the_chain(ledger: Ledger) -> None:
-    Ledger(ledger.path).append(ENTRIES[0])
-    assert ledger.check() == len(ENTRIES) + 1
-
-
 @pytest.mark.parametrize("tail", [1, 7, 100, 1 << 16])
 def test_the_hash_of_a_line_of_any_length_is_carried_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tail: int

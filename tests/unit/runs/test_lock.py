@@ -83,10 +83,3 @@ def test_the_lock_outlives_a_restart_so_that_nobody_slips_in(tmp_path: Path) -> 
     begin_run(run.path, RECIPE)
     assert (run.path / LOCK).stat().st_ino == number
     hold.release()
-
-
-def test_a_directory_that_is_no_run_gets_no_lock(tmp_path: Path) -> None:
-    (tmp_path / "thesis.tex").touch()
-    with pytest.raises(CheckpointError, match="not a run directory"):
-        hold_run(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
