@@ -54,6 +54,8 @@ class Echo(Environment):
             case "!long": return Reply.of("x" * 500, reward=0.0)
             case "!control": return Reply.of("<|end|>", reward=0.0)
             case "!nothing": return Reply.of("-")
+            case "!mute": return Reply(reward=0.25)
+            case "!bare": return Reply(({"content": "-"},))
             case "!sleep":
                 COUNT[0] += 1
                 await asyncio.sleep(0.2)
@@ -200,7 +202,10 @@ def test_every_ending_has_its_name(
     assert group.rewards == ((sum(known),) if known else (None,))  # no reward is not a zero
 
 
-@pytest.mark.parametrize(("fault", "outcome"), [("!hang", "timeout"), ("!die", "crashed"), ("!raise", "crashed")])
+@pytest.mark.parametrize(
+    ("fault", "outcome"),
+    [("!hang", "timeout"), *((fault, "crashed") for fault in ("!die", "!raise", "!mute", "!bare"))],
+)
 def test_a_fault_costs_one_episode_and_is_never_a_zero(
     play: Any, monkeypatch: pytest.MonkeyPatch, fault: str, outcome: str
 ) -> None:

@@ -10,7 +10,7 @@ import asyncio
 import inspect
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -90,6 +90,10 @@ class Server:
             raise TypeError(f"{name} of the environment gave {type(result).__name__}; {kind.__name__} is needed")
         if isinstance(result, Reply) and not math.isfinite(result.reward or 0.0):
             raise ValueError(f"{name} of the environment gave the reward {result.reward}; a finite number is needed")
+        if not result.messages and not (isinstance(result, Reply) and (result.done or name == "ended")):
+            raise ValueError(f"{name} of the environment gave no message; one is needed until it is done")
+        if bad := [m for m in result.messages if not isinstance(m, Mapping) or not m.keys() >= {"role", "content"}]:
+            raise TypeError(f"{name} of the environment gave the message {bad[0]!r:.80}; it needs role and content")
         return asdict(result)
 
 
