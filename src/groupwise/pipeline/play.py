@@ -17,6 +17,7 @@ from groupwise.pipeline.base import Made, Stage, Workplace
 from groupwise.pipeline.directory import write_rows
 from groupwise.randomness import Draw, key
 from groupwise.rollout.calls import as_hermes
+from groupwise.runs.progress import counted
 from groupwise.tasks import TaskOptions, make_task
 from groupwise.tasks.base import split_problems
 from groupwise.tasks.episodes import EpisodesConfig, Script, scripted
@@ -50,7 +51,7 @@ class Play(Stage[PlayConfig]):
             raise ConfigError(f"task.kind = {config.kind!r} is not played; allowed is 'episodes'")
         problems = split_problems(make_task(config), "train", None)[::-1]
         rows, outcomes = list[dict[str, Any]](), Counter[str]()
-        for index in range(settings.num_rows):
+        for index in counted("episodes played", range(settings.num_rows), settings.num_rows):
             problem, draw = problems[index % len(problems)], Draw("play", settings.seed, index)
             played = scripted(config.environment, problem, key("play", settings.seed, index), settings.random, draw)
             if played is None:
@@ -59,9 +60,8 @@ class Play(Stage[PlayConfig]):
             outcomes[outcome] += 1
             played = played if settings.aloud else played._replace(workings=[""] * len(played.turns))
             rows.append({**_row(config, problem, played), "source": "play", "problem": problem.id, "outcome": outcome})
-        digest = write_rows(work.directory.data, rows)
         statistics = {"rows": len(rows), "outcomes": dict(sorted(outcomes.items()))}
-        return Made(work.directory.data, digest, statistics=statistics)
+        return Made(work.directory.data, write_rows(work.directory.data, rows), statistics=statistics)
 
 
 def _row(config: EpisodesConfig, problem: Problem, played: Script) -> dict[str, Any]:
