@@ -25,7 +25,7 @@ VERIFIERS = Kinds(
         "knights_knaves": f"{_HERE}.logic:KnightsKnavesVerifier",
         "json": f"{_HERE}.logic:JsonVerifier",
         "instructions": f"{_HERE}.logic:InstructionsVerifier",
-        "propositional_proof": f"{_HERE}.proofs.propositional:PropositionalVerifier",
+        "propositional_proof": "worlds/natural_deduction.py:PropositionalVerifier",
         "coq": f"{_HERE}.proofs.coq:CoqVerifier",
         "lean": f"{_HERE}.proofs.lean:LeanVerifier",
         "reasoning_gym": f"{_HERE}.python:ReasoningGymVerifier",

@@ -10,7 +10,7 @@ from groupwise.errors import ConfigError
 from groupwise.randomness import Draw
 from groupwise.types import SPLITS, Problem
 from groupwise.verifiers import make_verifier
-from groupwise.verifiers.proofs.propositional import RULES, Expression, parse
+from natural_deduction import RULES, Expression, parse
 from propositional import (
     NATURAL_DEDUCTION,
     PropositionalProofs,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers import make_verifier
 from groupwise.verifiers.proofs.base import RuleError
-from groupwise.verifiers.proofs.propositional import RULES, Expression, Theorem, infer, parse, write
+from natural_deduction import RULES, Expression, Theorem, infer, parse, write
 
 VERIFIER = make_verifier("propositional_proof")
 
