@@ -83,7 +83,7 @@ def of_seed(options: argparse.Namespace, seed: int) -> dict[str, Any]:
             (directory / "dropped.jsonl").write_bytes((Path(folder) / "dropped.jsonl").read_bytes())
             arm = Recall(config(options, seed, changes), directory)
             shared = (*SHARED, *([] if "symbols" in str(changes) else ["features"]))
-            arm.prepared.__dict__.update({key: getattr(base, key) for key in shared})
+            arm.__dict__.update({key: getattr(base, key) for key in shared})
             facts = arm.run()
             found[name] = figures(facts)
             if not changes:
@@ -96,12 +96,12 @@ def removed(arm: Recall, kept: frozenset[int], rule: Rule) -> dict[str, Any]:
     """Decontamination by another rule."""
     index, rows = Index(arm.items, rule), []
     for number in kept:
-        page = arm.prepared.pages[number]
+        page = arm.pages[number]
         rows += [
             {"url": page.url, "paragraph": page.paragraphs[match.segment], "why": match.why}
             for match in index.matches(page.paragraphs)
         ]
-    return of_removal(arm.prepared.pages, kept, rows, arm.items)
+    return of_removal(arm.pages, kept, rows, arm.items)
 
 
 def show(results: Sequence[Mapping[str, Any]]) -> None:

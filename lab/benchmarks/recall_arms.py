@@ -58,11 +58,11 @@ def corpora(options: argparse.Namespace, seed: int, folder: Path) -> dict[str, P
     """The documents of every arm; decontamination is the last round's alone, so others hold what it would remove."""
     recall = Recall(config(options, seed), folder)
     facts = recall.run()
-    pages, unique = recall.prepared.pages, recall.prepared.unique
+    pages, unique = recall.pages, recall.unique
     rounds = [json.loads((folder / f"round-{n}.json").read_text())["kept"] for n in (1, len(facts["rounds"]))]
     texts = {
         "random web": [pages[number].text for number in unique],
-        "seed repeated": recall.prepared.seed_texts,
+        "seed repeated": recall.seed_texts,
         "round 1": [pages[number].text for number in rounds[0]],
         "last round": [row["text"] for row in _rows(folder / "corpus.jsonl")],
         "truth": [pages[n].text for n in unique if (truth := pages[n].truth) and truth.is_mathematics],

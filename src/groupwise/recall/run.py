@@ -14,13 +14,13 @@ After a kill at any moment, the same call resumes and ends with the same bytes.
 import json
 import shutil
 from collections.abc import Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from groupwise.errors import CheckpointError
-from groupwise.recall.config import RecallConfig, RecallRecipe
+from groupwise.recall.config import RecallRecipe
 from groupwise.recall.extract import MIN_CHARACTERS
 from groupwise.recall.page import as_json, of_copies, of_removal, reasons, write_lines
 from groupwise.recall.rounds import EVERY, Prepared, Progress, Round, Rounds
@@ -36,31 +36,23 @@ SETTINGS = "settings.json"
 
 
 @dataclass(frozen=True)
-class Recall:
+class Recall(Prepared):
     """The work in a directory; `run` does the rest of it."""
-
-    config: RecallConfig
-    directory: Path
-    progress: Progress = field(default=lambda name, done, total: None)
 
     def run(self) -> dict[str, Any]:
         self.directory.mkdir(parents=True, exist_ok=True)
-        rounds = Rounds(self.prepared).all()
+        rounds = Rounds(self).all()
         self._corpus(rounds[-1])
         facts = self._facts(rounds)
         write_file(self.directory / "recall.json", as_json(facts))
         return facts
-
-    @cached_property
-    def prepared(self) -> Prepared:
-        return Prepared(self.config, self.directory, self.progress)
 
     def _corpus(self, last: Round) -> None:
         path, how = self.directory / "corpus.jsonl", self.config.decontaminate
         if path.exists():
             return
         index = Index(self.items, Rule(numbers=how.numbers))
-        pages, short = self.prepared.pages, list[int]()
+        pages, short = self.pages, list[int]()
         rows, removed = list[dict[str, Any]](), list[dict[str, Any]]()
         for done, number in enumerate(sorted(last.kept)):
             page = pages[number]
@@ -75,11 +67,11 @@ class Recall:
             else:
                 short.append(number)
             if done % EVERY == 0:
-                self.prepared.progress("decontamination", done, len(last.kept))
-        self.prepared.progress("decontamination", len(last.kept), len(last.kept))
+                self.progress("decontamination", done, len(last.kept))
+        self.progress("decontamination", len(last.kept), len(last.kept))
         write_lines(self.directory / "removed.jsonl", removed)
         # near copies, and pages that are too short now, come after what became no page; they have a number
-        copies = {copy: f"a near copy of {pages[of].place}" for copy, of in self.prepared.copies.items()}
+        copies = {copy: f"a near copy of {pages[of].place}" for copy, of in self.copies.items()}
         why = copies | dict.fromkeys(short, f"shorter than {MIN_CHARACTERS} characters without its removed paragraphs")
         dropped = [{"place": pages[n].place, "reason": reason, "page": n} for n, reason in sorted(why.items())]
         write_lines(self.directory / "dropped.jsonl", [*self._no_pages(), *dropped])
@@ -106,14 +98,14 @@ class Recall:
         return list(dict.fromkeys(texts))
 
     def _facts(self, rounds: Sequence[Round]) -> dict[str, Any]:
-        pages, dropped = self.prepared.pages, self._no_pages()
+        pages, dropped = self.pages, self._no_pages()
         removed, corpus = (
             [row.fields for row in read_jsonl(self.directory / name)] for name in ("removed.jsonl", "corpus.jsonl")
         )
         return {
             "pages": len(pages) + len(dropped), "dropped": reasons(dropped),
             "replaced_characters": sum(page.replaced for page in pages),
-            "copies": of_copies(pages, self.prepared.copies),
+            "copies": of_copies(pages, self.copies),
             "rounds": [dict(each.facts) for each in rounds],
             "decontamination": of_removal(pages, rounds[-1].kept, removed, self.items),
             "corpus": {"pages": len(corpus), "characters": sum(len(row["text"]) for row in corpus)},

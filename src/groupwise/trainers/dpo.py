@@ -5,6 +5,7 @@ The reference is the starting model; it is asked once, before the first step, an
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import torch
@@ -103,13 +104,11 @@ def train_dpo(
     optimizer = Optimizer(policy.trainable(), recipe.optimizer, recipe.run.num_steps)
     session = start.begin(policy, optimizer)
 
-    def step(number: int, chosen: Sequence[EncodedPair]) -> DpoStep:
-        return dpo_step(number, chosen, policy, optimizer, recipe.dpo)
-
     def scores(chunk: Sequence[EncodedPair]) -> Tensor:
         rewards = PREFERENCE_LOSSES[recipe.dpo.loss](pair_logprobs(policy, chunk), recipe.dpo.strength)
         return torch.stack([rewards.chosen, rewards.rejected], 1)
 
+    step = partial(dpo_step, policy=policy, optimizer=optimizer, config=recipe.dpo)
     return train_on_pairs(recipe, session, train, held_out, step, scores, on_report)
 
 

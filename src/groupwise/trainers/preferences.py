@@ -215,9 +215,7 @@ def train_reward_model(
     optimizer = Optimizer(model.trainable(), recipe.optimizer, recipe.run.num_steps)
     session = start.begin(model, optimizer)
 
-    def step(number: int, chosen: Sequence[EncodedPair]) -> RewardModelStep:
-        return reward_model_step(number, chosen, model, optimizer, recipe.reward_model)
-
+    step = partial(reward_model_step, model=model, optimizer=optimizer, config=recipe.reward_model)
     return train_on_pairs(recipe, session, train, held_out, step, partial(pair_scores, model), on_report)
 
 

@@ -16,8 +16,6 @@ from groupwise.runs.sinks import Line, Sink, SinkConfig, SinkRun
 class WandbConfig(SinkConfig):
     """Weights & Biases; needs `pip install 'groupwise[wandb]'`."""
 
-    kind: Literal["wandb"] = "wandb"
-    """Kind of sink."""
     project: str = "groupwise"
     """Its project."""
     entity: str | None = None
@@ -56,8 +54,6 @@ class Wandb(Sink[WandbConfig]):
 class TensorboardConfig(SinkConfig):
     """TensorBoard event files; needs `pip install 'groupwise[tensorboard]'`."""
 
-    kind: Literal["tensorboard"] = "tensorboard"
-    """Kind of sink."""
     directory: PlaceRef = ""
     """Directory of the event files, one for each run. Empty: `tensorboard` in the run directory."""
 
@@ -93,8 +89,6 @@ class Tensorboard(Sink[TensorboardConfig]):
 class TrackioConfig(SinkConfig):
     """trackio; needs `pip install 'groupwise[trackio]'`. `trackio show` opens its dashboard."""
 
-    kind: Literal["trackio"] = "trackio"
-    """Kind of sink."""
     project: str = "groupwise"
     """Its project."""
     group: str | None = None
@@ -143,8 +137,6 @@ MOST_METRICS = 999  # metrics in one call, but for `line`; MLflow refuses more
 class MlflowConfig(SinkConfig):
     """MLflow; needs `pip install 'groupwise[mlflow]'`. `mlflow ui` shows the default store."""
 
-    kind: Literal["mlflow"] = "mlflow"
-    """Kind of sink."""
     tracking_uri: str = "sqlite:///mlflow.db"
     """A database, or the address of a tracking server; the default is MLflow's own, in the working directory."""
     experiment: str = "groupwise"
