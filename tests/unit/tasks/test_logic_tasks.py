@@ -1,4 +1,4 @@
-"""What holds of every task of logic and structure."""
+"""What holds of every task that generates its problems."""
 
 from functools import cache
 from itertools import islice
@@ -16,6 +16,7 @@ HARD: dict[str, dict[str, object]] = {
     "knights_knaves": {"min_people": 6, "max_people": 8, "max_depth": 2},
     "json_extraction": {"num_extra_facts": 4},
     "instructions": {"max_rules": 6},
+    "arithmetic": {"kinds": ["product", "difference", "chain"], "digits": [2, 3]},
 }
 CASES = [(name, is_hard) for name, dials in HARD.items() for is_hard in (False, True)[: 1 + bool(dials)]]
 TOTAL = 48

@@ -25,10 +25,7 @@ TALK = {"kind": "general", "num_problems": 20, "num_eval_problems": 6}
 
 
 class Recipe(Section):
-    """A recipe that holds nothing but its task."""
-
     task: TaskOptions
-    """The task."""
 
 
 def mixture(template: Any = None, **parts: Any) -> Task:
@@ -153,7 +150,6 @@ def test_a_mixture_survives_its_file(tmp_path: Any) -> None:
 
 
 def test_a_part_may_name_its_verifier_and_one_kind_has_one_section() -> None:
-    """Its settings reach the routed verifier; what the recipe's section says of all comes before them."""
     tables = {"kind": "mixture", "parts": {"a": part({**SUMS, "verifier": {"kind": "math", "timeout_s": 30}})}}
     task = make_task(tables)
     assert {problem.verifier for problem in task.problems("dev")} == {"math"}

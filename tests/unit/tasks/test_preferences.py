@@ -33,7 +33,7 @@ def read(tmp_path: Path, *rows: Any, **config: Any) -> list[Pair]:
 
 
 def test_text_is_read_as_it_stands(tmp_path: Path) -> None:
-    assert read(tmp_path, row(), row(chosen=" Hi \n")) == [
+    assert read(tmp_path, row(margin=3), row(chosen=" Hi \n")) == [
         Pair("Hello?", "Hi!", "What."), Pair("Hello?", " Hi \n", "What."),
     ]  # fmt: skip
 
@@ -41,10 +41,6 @@ def test_text_is_read_as_it_stands(tmp_path: Path) -> None:
 def test_fields_have_the_names_of_the_recipe(tmp_path: Path) -> None:
     named = {"prompt_field": "q", "chosen_field": "good", "rejected_field": "bad", "margin_field": "by"}
     assert read(tmp_path, {"q": "a", "good": "b", "bad": "c", "by": 2}, **named) == [Pair("a", "b", "c", 2.0)]
-
-
-def test_the_margin_is_not_read_unless_named(tmp_path: Path) -> None:
-    assert read(tmp_path, row(margin=3))[0].margin == 0
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,6 @@ def test_the_solution_is_the_first_in_python_and_has_its_imports(tmp_path: Path)
         ({"tests": {"inputs": ["1"], "input": ["2"], "outputs": ["1"]}}, "has input and inputs of"),
         ({"tests": {"inputs": ["1"], "outputs": [float("nan")]}}, "an output is nan; text, a number, or a list"),
         ({"tests": {"inputs": [True], "outputs": ["1"]}}, "an input is True; text, a number, or a list"),
-        ({"tests": {"inputs": ["1"], "outputs": [None]}}, "an output is None"),
         ({"tests": {"inputs": ["1"], "outputs": [{"a": 1}]}}, "an output is {'a': 1}"),
         ({"tests": {"inputs": [[["1"]]], "outputs": ["1"]}}, r"an input is \[\['1'\]\]"),
         ({"tests": {"inputs": ["1"], "outputs": ["1"], "checker": "c.cpp"}}, "tests.checker is 'c.cpp'"),

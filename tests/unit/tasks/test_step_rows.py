@@ -83,14 +83,10 @@ def test_fields_of_other_formats_are_of_their_types(
         read_steps(written(tmp_path, {**good, **change}), form)
 
 
-def test_files_that_hold_nothing_are_errors(tmp_path: Path) -> None:
+def test_a_file_that_holds_nothing_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "empty.jsonl").write_text("\n")
     with pytest.raises(DataError, match="no rows"):
         read_step_rows(tmp_path / "empty.jsonl")
-    with pytest.raises(DataError, match="cannot be read"):
-        read_step_rows(tmp_path / "missing.jsonl")
-    with pytest.raises(DataError, match="is a JSON list"):
-        read_step_rows(written(tmp_path, [GOOD]))
 
 
 def test_nothing_is_learnt_from_held_out_problems() -> None:

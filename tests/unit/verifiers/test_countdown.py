@@ -33,7 +33,7 @@ def problem(numbers: list[int], target: int) -> Problem:
         ("3+", "unparsable", "the end"), ("٣+5*2", "unparsable", ""), ("__import__('os')", "unparsable", ""),
         ("(" * 60 + "3" + ")" * 60, "unparsable", ""), ("3+" * 1000, "unparsable", "characters"),
         ("(3+5)∗2", "unparsable", ""), ("（3+5）*2", "unparsable", ""), ("(3+5)*2, (5+3)*2", "unparsable", ""),
-        ("35-2", "wrong", "exactly once"), ("(3+5)*-2*-1", "unparsable", ""),
+        ("(3+5)*2+3-3", "wrong", "exactly once"), ("35-2", "wrong", "exactly once"), ("(3+5)*-2*-1", "unparsable", ""),
     ],
 )  # fmt: skip
 def test_cases(expression: str, outcome: str, evidence: str) -> None:

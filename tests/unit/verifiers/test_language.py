@@ -106,10 +106,6 @@ def test_no_text_earns_nothing(asked: str, text: str) -> None:
     assert share(asked, text, prefill="让我们一步一步地想 Let us think about this step by step. ") == 0.0
 
 
-def test_more_words_are_not_worth_more() -> None:
-    assert share("zh", "等一下检查") == share("zh", 50 * "等一下检查") == 1.0
-
-
 def test_other_letters_cannot_hide_in_formulas() -> None:
     assert share("zh", "所以答案是 $абв где$") < 1.0
     assert prose("we pay $5 and then $6 more") == "we pay $5 and then $6 more"

@@ -45,7 +45,6 @@ combine = "all"
 
 class Recipe(Section):
     verifier: Annotated[VerifierConfig, VERIFIERS] = verifier_config("math")
-    """How completions are judged."""
 
 
 def test_a_recipe_reads_overrides_and_round_trips(tmp_path: Any) -> None:
@@ -61,12 +60,6 @@ def test_a_recipe_reads_overrides_and_round_trips(tmp_path: Any) -> None:
     path.write_text(dump_toml(recipe))
     assert load(Recipe, path) == recipe
     assert "[verifier.parts.language]" in path.read_text()
-
-
-def test_no_parts_round_trip(tmp_path: Any) -> None:
-    path = tmp_path / "recipe.toml"
-    path.write_text(dump_toml(Recipe()))
-    assert load(Recipe, path) == Recipe()
 
 
 def part(**dials: Any) -> dict[str, Any]:

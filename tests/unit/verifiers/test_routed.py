@@ -57,8 +57,6 @@ def test_each_verdict_is_that_of_the_problem_s_own_verifier(order: list[int], co
 
 
 class Counting(Verifier):
-    """Remembers how it was used."""
-
     calls: ClassVar[list[int]]
     closed = 0
     is_repeatable = True
