@@ -333,7 +333,7 @@ class OnwardLayout:
             if window:
                 is_seen &= of_all > asks[..., None] - window
             mask = torch.zeros(is_seen.shape, device=is_seen.device).masked_fill_(~is_seen, -torch.inf)[:, None]
-            self.masks[window] = (*(place.shape[1] for place in places), mask)
+            self.masks[window] = places[0].shape[1], places[1].shape[1], mask
         return self.masks[window]
 
 
@@ -346,8 +346,10 @@ def go_on(policy: Policy, cache: KvCache, first: int, new: Sequence[Sequence[int
     row, number = np.repeat(np.arange(len(new)), counts), np.concatenate([np.arange(count) for count in counts])
     ids, positions = np.array([i for row in new for i in row]), (before.prompt_lengths + before.lengths)[row] + number
     arrays = (before.slots, before.prompt_lengths, before.lengths, counts, row, number, ids, positions)
-    *where, token, position = (torch.from_numpy(array).to(policy.device) for array in arrays)
-    layout = OnwardLayout(cache, slice(first, first + len(new)), *where)
+    slots, prompts, lengths, count, of_row, of_number, token, position = (
+        torch.from_numpy(array).to(policy.device) for array in arrays
+    )
+    layout = OnwardLayout(cache, slice(first, first + len(new)), slots, prompts, lengths, count, of_row, of_number)
     return policy.hidden(token[None], position[None], layout)[torch.cumsum(layout.counts, 0) - 1]
 
 

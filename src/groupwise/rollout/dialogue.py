@@ -48,13 +48,13 @@ For each function call, return a json object with function name and arguments wi
 """Text of Qwen 2.5's template."""
 
 
-def in_text(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> list[Message]:
+def in_text(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> list[dict[str, Any]]:
     r"""Return messages with tools in the system turn, calls in the assistant's text, results in turns of the user.
 
     >>> in_text([{"role": "tool", "content": "3"}, {"role": "user", "content": "and then?"}])
     [{'role': 'user', 'content': '<tool_response>\n3\n</tool_response>\nand then?'}]
     """
-    written = list[Message]()
+    written = list[dict[str, Any]]()
     for before, message in zip([{"role": ""}, *messages], messages, strict=False):
         role, text, rest = message["role"], as_hermes(message), {**message}
         rest.pop("tool_calls", None)
