@@ -29,8 +29,8 @@ from groupwise.rollout.sampling import Drawn, SamplingConfig, draw
 from groupwise.rollout.tool_watch import ToolRows, ToolWatch
 from groupwise.types import FinishReason
 
-PREFILL_TOKENS = 16384
-"""Most prompt tokens in one prefill."""
+PREFILL_TOKENS = 4096
+"""Most prompt tokens in one prefill, which bounds the memory of its activations."""
 PRODUCTS = 1 << 21
 """Most products of a query with a key, by head, where completions go on together: bounds the memory of scores."""
 
