@@ -68,6 +68,19 @@ def test_a_prefill_may_stand_before_the_tag_and_only_a_prefill() -> None:
     assert form("Let me see: Hm <think>1</think>3", prefill="Let me see: ") == 0.0
 
 
+@pytest.mark.parametrize("words", ["Step 1: ", "Wait, let me verify. ", "First, therefore, alternatively, "])
+def test_keywords_and_steps_earn_nothing(words: str) -> None:
+    """No part but the language's is above zero for a wrong answer, and none rises with words."""
+    for kind in ("format", "cosine_length", "overlong", "repetition"):
+        earned = [
+            style(kind).measure(Request(PROBLEM, times * words + "3", times, 100), verdict(Outcome.UNPARSABLE))
+            for times in (0, 1, 40)
+        ]
+        assert max(value for value in earned if value is not None) <= 0.0, kind
+    well_formed = [form(f"<think>{times * words} 1</think>3") for times in (0, 1, 40)]
+    assert well_formed == [1.0, 1.0, 1.0]
+
+
 @pytest.mark.parametrize(
     ("num_tokens", "expected"),
     [(0, 0.0), (80, 0.0), (81, -0.05), (85, -0.25), (90, -0.5), (99, -0.95), (100, -1.0), (130, -1.0)],

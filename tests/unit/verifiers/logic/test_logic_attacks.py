@@ -25,6 +25,36 @@ def verifier_of(name: str, extraction: str = "boxed") -> Verifier:
     return make_verifier({"kind": TASKS.find(name).verifier, "extraction": extraction})
 
 
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "json_extraction"])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "{gold}", "I think {gold}", "\\boxed{{}}", "<think>\\boxed{{{gold}}}", "<think>\\boxed{{{gold}}}</think>",
+        "\\boxed{{{gold}}} or rather \\boxed{{nothing}}", "\\boxed{{nothing}}. Hence \\boxed{{{gold}}}",
+        "\\boxed{{{gold}", "<answer>{gold}</answer>", "\\boxed{{?!}}",
+    ],
+)  # fmt: skip
+def test_no_reward_without_one_answer_in_its_place(name: str, answer: str) -> None:
+    problem = problem_of(name)
+    verdict = verifier_of(name).verify(problem, answer.format(gold=problem.reference))
+    assert verdict.outcome in (Outcome.UNPARSABLE, Outcome.WRONG)
+    assert verdict.reward == 0.0
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "text",
+    ["<answer>{gold}</answer><answer>?</answer>", "<answer><answer>{gold}</answer></answer>", "<answer>{gold}",
+     "<answer></answer>", "<answer>?</answer> {gold}", "<answer>{gold}</answer></think>"],
+)  # fmt: skip
+def test_tags_several_times_earn_nothing(name: str, text: str) -> None:
+    problem = problem_of(name)
+    verifier = verifier_of(name, "tag")
+    assert verifier.verify(problem, f"<answer>{problem.reference}</answer>").outcome is Outcome.CORRECT
+    verdict = verifier.verify(problem, text.replace("{gold}", problem.reference))
+    assert verdict.outcome in (Outcome.UNPARSABLE, Outcome.WRONG)
+
+
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "instructions"])
 @pytest.mark.parametrize("pattern", ["{0}, {0}x", "{0} or {1}", "{0} {0}", "{0}=24=25", "not {0}", "{0}**1", "{0}//1",
                                      "_{0}", "{0}_", "0{0}", "{0}?", "\u202e{0}", "{0}\u200b", "５{0}"])  # fmt: skip

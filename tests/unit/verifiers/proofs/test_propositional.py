@@ -1,5 +1,6 @@
-"""Propositional proofs: hand cases, and soundness against truth tables."""
+"""Propositional proofs: hand cases, soundness against truth tables, mutants against a slow checker of this file."""
 
+import re
 import time
 from itertools import product
 from random import Random
@@ -9,10 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from groupwise.randomness import Draw
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers import make_verifier
 from groupwise.verifiers.proofs.base import RuleError
 from natural_deduction import RULES, Expression, Theorem, infer, parse, write
+from propositional import PropositionalProofsConfig, draw_problem
 
 VERIFIER = make_verifier("propositional_proof")
 
@@ -158,7 +161,6 @@ def test_hostile_texts_take_no_time() -> None:
 # Soundness: whatever the kernel accepts holds by brute force.
 
 Value = dict[str, bool]
-CONNECTIVES = ("<->", "->", "|", "&")
 
 
 def value(formula: Expression, row: Value) -> bool:
@@ -187,10 +189,10 @@ def plausible(rng: Random, cited: list[Theorem]) -> list[Expression]:
     """Formulas that a rule might give of these: parts, negations and combinations of them, and anything."""
     whole = [one.conclusion for one in cited]
     near = [formula for one in whole for part in (one, *one.parts) for formula in (part, *part.parts)]
-    made = [Expression(head, (one, other)) for head in CONNECTIVES for one in whole for other in whole]
+    made = [Expression(head, (one, other)) for head in SHORT for one in whole for other in whole]
     made += [Expression("->", parts) for one in whole for parts in (one.parts, one.parts[::-1]) if len(parts) == 2]
     made += [Expression("<->", one.parts) for one in whole if len(one.parts) == 2]
-    made += [Expression(head, (one, random_formula(rng, 1))) for one in whole for head in CONNECTIVES]
+    made += [Expression(head, (one, random_formula(rng, 1))) for one in whole for head in SHORT]
     made += [Expression("~", (one,)) for one in near]
     return list(dict.fromkeys([*near, *made, Expression("False"), random_formula(rng, 2)]))
 
@@ -223,3 +225,137 @@ def test_every_theorem_of_the_kernel_holds() -> None:
                 if len(pool) < 18 and theorem not in pool:
                     pool.append(theorem)
     assert {name: count for name, count in accepted.items() if count < 5} == {"assume": 0, "copy": 0}
+
+
+# A slow checker that shares nothing with the kernel: formulas as bare texts, rules as patterns of texts.
+
+LEVELS = ("<->", "->", "|", "&")
+SCHEMAS = {
+    "copy": (["A"], ["A"]), "&I": (["A", "B"], ["&AB"]), "&E": (["&AB"], ["A", "B"]), "|I": (["A"], ["|AB", "|BA"]),
+    "|E": (["|AB", "!A", "C", "!B", "C"], ["C"]), "->I": (["!A", "B"], [">AB"]), "->E": ([">AB", "A"], ["B"]),
+    "~I": (["!A", "F"], ["~A"]), "~E": (["A", "~A"], ["F"]), "~~E": (["~~A"], ["A"]), "FalseE": (["F"], ["A"]),
+    "<->I": ([">AB", ">BA"], ["=AB"]), "<->E": (["=AB"], [">AB", ">BA"]),
+}  # fmt: skip
+SHORT = {"<->": "=", "->": ">", "|": "|", "&": "&"}
+
+
+def polish(text: str) -> str | None:
+    """A formula in prefix notation, by splitting at the loosest connective outside of parentheses."""
+    text = text.strip()
+    for level in LEVELS:
+        depth, places = 0, []
+        for place, letter in enumerate(text):
+            depth += (letter == "(") - (letter == ")")
+            arrow = level == "->" and place > 0 and text[place - 1] == "<"
+            if depth == 0 and text.startswith(level, place) and not arrow:
+                places.append(place)
+        if places:
+            place = places[0] if level == "->" else places[-1]
+            left, right = polish(text[:place]), polish(text[place + len(level) :])
+            return None if left is None or right is None else SHORT[level] + left + right
+    if text.startswith("~"):
+        inner = polish(text[1:])
+        return None if inner is None else "~" + inner
+    if text.startswith("(") and text.endswith(")"):
+        return polish(text[1:-1])
+    return "F" if text == "False" else text.lower() if re.fullmatch("[A-Z]", text) else None
+
+
+def read_one(text: str, start: int) -> int:
+    """Where the formula in prefix notation that begins at `start` ends."""
+    if text[start] == "~":
+        return read_one(text, start + 1)
+    return read_one(text, read_one(text, start + 1)) if text[start] in "=>|&" else start + 1
+
+
+def fits(pattern: str, text: str, bound: dict[str, str]) -> bool:
+    place = 0
+    for letter in pattern:
+        if place >= len(text):
+            return False
+        if letter in "ABC":
+            end = read_one(text, place)
+            if bound.setdefault(letter, text[place:end]) != text[place:end]:
+                return False
+            place = end
+        elif text[place] != letter:
+            return False
+        else:
+            place += 1
+    return place == len(text)
+
+
+def slowly_accepts(premises: list[str], goal: str, lines: list[str]) -> bool:
+    known: dict[int, tuple[str, frozenset[str]]] = {}
+    given, last = {polish(premise) for premise in premises}, 0
+    for line in lines:
+        number, formula, rule, cited = re.fullmatch(r"(\d+)\. (.*) by (\S+)((?: \d+)*)", line).groups()  # type: ignore[union-attr]
+        text, numbers = polish(formula), [int(each) for each in cited.split()]
+        if text is None or int(number) <= last or any(each not in known for each in numbers):
+            return False
+        last = int(number)
+        if rule in ("assume", "premise"):
+            if numbers or (rule == "premise" and text not in given):
+                return False
+            known[last] = text, frozenset({text})
+            continue
+        needed, results = SCHEMAS[rule]
+        if len(needed) != len(numbers):
+            return False
+        used, gone, open_ = {}, [], []
+        for pattern, each in zip(needed, numbers, strict=True):
+            stated, hypotheses = known[each]
+            if pattern[0] == "!" and hypotheses != {stated}:
+                return False
+            if not fits(pattern.removeprefix("!"), stated, used):
+                return False
+            (gone if pattern[0] == "!" else open_).append(hypotheses)
+        if not any(fits(result, text, dict(used)) for result in results):
+            return False
+        if rule == "|E":
+            left = open_[0] | (open_[1] - gone[0]) | (open_[2] - gone[1])
+        else:
+            left = frozenset().union(*open_) - frozenset().union(*gone)
+        known[last] = text, left
+    return bool(known) and known[last][0] == polish(goal) and known[last][1] <= given
+
+
+def mutants(rng: Random, lines: list[str]) -> list[list[str]]:
+    """The proof with a line dropped, two lines swapped, a formula, a rule, a citation or a connective changed."""
+    place, other = rng.randrange(len(lines)), rng.randrange(len(lines))
+    number, formula, reason = re.fullmatch(r"(\d+)\. (.*) by (.*)", lines[place]).groups()  # type: ignore[union-attr]
+    rule, *cited = reason.split()
+    formulas = [line.split(". ")[1].split(" by ")[0] for line in lines]
+    texts = [f"{number}. {rng.choice(formulas)} by {reason}", f"{number}. ~({formula}) by {reason}",
+             f"{number}. {formula} by {rng.choice([*SCHEMAS, 'assume', 'premise'])} {' '.join(cited)}".strip(),
+             f"{number}. {formula.replace('P', 'Q', 1)} by {reason}",
+             f"{number}. {formula.replace('&', '|', 1)} by {reason}",
+             f"{number}. {formula} by assume"]  # fmt: skip
+    if cited:
+        spot = rng.randrange(len(cited))
+        changed = [*cited[:spot], str(rng.randint(1, len(lines))), *cited[spot + 1 :]]
+        texts += [f"{number}. {formula} by {rule} {' '.join(each)}" for each in (changed, cited[::-1])]
+    swapped = [*lines]
+    swapped[place], swapped[other] = lines[other], lines[place]
+    return [lines[:place] + lines[place + 1 :], swapped, lines[: place + 1]] + [
+        [*lines[:place], text, *lines[place + 1 :]] for text in texts
+    ]
+
+
+def test_mutants_are_judged_as_by_the_slow_checker_and_what_passes_holds() -> None:
+    config = PropositionalProofsConfig(kind="propositional_proofs", max_lines=14)
+    counts = {Outcome.CORRECT: 0, Outcome.WRONG: 0, Outcome.UNPARSABLE: 0}
+    for index in range(150):
+        _, drawn = draw_problem(Draw("mutants", index), config)
+        premises, goal, lines = drawn.data["premises"], drawn.data["goal"], drawn.reference.split("\n")
+        assert slowly_accepts(premises, goal, lines)
+        given = [parse(premise) for premise in premises]
+        for mutant in mutants(Random(index), lines):
+            verdict = VERIFIER.verify(drawn, "\\boxed{" + "\n".join(mutant) + "}")
+            counts[verdict.outcome] += 1
+            accepted = verdict.outcome is Outcome.CORRECT
+            assert accepted == slowly_accepts(premises, goal, mutant), (mutant, verdict.evidence)
+            if accepted:
+                assert entails(given, parse(goal))
+    assert counts[Outcome.WRONG] > 800, counts
+    assert counts[Outcome.CORRECT] > 20, counts  # some changes do no harm
