@@ -112,7 +112,8 @@ def test_a_run_is_resumed_exported_and_loads_again(
         ours = session.policy.next_logits(session.policy.completion_states(packed)).clone()
     records = RunDirectory(tmp_path / "run")
     steps = [line for line in records.metrics.lines() if line["kind"] == "step"]
-    assert all(step["logprob_difference"] < 1e-4 and step["grad_norm"] > 0 for step in steps)
+    assert all(step["logprob_difference"] < 1e-4 for step in steps)
+    assert any(step["grad_norm"] > 0 for step in steps)  # by chance a step may have no group with a signal
     fingerprint = session.policy.fingerprint()
     del session
     stopped = tmp_path / "stopped"
