@@ -79,7 +79,7 @@ def test_the_greedy_continuation_is_that_of_generate(policy: Policy, text: str) 
 
 def run(file: Path, directory: Path, lora: bool) -> Any:
     (directory.parent / "rewards.py").write_text(
-        "def reward(completion):\n    return float(len(completion) % 2 == 0)\n"
+        "def reward(completion):\n    return len(completion) % 97 / 97\n"  # differs within a group
     )
     values: dict[str, Any] = {
         "algorithm": "grpo",
@@ -112,8 +112,7 @@ def test_a_run_is_resumed_exported_and_loads_again(
         ours = session.policy.next_logits(session.policy.completion_states(packed)).clone()
     records = RunDirectory(tmp_path / "run")
     steps = [line for line in records.metrics.lines() if line["kind"] == "step"]
-    assert all(step["logprob_difference"] < 1e-4 for step in steps)
-    assert any(step["grad_norm"] > 0 for step in steps)  # by chance a step may have no group with a signal
+    assert all(step["logprob_difference"] < 1e-4 and step["grad_norm"] > 0 for step in steps)
     fingerprint = session.policy.fingerprint()
     del session
     stopped = tmp_path / "stopped"
