@@ -2,13 +2,16 @@
 
 import json
 import re
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from groupwise.types import Outcome, Problem, Verdict
-from groupwise.verifiers import Request
+from groupwise.verifiers import Request, make_verifier
 from groupwise.verifiers.math import MathVerifier
 from groupwise.verifiers.workers import WorkerPool
 
@@ -53,6 +56,25 @@ def test_rewards_and_the_format_part() -> None:
         assert verdict.reward == sum(parts), text
 
 
+@settings(deadline=None, max_examples=40)
+@given(st.text(max_size=200))
+def test_no_text_raises(text: str) -> None:
+    assert MathVerifier().verify(Problem("p", "q", "3"), text).outcome is Outcome.UNPARSABLE
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    ["\\boxed{" * 20_000, "\\boxed{" + "{" * 5000 + "3" + "}" * 5001, "9" * 100_000, "$" * 100_000, "\ud800\x00\u202e",
+     "\\boxed{" + "9" * 9000 + "}", "\\boxed{" + "\\frac" * 1500 + "}", "\\boxed{" + "∞×" * 900 + "}", "\\boxed{\\}",
+     "\\boxed{" + "x" * 100_000 + "}", "\\boxed{\\text{" + "a " * 4000 + "}}", "\\boxed{" + "1 " * 4000 + "}"],
+)  # fmt: skip
+def test_garbage_is_judged_quickly(verifier: MathVerifier, garbage: str) -> None:
+    start = time.monotonic()
+    verdict = verifier.verify(Problem("p", "q", "3"), garbage)
+    assert verdict.outcome in (Outcome.UNPARSABLE, Outcome.WRONG)
+    assert time.monotonic() - start < 15
+
+
 def test_equal_pairs_are_compared_once(
     verifier: MathVerifier, symbolic_workers: WorkerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -66,6 +88,12 @@ def test_equal_pairs_are_compared_once(
     verdicts = verifier.verify_many([Request(problem, r"\boxed{2 - \cos^2 u}")] * 500)
     assert {v.outcome for v in verdicts} == {Outcome.CORRECT}
     assert len(asked) == 1
+
+
+def test_make_verifier_names_what_there_is() -> None:
+    assert isinstance(make_verifier("math"), MathVerifier)
+    with pytest.raises(Exception, match=r"known are .*countdown, .*math"):
+        make_verifier("maths")
 
 
 def rows(path: Path) -> list[dict[str, Any]]:

@@ -215,3 +215,8 @@ def test_references_that_cannot_be_read_are_listed_and_warned_of(verifier: MathV
     assert "I expected something else" in faults[0][1]
     with pytest.warns(UserWarning, match=r"2 of 9 reference answers cannot be read.*row-2"):
         verifier.check(problems, Template())
+
+
+def test_what_cannot_be_read_as_a_set_is_wrong_and_other_digits_are_no_failure(outcomes: Any) -> None:
+    assert outcomes([(r"\mathbb{R} - \{54\}", "t = 54")]) == [Outcome.WRONG]
+    assert outcomes([("x+1", "❷❸"), ("23", "❷❸")]) == [Outcome.UNPARSABLE] * 2

@@ -96,7 +96,7 @@ KINDS: dict[str, tuple[Pairs, Pairs]] = {
         ("3 apples", "3"), (r"3\text{ sq ft}", r"3\text{ ft}^2"), (r"3\text{ cubic meters}", r"3\text{ m}^3"),
         (r"\$5", "5 dollars"), ("€5", "5 euros"), ("20 N", r"20 \text{ N}"), (r"20\text{ J}", "20 joules"),
         (r"2\text{ kg}\cdot\text{m}", "2"), (r"12\text{ people}", "12"), ("8:00 AM", "8:00 a.m."),
-        (r"8:00\text{ A.M.}", "8:00 AM"), (r"90^\circ", r"\frac{\pi}{2}"), (r"6^\prime", "6'"),
+        (r"8:00\text{ A.M.}", "8:00 AM"), (r"90^\circ", "90"), (r"90^\circ", r"\frac{\pi}{2}"), (r"6^\prime", "6'"),
         ("10 years old", "10"), (r"4\text{ units}", "4"), (r"4\text{ square units}", "4"), (r"7\text{ ways}", "7"),
         (r"7\text{ blue marbles}", "7"), (r"3\pi\text{ cm}", r"3\pi"), (r"3\pi", r"3\pi\text{ inches}"),
         ("3", r"3\text{ m/s}"), ("45 mi/h", "45 mph"), (r"3\,\text{L}", "3 liters"),
@@ -253,6 +253,12 @@ KINDS: dict[str, tuple[Pairs, Pairs]] = {
         (r"1+2+\cdots+n", r"1+2+4+\cdots+n"), (r"1+2+\cdots+n", r"1+2+\cdots+n+1"),
         (r"(1,2,\ldots,n)", r"(n,\ldots,2,1)"), (r"n-a_0+a_1+\ldots+a_k", r"n-a_k+a_{k-1}+\ldots+a_0"),
         (r"x_1x_2\cdots x_n^2", r"x_n^2\cdots x_2x_1"), (r"2,3,\ldots,9", r"3,2,\ldots,9"),
+    ]),
+    "control": ([
+        ("7", "7 books"), ("7 books", "7"), ("3 million", "3 million"), ("4e", "4e"), (r"20^\circ\text{C}", "20"),
+        ("1,234", "1234"),
+    ], [
+        ("5 kg", "5 lb"), ("4e", "4"), ("37", r"\mathbf{73}"), ("x+1", r"\boldsymbol{x-1}"), ("1,2,3", "123"),
     ]),
 }  # fmt: skip
 """Right pairs of reference and answer, and wrong ones."""

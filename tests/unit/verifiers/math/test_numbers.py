@@ -65,8 +65,11 @@ def test_only_a_correct_rounding_to_six_places_stands_for_a_fraction(a: int, b: 
 @pytest.mark.parametrize(
     ("reference", "answer", "same"),
     [
-        ("0.5", "50%", True), ("50\\%", "0.5", True), ("0.05", "0.05%", False), ("918\\frac{1}{2}", "918.5", True),
-        ("1 1/2", "3/2", True), ("2\\times10^{-10}", "2 \\cdot 10^{-10}", True), ("\\$10", "10", True),
+        ("0.5", "50%", True), ("50", "50\\%", True), ("50\\%", "50", True), ("50\\%", "0.5", True),
+        ("50", "0.5", False), ("0.05", "0.05%", False), ("3", "3.0000001", False), ("0.333333", "1/3", True),
+        ("0.3333", "1/3", False), ("918\\frac{1}{2}", "918.5", True), ("1 1/2", "3/2", True), ("0", "10^{-30}", False),
+        ("2\\times10^{-10}", "2 \\cdot 10^{-10}", True), ("-\\frac12", "\\frac{-1}{2}", True), ("\\$10", "10", True),
+        ("0.4", ".4", True), ("+7", "7", True), ("004", "4", True),
     ],
 )  # fmt: skip
 def test_policies(reference: str, answer: str, same: bool) -> None:

@@ -68,10 +68,15 @@ def test_lists_with_a_missing_another_or_a_wrong_element_differ(numbers: list[in
 @pytest.mark.parametrize(
     ("reference", "answer", "same"),
     [
-        ("1, 2", "1, 2, 2", True), ("-2,-2", "a=-2, b=-2", True), (r"\{3\}", "3", True), ("1, 2", "a=2, b=1", False),
-        ("x_1=1, x_2=2", "2, 1", True), ("(1,2)", "1, 2", True), ("1, 2", "(1,2)", True), ("x=3", "y=3", None),
-        ("3", r"3 \approx 3.01", True), ("100,200,300", "300, 200, 100", True), ("x^2", "x+1", None),
+        ("1, 2", "1, 2, 2", True), ("1, 2, 2", "1, 2", False), ("-2,-2", "a=-2, b=-2", True), ("3", r"\{3\}", False),
+        (r"\{3\}", "3", True), ("a=1, b=2", "b=2, a=1", True), ("a=1, b=2", "2, 1", False), ("1, 2", "a=2, b=1", False),
+        ("x_1=1, x_2=2", "2, 1", True), ("(1,2)", "1, 2", True), ("1, 2", "(1,2)", True), (r"\{1,2\}", "(1,2)", False),
+        ("[1,2]", "1, 2", False), ("[1,2]", "(1,2)", False), ("3", "x=3", True), ("x=3", "3", True),
+        ("x=3", "y=3", None), ("3", "3=4", False), ("3", r"3 \approx 5", False), ("3", r"3 \approx 3.01", True),
+        ("100,200,300", "300, 200, 100", True), ("32349", "32, 349", False), ("x^2", "x+1", None),
         ("1, x^2", "1, x+1", None), ("1, x^2", "2, x+1", None), ("1, x^2", "1", False),
+        (r"(1,2)\cup(3,4)", r"(3,4)\cup(1,2)", True), ("1:2:3", "1:2:4", False),
+        ("1:2:3", "1/6", False),
     ],
 )  # fmt: skip
 def test_policies(reference: str, answer: str, same: bool | None) -> None:
