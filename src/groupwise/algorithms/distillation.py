@@ -134,7 +134,7 @@ class _ChunkedDivergence(torch.autograd.Function):
         on_hidden = torch.empty_like(hidden)
         on_weight = torch.zeros_like(weight, dtype=torch.float32)  # a sum of hundreds of chunks stalls in bf16
         on_bias = None if bias is None else torch.zeros_like(bias, dtype=torch.float32)
-        size = max(1, MAX_LOGITS // len(weight))
+        size = max(1, MAX_LOGITS[hidden.device.type] // len(weight))
         for start in range(0, len(hidden), size):
             rows = slice(start, start + size)
             ours, theirs = student.logits(rows), teacher.logits(rows)

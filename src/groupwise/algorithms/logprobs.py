@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-MAX_LOGITS = 1 << 22  # Logits that exist at one time (16 MiB in fp32)
+MAX_LOGITS = {"cpu": 1 << 22, "cuda": 1 << 26}
+"""Logits that exist at one time, by device: 16 MiB in fp32; 256 MiB where products of few rows wait for the weights."""
 
 
 class TokenLogprobs(NamedTuple):
@@ -66,7 +67,7 @@ class _ChunkedHead(torch.autograd.Function):
         ctx.temperature, ctx.cap = temperature, cap
         logprobs = hidden.new_empty(len(hidden), dtype=torch.float32)
         entropy = torch.empty_like(logprobs)
-        for rows in _row_chunks(len(hidden), len(weight)):
+        for rows in _row_chunks(hidden, weight):
             all_logprobs, _ = _log_softmax(hidden[rows], weight, bias, temperature, cap)
             logprobs[rows] = all_logprobs.gather(1, targets[rows, None])[:, 0]
             entropy[rows] = -(all_logprobs.exp() * all_logprobs.clamp_min(-1e30)).sum(-1)
@@ -82,7 +83,7 @@ class _ChunkedHead(torch.autograd.Function):
         if bias is not None and ctx.needs_input_grad[2]:
             grad_bias = torch.zeros_like(bias, dtype=torch.float32)
         has_entropy = bool(on_entropy.any())
-        for rows in _row_chunks(len(hidden), len(weight)):
+        for rows in _row_chunks(hidden, weight):
             all_logprobs, slope = _log_softmax(hidden[rows], weight, bias, ctx.temperature, ctx.cap)
             probabilities = all_logprobs.exp()
             on_logits = -on_logprobs[rows, None] * probabilities
@@ -107,6 +108,6 @@ class _ChunkedHead(torch.autograd.Function):
         return grad_hidden, grad_weight, grad_bias, None, None, None
 
 
-def _row_chunks(num_rows: int, num_columns: int) -> list[slice]:
-    size = max(1, MAX_LOGITS // num_columns)
-    return [slice(start, min(start + size, num_rows)) for start in range(0, num_rows, size)]
+def _row_chunks(hidden: Tensor, weight: Tensor) -> list[slice]:
+    size = max(1, MAX_LOGITS[hidden.device.type] // len(weight))
+    return [slice(start, min(start + size, len(hidden))) for start in range(0, len(hidden), size)]

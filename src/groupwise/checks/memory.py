@@ -108,7 +108,7 @@ def plan(recipe: RlRecipe, prompt_tokens: int = 64) -> MemoryPlan:
     checkpointing = are_dropped(recipe.model.activation_checkpointing, kept, available)
     each = activation_bytes(text, width, tokens, checkpointed=checkpointing, adapted=adapted)
     activations = each * (1 + len(beside)) * at_once
-    head_rows = min(max(1, MAX_LOGITS // int(text.vocab_size)), tokens)  # whose logits exist at one time
+    head_rows = min(max(1, MAX_LOGITS[device.type] // int(text.vocab_size)), tokens)  # whose logits exist at one time
     training |= {
         "activations": activations,
         "their gradients": layer_bytes(text, width, tokens, adapted=adapted) * at_once // 2,  # of one layer at a time

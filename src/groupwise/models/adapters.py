@@ -177,12 +177,12 @@ def strip(model: PreTrainedModel) -> None:
 
 def products(model: PreTrainedModel) -> dict[str, Product]:
     """Return the products that adapters add, by the name that the weight has without them."""
-    return {
-        f"{name}.weight": Product(
-            layer.scaling[NAME], layer.lora_B[NAME].weight.detach(), layer.lora_A[NAME].weight.detach()
-        )
-        for name, layer in adapted(model).items()
-    }
+    return {f"{name}.weight": product_of(layer) for name, layer in adapted(model).items()}
+
+
+def product_of(layer: Any) -> Product:
+    """Return s B A of an adapted layer."""
+    return Product(layer.scaling[NAME], layer.lora_B[NAME].weight.detach(), layer.lora_A[NAME].weight.detach())
 
 
 @torch.no_grad()
@@ -214,6 +214,11 @@ def adapters_used(used: bool) -> Iterator[None]:
         _switch.off = before
 
 
+def are_used() -> bool:
+    """Tell whether layers that this thread computes use their adapters."""
+    return not getattr(_switch, "off", False)
+
+
 @cache
 def _switched(kind: type[nn.Module]) -> Any:
     """The class of an adapted linear layer that `adapters_used` switches.
@@ -224,7 +229,7 @@ def _switched(kind: type[nn.Module]) -> Any:
     class Switched(kind):  # type: ignore[valid-type, misc]
         @property
         def disable_adapters(self) -> bool:
-            return getattr(_switch, "off", False) or bool(super().disable_adapters)
+            return not are_used() or bool(super().disable_adapters)
 
     Switched.__name__ = Switched.__qualname__ = kind.__name__
     return Switched

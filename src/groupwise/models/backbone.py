@@ -15,7 +15,6 @@ from typing import Any, NamedTuple, Protocol, Self
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 from transformers import PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
@@ -125,15 +124,12 @@ class Root(nn.Module):
         input_ids: Tensor,
         position_ids: Tensor,
         layout: Layout,
-        weights: dict[str, Tensor] | None = None,
         states_of_layers: States | None = None,
     ) -> Tensor:
         named: dict[str, Any] = {"position_ids": position_ids, "layout": layout, "use_cache": False}
         if states_of_layers is not None:
             named |= {"past_key_values": states_of_layers, "use_cache": True}
-        body: nn.Module = self.model.base_model
-        out = functional_call(body, weights, (input_ids,), named) if weights else body(input_ids, **named)
-        states: Tensor = out.last_hidden_state
+        states: Tensor = self.model.base_model(input_ids, **named).last_hidden_state
         return states
 
     def _states_at(self, packed: Pack, positions: Tensor) -> Tensor:
@@ -208,17 +204,15 @@ class Backbone:
         input_ids: Tensor,
         position_ids: Tensor,
         layout: Layout,
-        weights: dict[str, Tensor] | None = None,
         states_of_layers: States | None = None,
     ) -> Tensor:
         """Return the (N, d) final hidden states of a packed row (1, N), in the precision around the call.
 
-        Given `weights` stand in for those of the body, as `converted` names them. Layers with a state read and write
-        `states_of_layers`, of one prompt (1, N) or of N rows (N, 1).
+        Layers with a state read and write `states_of_layers`, of one prompt (1, N) or of N rows (N, 1).
         """
         # the view is made here: a hook on the root's output would be lost on it
         with self.as_meant():
-            return self.root.hidden(input_ids, position_ids, layout, weights, states_of_layers).flatten(0, 1)
+            return self.root.hidden(input_ids, position_ids, layout, states_of_layers).flatten(0, 1)
 
     @torch.no_grad()
     def compare_with_eager(self, ours: Callable[[], Tensor], theirs: Callable[[], Tensor]) -> None:
@@ -244,27 +238,21 @@ class Backbone:
         """Return the context with the adapters, or without them, in which the root has to be called."""
         return adapters_used(not self.is_base) if self.root.adapters else nullcontext()
 
-    def converted(self) -> dict[str, Tensor]:
-        """Return weights of the body that its precision converts in every forward, by name."""
-        if self.compute_dtype is torch.float32:
-            return {}
-        modules = self.model.base_model.named_modules()
-        linear = [part.named_parameters(name, recurse=False) for name, part in modules if isinstance(part, nn.Linear)]
-        dtype = self.compute_dtype
-        return {name: weight for named in linear for name, weight in named if weight.dtype is not dtype}
-
-    def rounded(self) -> AbstractContextManager[None]:
+    def rounded(self, *, in_place: bool = False) -> Rounded:
         """Return a reusable context in which linear layers compute with weights in the precision of their products.
 
-        They are converted now, once, and belong to this moment; without it a processor converts them in every forward.
+        They are converted now, once, and belong to this moment; without it they are converted in every forward. On a
+        device where steps are recorded `in_place` they are renewed by `refresh`, and lie where they lay.
         """
-        is_mine = self.device.type == "cpu" and self.compute_dtype is not torch.float32 and RANKS.size == 1
-        return Rounded(self.model if is_mine else None, self.compute_dtype)
+        is_mine = in_place or (self.device.type == "cpu" and RANKS.size == 1)
+        has_another = self.compute_dtype is not torch.float32
+        return Rounded(self.model if is_mine and has_another else None, self.compute_dtype, in_place=in_place)
 
     def addresses(self) -> tuple[object, ...]:
         """Return where the body's weights lie, and its precision; a recorded forward is valid while it is the same."""
         body = self.model.base_model
-        return (self.compute_dtype, *(tensor.data_ptr() for tensor in (*body.parameters(), *body.buffers())))
+        lie = (tensor.data_ptr() for tensor in (*body.parameters(), *body.buffers()))
+        return (self.compute_dtype, self.is_base, *lie)
 
     def trainable(self) -> list[tuple[str, nn.Parameter]]:
         return [(name, weight) for name, weight in self.model.named_parameters() if weight.requires_grad]

@@ -4,15 +4,17 @@ A `Sequences` is one prompt with the completions that continue it. `pack` lays t
 which (as `Blocks` and `Prefix` for the attention), and at which positions the head is applied. The last prompt token
 predicts the first token of every completion; the last token of a completion is predicted but never read.
 
-On a processor, torch's fused kernel (the loop over blocks of FlashAttention, Dao 2022, arXiv:2205.14135) attends, one
-causal sequence after the other: it never holds more than a block of scores, gives the log-sum-exp of each row, and
-reads slices of the packed row where they lie. What a completion sees of its prompt is a second, rectangular call. The
-two are joined by their log-sum-exp, and the backward of each gets the joined output, so its probabilities are those of
-the whole.
+torch's fused kernels (FlashAttention, Dao 2022, arXiv:2205.14135) attend within the causal sequences, on a processor
+one after the other, on CUDA all in one call: they never hold more than a block of scores, give the log-sum-exp of each
+row, and read slices of the packed row where they lie. What a completion sees of its prompt is a second, rectangular
+call. The two are joined by their log-sum-exp, and the backward of each gets the joined output, so its probabilities are
+those of the whole.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,13 +25,10 @@ from torch.nn.functional import pad
 
 from groupwise.models.attention import Blocks, Layout, Prefix, Scoring, join_sinks, packed_attention, sink_gradients
 
-_FORWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-_BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
-
 
 @dataclass(frozen=True, slots=True)
 class FusedLayout:
-    """The layout of a packed row for training and prefill, on a processor."""
+    """The layout of a packed row for training and prefill, where a fused kernel gives the log-sum-exp."""
 
     lengths: tuple[int, ...]
     """Tokens of the causal sequences that make up the row, in its order; each is at least 1."""
@@ -46,6 +45,47 @@ class FusedLayout:
         out: Tensor = _FusedAttention.apply(query, key, value, *parts)  # type: ignore[no-untyped-call]
         return out[..., :of_values]
 
+    def calls(self) -> "Iterator[_Call]":
+        """Calls of the kernel beside the causal one: all prefixes in one, since they share no tokens; corners alone."""
+        whole = [prefix for prefix in self.prefixes if not prefix.is_corner]
+        for prefixes in ([whole] if whole else []) + [[prefix] for prefix in self.prefixes if prefix.is_corner]:
+            yield _Call(
+                [prefix.tokens for prefix in prefixes], [prefix.prompt for prefix in prefixes], prefixes[0].is_corner
+            )
+
+
+class _Call(NamedTuple):
+    """Tokens that see others, range by range. What a corner sees is causal once both stand backwards."""
+
+    tokens: list[slice]
+    prompts: list[slice]
+    is_corner: bool
+
+    @property
+    def lengths(self) -> list[tuple[int, ...]]:
+        return [tuple(rows.stop - rows.start for rows in ranges) for ranges in (self.tokens, self.prompts)]
+
+    def asked(self, *tensors: Tensor) -> list[Tensor]:
+        """Return the rows of the tokens, as the kernel reads them."""
+        return [self._turned(_rows(tensor, self.tokens)) for tensor in tensors]
+
+    def seen(self, *tensors: Tensor) -> list[Tensor]:
+        """Return the rows that they see, as the kernel reads them."""
+        return [self._turned(_rows(tensor, self.prompts)) for tensor in tensors]
+
+    def _turned(self, rows: Tensor) -> Tensor:
+        return rows.flip(0) if self.is_corner else rows
+
+
+def _rows(tensor: Tensor, ranges: list[slice]) -> Tensor:
+    return torch.cat([tensor[rows] for rows in ranges]) if len(ranges) > 1 else tensor[ranges[0]]
+
+
+def _add(tensor: Tensor, ranges: list[slice], rows: Tensor) -> None:
+    """Add rows to ranges, which may overlap, of a tensor."""
+    for place, of_place in zip(ranges, rows.split([place.stop - place.start for place in ranges]), strict=True):
+        tensor[place] += of_place
+
 
 class _FusedAttention(torch.autograd.Function):
     """(N, H, D) queries, (N, Hkv, D) keys and values -> (N, H, D)."""
@@ -54,16 +94,19 @@ class _FusedAttention(torch.autograd.Function):
     def forward(
         ctx: Any, query: Tensor, key: Tensor, value: Tensor, layout: FusedLayout, scale: float, sinks: Tensor | None
     ) -> Tensor:
-        parts = (tensor.split(layout.lengths) for tensor in (query, key, value))
-        pieces = [_attend(*part, causal=True, scale=scale) for part in zip(*parts, strict=True)]
-        out, log_sum = (torch.cat(rows) for rows in zip(*pieces, strict=True))
-        for prefix in layout.prefixes:
-            ours, log_ours = out[prefix.tokens], log_sum[prefix.tokens]
-            seen = query[prefix.tokens], key[prefix.prompt], value[prefix.prompt]
-            prompt, log_prompt = _turned(prefix, _attend(*_turned(prefix, seen), causal=prefix.is_corner, scale=scale))
+        attend = KERNELS[query.device.type].forward
+        out, log_sum = attend(query, key, value, layout.lengths, layout.lengths, True, scale)
+        for call in layout.calls():
+            prompt, log_prompt = attend(
+                *call.asked(query), *call.seen(key, value), *call.lengths, call.is_corner, scale
+            )
+            prompt, log_prompt = call._turned(prompt), call._turned(log_prompt)
+            ours, log_ours = (_rows(tensor, call.tokens) for tensor in (out, log_sum))
             total = torch.logaddexp(log_ours, log_prompt)
             ours.mul_((log_ours - total).exp_()[..., None]).add_(prompt.mul_((log_prompt - total).exp_()[..., None]))
-            log_ours.copy_(total)
+            for tensor, joined in ((out, ours), (log_sum, total)):
+                for place, rows in zip(call.tokens, joined.split(call.lengths[0]), strict=True):
+                    tensor[place] = rows
         if sinks is not None:
             join_sinks(sinks, out, log_sum[..., None])
         ctx.save_for_backward(query, key, value, out, log_sum, sinks)
@@ -74,45 +117,109 @@ class _FusedAttention(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> Any:
         layout: FusedLayout = ctx.layout
         query, key, value, out, log_sum, sinks = ctx.saved_tensors
-        grad = grads[0].contiguous()
+        differentiate, grad = KERNELS[query.device.type].backward, grads[0].contiguous()
         on_sinks = None if sinks is None else sink_gradients(sinks, grad, out, log_sum[..., None])
-        parts = (tensor.split(layout.lengths) for tensor in (grad, query, key, value, out, log_sum))
-        pieces = [_gradients(*part, causal=True, scale=ctx.scale) for part in zip(*parts, strict=True)]
-        on_query, on_key, on_value = (torch.cat(rows) for rows in zip(*pieces, strict=True))
-        for prefix in layout.prefixes:
-            tokens, prompt = prefix.tokens, prefix.prompt
-            part = grad[tokens], query[tokens], key[prompt], value[prompt], out[tokens], log_sum[tokens]
-            of_query, of_key, of_value = _turned(
-                prefix, _gradients(*_turned(prefix, part), causal=prefix.is_corner, scale=ctx.scale)
-            )
-            on_query[tokens] += of_query
-            on_key[prompt] += of_key
-            on_value[prompt] += of_value
+        lengths = layout.lengths
+        on_query, on_key, on_value = differentiate(
+            grad, query, key, value, out, log_sum, lengths, lengths, True, ctx.scale
+        )
+        for call in layout.calls():
+            asked, seen = call.asked(grad, query, out, log_sum), call.seen(key, value)
+            of_query, *of_seen = differentiate(*asked[:2], *seen, *asked[2:], *call.lengths, call.is_corner, ctx.scale)
+            _add(on_query, call.tokens, call._turned(of_query))
+            for gradient, rows in zip((on_key, on_value), of_seen, strict=True):
+                _add(gradient, call.prompts, call._turned(rows))
         return on_query, on_key, on_value, None, None, on_sinks
 
 
-def _turned(prefix: Prefix, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-    """Tensors whose tokens stand backwards at the edge of a window: what its tokens see is causal then."""
-    return [tensor.flip(0) for tensor in tensors] if prefix.is_corner else tensors
+class Kernel(NamedTuple):
+    """Fused attention of a device, within pairs of a range of queries and a range of keys.
+
+    Both functions take tensors, the lengths of the ranges of queries and of keys, whether the pairs are causal, and the
+    scale of scores. `forward` makes of (n, H, D) queries, (m, Hkv, D) keys and values the output (n, H, D) and the
+    log-sum-exp (n, H) of the scores. `backward` gets gradient, queries, keys, values, output and log-sum-exp; it makes
+    the gradients of queries, keys and values by the part of the attention that lies in the pairs.
+    """
+
+    forward: Callable[..., tuple[Tensor, Tensor]]
+    backward: Callable[..., Sequence[Tensor]]
 
 
-def _attend(query: Tensor, key: Tensor, value: Tensor, *, causal: bool, scale: float) -> tuple[Tensor, Tensor]:
-    """(n, H, D) queries, (m, Hkv, D) keys and values -> output (n, H, D) and log-sum-exp (n, H) in fp32 or above."""
-    out, log_sum = _FORWARD(*_by_head(query, key, value), 0.0, causal, scale=scale)
-    return out[0].transpose(0, 1), log_sum[0].t()
+def _forward_one_by_one(*arguments: Any) -> tuple[Tensor, Tensor]:
+    *tensors, of_queries, of_keys, is_causal, scale = arguments
+    attend = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    ranges = zip(
+        *(tensor.split(of) for tensor, of in zip(tensors, (of_queries, of_keys, of_keys), strict=True)), strict=True
+    )
+    pairs = [attend(*_by_head(*pair), 0.0, is_causal, scale=scale) for pair in ranges]
+    return torch.cat([out[0].transpose(0, 1) for out, _ in pairs]), torch.cat([rows[0].t() for _, rows in pairs])
 
 
-def _gradients(
-    grad: Tensor, query: Tensor, key: Tensor, value: Tensor, out: Tensor, log_sum: Tensor, *, causal: bool, scale: float
-) -> Sequence[Tensor]:
-    """Gradients of queries (n, H, D), keys and values (m, Hkv, D) of the part of the attention between these."""
-    tensors = *_by_head(grad, query, key, value, out), log_sum.t()[None]
-    return [tensor[0].transpose(0, 1) for tensor in _BACKWARD(*tensors, 0.0, causal, scale=scale)]
+def _backward_one_by_one(*arguments: Any) -> Sequence[Tensor]:
+    *tensors, of_queries, of_keys, is_causal, scale = arguments
+    differentiate = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+    lengths = of_queries, of_queries, of_keys, of_keys, of_queries, of_queries
+    ranges = zip(*(tensor.split(of) for tensor, of in zip(tensors, lengths, strict=True)), strict=True)
+    pairs = [
+        differentiate(*_by_head(*pair), log_sum.t()[None], 0.0, is_causal, scale=scale) for *pair, log_sum in ranges
+    ]
+    return [torch.cat([tensor[0].transpose(0, 1) for tensor in of_all]) for of_all in zip(*pairs, strict=True)]
 
 
 def _by_head(*tensors: Tensor) -> list[Tensor]:
     """(n, H, D) -> (1, H, n, D), without a copy."""
     return [tensor.transpose(0, 1)[None] for tensor in tensors]
+
+
+def _forward_at_once(*arguments: Any) -> tuple[Tensor, Tensor]:
+    *tensors, of_queries, of_keys, is_causal, scale = arguments
+    ends = (_ends(lengths, tensors[0].device) for lengths in (of_queries, of_keys))
+    parts = *tensors, *ends, max(of_queries), max(of_keys), 0.0, is_causal, False
+    out, log_sum, *_ = torch.ops.aten._flash_attention_forward(*parts, scale=scale)
+    return out, log_sum.t()
+
+
+def _backward_at_once(*arguments: Any) -> Sequence[Tensor]:
+    *tensors, log_sum, of_queries, of_keys, is_causal, scale = arguments
+    device = log_sum.device
+    ends = (_ends(lengths, device) for lengths in (of_queries, of_keys))
+    of_dropout = torch.zeros(2, dtype=torch.uint64, device=device), torch.zeros(0, device=device)
+    parts = *tensors, log_sum.t().contiguous(), *ends, max(of_queries), max(of_keys), 0.0, is_causal, *of_dropout
+    with _in_fixed_order():
+        gradients: Sequence[Tensor] = torch.ops.aten._flash_attention_backward(*parts, scale=scale)
+    return gradients
+
+
+@lru_cache(maxsize=256)
+def _ends(lengths: tuple[int, ...], device: torch.device) -> Tensor:
+    """Where ranges begin and end, (S + 1,): one transfer for all layers."""
+    return torch.from_numpy(np.cumsum((0, *lengths)).astype(np.int32)).to(device)
+
+
+@contextmanager
+def _in_fixed_order() -> Iterator[None]:
+    """Let the kernel add the gradients of queries in one order: with atomics two runs would round differently."""
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
+
+
+KERNELS = {
+    "cpu": Kernel(_forward_one_by_one, _backward_one_by_one),
+    "cuda": Kernel(_forward_at_once, _backward_at_once),
+}
+WIDEST = 256
+"""Widest head of the kernel for CUDA, in multiples of 8."""
+
+
+def _is_fused(value: Tensor, key: Tensor, scoring: Scoring) -> bool:
+    """Tell whether a fused kernel computes it; that of CUDA knows numbers of 16 bits alone, and none knows caps."""
+    width = max(key.shape[-1], value.shape[-1])
+    fits = value.device.type == "cpu" or (value.element_size() == 2 and width % 8 == 0 and width <= WIDEST)
+    return value.device.type in KERNELS and fits and scoring.cap is None
 
 
 MAX_SCORES = 1 << 20
@@ -193,15 +300,14 @@ class PackedLayout:
     prefixes: tuple[Prefix, ...]
     device: torch.device
     made: dict[tuple[int | None, bool], "FusedLayout | BlockLayout"] = field(default_factory=dict)
-    """By window, and by whether scores are capped, which the fused kernel does not know."""
+    """By window, and by whether a fused kernel computes it."""
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scoring: Scoring) -> Tensor:
         window = scoring.window if scoring.window and scoring.window < len(query) else None
-        kind = window, scoring.cap is not None
+        kind = window, _is_fused(value, key, scoring)
         if kind not in self.made:
             runs, prefixes = (self.runs, self.prefixes) if window is None else _in_window(self, window)
-            is_fused = self.device.type in FUSED_ON and scoring.cap is None
-            if is_fused:
+            if kind[1]:
                 lengths = tuple(run.length for run in sorted(runs, key=lambda run: run.start))
                 self.made[kind] = FusedLayout(lengths, tuple(prefixes))
             else:
@@ -281,9 +387,6 @@ def pack(sequences: Sequence[Sequences], device: torch.device | str = "cpu") -> 
         head_positions=tensor(np.concatenate(heads) if heads else np.zeros(0, np.int64)),
         targets=tensor(np.concatenate(targets) if targets else np.zeros(0, np.int64)),
     )
-
-
-FUSED_ON = frozenset({"cpu"})  # Devices whose fused kernel gives the log-sum-exp
 
 
 def _in_blocks(runs: Sequence[_Run], prefixes: Sequence[Prefix], device: torch.device) -> BlockLayout:

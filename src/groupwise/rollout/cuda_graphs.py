@@ -2,9 +2,9 @@
 
 Launching a step's thousands of small kernels from Python takes longer than running them. A graph runs them on the
 addresses that were recorded: every step is padded to one of few shapes (`round_up`), inputs are copied into a buffer,
-keys and values live in one cache, and weights are updated in place; under autocast, converted copies keep their
-addresses. Graphs are made again when the cache, an address or the dtype changes, and stay between calls until
-`release`; `sampling.cuda_graphs = false` does without them.
+keys and values live in one cache, and weights are updated in place; converted copies of them keep their addresses.
+Graphs are made again when the cache, an address or the dtype changes, and stay between calls until `release`;
+`sampling.cuda_graphs = false` does without them.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,6 +18,7 @@ from torch import Tensor
 
 from groupwise.errors import ModelError
 from groupwise.models.policy import Policy
+from groupwise.models.rounded import Rounded
 from groupwise.rollout.decode import KvCache, Shape, Step, model_inputs
 
 MAX_GRAPHS = 64
@@ -57,21 +58,19 @@ class GraphDecoder:
         self.cache = KvCache(Shape(0, 0, 0, 0, 0))
         self.largest = self.cache.room
         self.steps: dict[Shape, _Recorded] = {}
-        self.copies: dict[str, Tensor] = {}
+        self.rounded = Rounded(None, torch.float32)
         self.addresses: tuple[object, ...] = ()
 
     def begin(self, policy: Policy, largest: Shape) -> None:
         self.largest = Shape(*map(round_up, largest))._replace(suffix=round_up(max(largest.suffix, SHORTEST_SUFFIX)))
         room = Shape(*map(max, self.largest, self.cache.room))
-        addresses, converted = policy.addresses(), policy.converted()
+        addresses = policy.addresses()
         if room != self.cache.room or addresses != self.addresses:
             self.steps.clear()
             self.record = self.make_recorder()
             self.cache = KvCache(room)
-            self.copies = {name: weight.to(policy.compute_dtype) for name, weight in converted.items()}
-            self.addresses = addresses
-        for name, weight in converted.items():
-            self.copies[name].copy_(weight)
+            self.rounded, self.addresses = policy.rounded(in_place=True), addresses
+        self.rounded.refresh()
 
     def hidden(self, policy: Policy, step: Step) -> Tensor:
         """(n, d) final hidden states; the memory belongs to the graph and is overwritten by its next replay."""
@@ -87,12 +86,12 @@ class GraphDecoder:
         return recorded.replay()[: len(step.tokens)]
 
     def _recorded(self, policy: Policy, shape: Shape, packed: Tensor) -> _Recorded:
-        cache, copies = self.cache, self.copies
+        cache = self.cache
 
         def work() -> Tensor:
             inputs = model_inputs(cache, packed, shape, masked=True)
             with policy.precision(keep=False):  # what is kept would hand memory of this graph to work outside of it
-                return policy.hidden(*inputs, copies)
+                return policy.hidden(*inputs)
 
         return _Recorded(packed, self.record(work))
 

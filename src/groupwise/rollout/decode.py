@@ -9,6 +9,7 @@ column t mod W, where it takes the place of token t - W, which no later token of
 """
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -359,6 +360,11 @@ class Decoder(Protocol):
     @property
     def cache(self) -> KvCache: ...
 
+    @property
+    def rounded(self) -> AbstractContextManager[None]:
+        """The context in which its steps, and what belongs to them, compute."""
+        ...
+
     def hidden(self, policy: Policy, step: Step) -> Tensor: ...
 
 
@@ -367,6 +373,7 @@ class PlainDecoder:
     """Every step at its exact sizes."""
 
     cache: KvCache
+    rounded: AbstractContextManager[None] = field(default_factory=nullcontext)
 
     def hidden(self, policy: Policy, step: Step) -> Tensor:
         shape = step.shape

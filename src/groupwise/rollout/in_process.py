@@ -138,10 +138,11 @@ def _uses_graphs(policy: Policy, config: SamplingConfig) -> bool:
 
 def _decoder(policy: Policy, largest: Shape, config: SamplingConfig) -> AbstractContextManager[Decoder]:
     if policy.is_recurrent:
-        return nullcontext(PlainDecoder(KvCache(largest, states=States(largest.slots, largest.rows))))
+        cache = KvCache(largest, states=States(largest.slots, largest.rows))
+        return nullcontext(PlainDecoder(cache, policy.rounded()))
     if _uses_graphs(policy, config):
         return graph_decoder(policy, largest)
-    return nullcontext(PlainDecoder(KvCache(largest)))
+    return nullcontext(PlainDecoder(KvCache(largest), policy.rounded()))
 
 
 class _LiveBatch:
@@ -163,7 +164,7 @@ class _LiveBatch:
         self.shared = shared
         """First tokens of all prompts that lie in one slot; the others begin the rows. 0: each has its own slot."""
         self.policy, self.requests, self.config, self.decoder = policy, requests, config, decoder
-        self.rounded = policy.rounded()
+        self.rounded = decoder.rounded
         sizes = [len(request.keys) for request in requests]
         total = sum(sizes)
         self.max_rows = min(config.max_live_completions, total)

@@ -186,7 +186,7 @@ def outputs(dtype: torch.dtype = torch.float32) -> tuple[list[Tensor], Outputs]:
 
 @pytest.fixture(params=[1, 3 * VOCABULARY, 1 << 22], ids=["one token a chunk", "three tokens a chunk", "one chunk"])
 def max_logits(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(module, "MAX_LOGITS", request.param)
+    monkeypatch.setattr(module, "MAX_LOGITS", {"cpu": request.param})
     return int(request.param)
 
 
@@ -257,7 +257,7 @@ def test_bf16_gradients_of_the_head_do_not_depend_on_the_number_of_chunks(monkey
     sure[0] = 100
     found = []
     for size in (tokens * VOCABULARY, VOCABULARY):
-        monkeypatch.setattr(module, "MAX_LOGITS", size)
+        monkeypatch.setattr(module, "MAX_LOGITS", {"cpu": size})
         weight = torch.zeros(VOCABULARY, 4, dtype=torch.bfloat16, requires_grad=True)
         bias = torch.zeros(VOCABULARY, dtype=torch.bfloat16, requires_grad=True)
         compared = total_divergence(Outputs(hidden, weight, bias), Outputs(hidden, sure), Comparison())
@@ -286,7 +286,7 @@ def peak_allocated(work: Callable[[], Any]) -> int:
 @pytest.mark.parametrize("top_k", [0, 8])
 def test_memory_does_not_grow_with_vocabulary_times_tokens(name: str, top_k: int, monkeypatch: Any) -> None:
     vocabulary = 20_000
-    monkeypatch.setattr(module, "MAX_LOGITS", 16 * vocabulary)
+    monkeypatch.setattr(module, "MAX_LOGITS", {"cpu": 16 * vocabulary})
 
     def peak(tokens: int) -> int:
         draw = torch.Generator().manual_seed(0)

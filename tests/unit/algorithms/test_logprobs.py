@@ -35,7 +35,7 @@ def whole(
 
 @pytest.fixture(params=[1, 3 * VOCABULARY, 1 << 22], ids=["one token a chunk", "three tokens a chunk", "one chunk"])
 def max_logits(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(module, "MAX_LOGITS", request.param)
+    monkeypatch.setattr(module, "MAX_LOGITS", {"cpu": request.param})
     return int(request.param)
 
 
@@ -122,7 +122,7 @@ def test_bf16_gradients_of_the_head_do_not_depend_on_the_number_of_chunks(monkey
     targets = torch.zeros(tokens, dtype=torch.long)
     found = []
     for max_logits in (tokens * VOCABULARY, VOCABULARY):
-        monkeypatch.setattr(module, "MAX_LOGITS", max_logits)
+        monkeypatch.setattr(module, "MAX_LOGITS", {"cpu": max_logits})
         leaf, bias = weight.clone().requires_grad_(), weight[:, 0].clone().requires_grad_()
         token_logprobs(hidden, leaf, bias, targets).logprobs.sum().backward()
         assert leaf.grad.dtype is bias.grad.dtype is torch.bfloat16

@@ -238,13 +238,16 @@ def test_adapters_on_weights_in_bf16_stay_in_fp32(base: str, start: Start, monke
     assert {weight.dtype for name, weight in policy.state() if not is_adapter(name)} == {torch.bfloat16}
     logprobs(policy).sum().backward()
     assert {weight.grad.dtype for _, weight in policy.trainable()} == {torch.float32}
-    assert all(is_adapter(name) for name in policy.converted())
     # what sampling converts once, every forward of training converts anew: the same numbers
     packed = pack(ROWS)
+    rounded = policy.rounded(in_place=True)
     with torch.no_grad(), policy.precision():
-        kept = policy.hidden(packed.input_ids, packed.position_ids, packed.layout, policy.converted())
         plain = policy.hidden(packed.input_ids, packed.position_ids, packed.layout)
+        with rounded:
+            kept = policy.hidden(packed.input_ids, packed.position_ids, packed.layout)
     assert torch.equal(kept, plain)
+    weights = {weight.data_ptr() for name, weight in policy.state() if not is_adapter(name)}
+    assert {product._numbers[0].data_ptr() for product in rounded._products} <= weights  # none lies there twice
 
 
 def test_a_critics_adapters_stand_on_the_policys_weights(base: str, start: Start) -> None:

@@ -22,13 +22,13 @@ SHAPES = [(5, [4, 1, 7]), (1, [3]), (9, [2, 2]), (3, [1, 1]), (6, [1]), (2, [8, 
 @pytest.fixture
 def in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """The layout of devices without a fused kernel."""
-    monkeypatch.setattr(packed, "FUSED_ON", frozenset())
+    monkeypatch.setattr(packed, "KERNELS", {})
 
 
 @pytest.fixture(params=["fused", "in blocks"])
 def either_layout(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "in blocks":
-        monkeypatch.setattr(packed, "FUSED_ON", frozenset())
+        monkeypatch.setattr(packed, "KERNELS", {})
 
 
 def blocks(batch: Pack) -> Any:
@@ -240,14 +240,94 @@ def test_fused_attention_gradients_equal_finite_differences(kv_heads: int, width
 def test_a_long_group_is_the_same_fused_and_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     sequences = ragged([(130, [300, 513, 40]), (1, [700])])  # longer than the kernel's own blocks
     results = []
-    for devices in (frozenset({"cpu"}), frozenset[str]()):
-        monkeypatch.setattr(packed, "FUSED_ON", devices)
-        batch = pack(sequences)
-        tensors = inputs(batch, (16, 16, 16), 1, torch.float32)
-        out = batch.layout.attend(0, *tensors, Scoring(0.25))
-        results.append([out, *torch.autograd.grad((out * random_like(out, 1)).sum(), tensors)])
+    for kernels in (packed.KERNELS, dict[str, packed.Kernel]()):
+        monkeypatch.setattr(packed, "KERNELS", kernels)
+        results.append(attended(pack(sequences), torch.float32, (16, 16, 16), 1, Scoring(0.25)))
     for ours, theirs in zip(*results, strict=True):
         torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=1e-4)
+
+
+def attended(batch: Pack, dtype: torch.dtype, widths: tuple[int, int, int], heads: int, how: Scoring) -> list[Tensor]:
+    """Output and gradients of inputs that depend on the pack alone."""
+    tensors = [t.to(batch.input_ids.device, dtype).detach() for t in inputs(batch, widths, heads, torch.float32)]
+    out = batch.layout.attend(0, *[tensor.requires_grad_() for tensor in tensors], how)
+    return [out, *torch.autograd.grad((out * random_like(out, 1)).sum(), tensors)]
+
+
+class Slowly:
+    """The operations that CUDA has for many sequences at once, as their documentation says, query by query."""
+
+    @staticmethod
+    def seen(first: Any, last: Any, longest: Any, is_causal: bool) -> Any:
+        """Every query with the keys that it sees."""
+        assert first.dtype == last.dtype == torch.int32
+        assert longest == (int(first.diff().max()), int(last.diff().max()))
+        for begin, end, start, stop in zip(
+            *(e.tolist() for e in (first[:-1], first[1:], last[:-1], last[1:])), strict=True
+        ):
+            for place in range(end - begin):
+                yield begin + place, slice(start, start + place + 1 if is_causal else stop)
+
+    @staticmethod
+    def forward(
+        query: Tensor, key: Tensor, value: Tensor, first: Tensor, last: Tensor, *rest: Any, scale: float
+    ) -> tuple[Tensor, ...]:
+        longest_query, longest_key, dropout, is_causal, mask = rest
+        assert (dropout, mask) == (0, False)
+        rep, out, log_sum = query.shape[1] // key.shape[1], torch.empty_like(query), query.new_empty(query.shape[:2])
+        for at, keys in Slowly.seen(first, last, (longest_query, longest_key), is_causal):
+            for head in range(query.shape[1]):
+                scores = scale * key[keys, head // rep] @ query[at, head]
+                log_sum[at, head] = scores.logsumexp(0)
+                out[at, head] = scores.softmax(0) @ value[keys, head // rep]
+        return out, log_sum.t().contiguous(), torch.empty(0), torch.empty(0), torch.empty(0)
+
+    @staticmethod
+    def backward(
+        grad: Tensor, query: Tensor, key: Tensor, value: Tensor, out: Tensor, log_sum: Tensor, *rest: Any, scale: float
+    ) -> tuple[Tensor, ...]:
+        first, last, longest_query, longest_key, dropout, is_causal, *_ = rest
+        assert dropout == 0
+        assert log_sum.is_contiguous()
+        assert torch.are_deterministic_algorithms_enabled()
+        rep, found = query.shape[1] // key.shape[1], [torch.zeros_like(tensor) for tensor in (query, key, value)]
+        for at, keys in Slowly.seen(first, last, (longest_query, longest_key), is_causal):
+            for head in range(query.shape[1]):
+                of, asked = head // rep, query[at, head]
+                p = (scale * key[keys, of] @ asked - log_sum[head, at]).exp()
+                on_scores = p * (value[keys, of] @ grad[at, head] - grad[at, head] @ out[at, head])
+                found[0][at, head] += scale * on_scores @ key[keys, of]
+                found[1][keys, of] += scale * on_scores[:, None] * asked
+                found[2][keys, of] += p[:, None] * grad[at, head]
+        return tuple(found)
+
+
+@pytest.mark.parametrize("how", [Scoring(0.3), Scoring(0.3, window=3), Scoring(0.3, sinks=torch.tensor([0.3, -1.0]))])
+def test_all_sequences_in_one_call_are_what_they_are_one_by_one(monkeypatch: pytest.MonkeyPatch, how: Scoring) -> None:
+    batch, widths = pack(ragged()), (8, 8, 8)
+    one_by_one = attended(batch, torch.float32, widths, 2, how)
+    monkeypatch.setattr(torch.ops.aten, "_flash_attention_forward", Slowly.forward)
+    monkeypatch.setattr(torch.ops.aten, "_flash_attention_backward", Slowly.backward)
+    monkeypatch.setattr(packed, "KERNELS", {"cpu": packed.KERNELS["cuda"]})
+    for ours, theirs in zip(attended(batch, torch.float32, widths, 2, how), one_by_one, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("heads", [1, 2])
+@pytest.mark.parametrize("how", [Scoring(0.3), Scoring(0.3, window=100), Scoring(0.3, sinks=torch.tensor([0.3, -1.0]))])
+def test_the_kernel_of_cuda_is_the_blocks(monkeypatch: pytest.MonkeyPatch, how: Scoring, heads: int) -> None:
+    batch, widths = pack(ragged([(130, [300, 513, 40]), (1, [700]), (9, [1, 2])]), "cuda"), (64, 64, 64)
+    how = Scoring(how.scale, how.window, None if how.sinks is None else how.sinks.cuda())
+    fused, again = (attended(batch, torch.bfloat16, widths, heads, how) for _ in range(2))
+    for ours, theirs in zip(fused, again, strict=True):
+        assert torch.equal(ours, theirs)
+    monkeypatch.setattr(packed, "KERNELS", {})
+    exact = attended(batch, torch.float32, widths, heads, how)
+    for ours, theirs in zip(fused, exact, strict=True):
+        assert (ours.float() - theirs).norm() <= 0.01 * theirs.norm()
 
 
 def plain_attention(sequences: list[Sequences], query: Tensor, key: Tensor, value: Tensor, scoring: Scoring) -> Tensor:

@@ -29,14 +29,13 @@ class Attention(nn.Module):
 def test_layers_that_read_the_same_states_are_one_product(
     names: tuple[str, ...], bias: tuple[bool, ...], products: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module, computed = Attention(names, bias), list[Tensor]()
-    product = rounded._product
+    module, computed, compute = Attention(names, bias), list[Tensor](), rounded._Product.__call__
 
-    def counted(layers: list[nn.Linear], dtype: torch.dtype) -> object:
-        compute = product(layers, dtype)
-        return lambda states: (computed.append(states), compute(states))[1]
+    def counted(product: rounded._Product, states: Tensor) -> Tensor:
+        computed.append(states)
+        return compute(product, states)
 
-    monkeypatch.setattr(rounded, "_product", counted)
+    monkeypatch.setattr(rounded._Product, "__call__", counted)
     used = Rounded(module, torch.bfloat16)
     layers = [getattr(module, name) for name in names]
     for _ in range(2):
@@ -66,4 +65,4 @@ def test_a_layer_asked_again_computes_again() -> None:
 
 
 def _together(used: Rounded) -> set[rounded._Together]:
-    return {take.func.__self__ for take in used._products.values() if hasattr(take, "func")}
+    return {take.func.__self__ for take in used._forwards.values() if hasattr(take, "func")}
