@@ -8,6 +8,7 @@ import dataclasses
 import gc
 import weakref
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,10 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from groupwise.models.checkpoint import save_checkpoint
+from groupwise.models.config import LoraConfig, ModelConfig
 from groupwise.models.packed import Sequences, pack
-from groupwise.models.policy import Policy
+from groupwise.models.policy import Policy, start_policy
 from groupwise.randomness import key
 from groupwise.rollout import cuda_graphs, in_process
 from groupwise.rollout.cuda_graphs import Work, graph_decoder
@@ -195,6 +198,23 @@ def test_weights_updated_in_place_are_used_without_recording_anew(
     after = _both(policy, largest, atol)
     assert recorder.count == count > 0
     assert (after - before).abs().max() > 20 * atol
+
+
+def test_adapters_updated_in_place_are_used_without_recording_anew(
+    tiny_policy: Callable[..., Policy], recorder: Recorder, tmp_path: Path
+) -> None:
+    save_checkpoint(tmp_path / "model", tiny_policy())
+    config = ModelConfig(path=str(tmp_path / "model"), device="cpu", compute_dtype="bfloat16")
+    policy, largest = start_policy(config, LoraConfig(rank=2), 0), Shape(6, 3, 3, 7, 6)
+    before = _both(policy, largest, 0.05)
+    count = recorder.count
+    with torch.no_grad():
+        for _, weight in policy.trainable():
+            weight += 0.3
+    after = _both(policy, largest, 0.05)
+    assert recorder.count == count > 0
+    assert (after - before).abs().max() > 1
+    torch.testing.assert_close(_both(policy.base(), largest, 0.05), before, atol=0.05, rtol=0.05)  # s B A is 0 at first
 
 
 @torch.inference_mode()
