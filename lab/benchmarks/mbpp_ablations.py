@@ -1,0 +1,126 @@
+"""Change one thing after the other in how MBPP is measured: weights, arithmetic, prompt, extraction.
+
+    python lab/benchmarks/mbpp_ablations.py MODEL.gguf --data DATA [--problems 200] [--directory runs/mbpp-ablations]
+
+Everything is greedy and in bf16 but for the row that says otherwise. What is sampled is kept, so that a stopped run
+goes on, and a second extraction samples nothing. Prints a line for each way, with its paired difference to the first.
+"""
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
+
+import gguf
+import numpy as np
+
+from groupwise.algorithms.statistics import mean_share, paired_difference
+from groupwise.evaluation.suite import BENCHMARKS, evaluate_suite
+from groupwise.runs.directory import RunDirectory
+from groupwise.runs.rollouts import read_columns
+
+THREE = BENCHMARKS["mbpp"]["protocols"]["mbpp_3shot"]["template"]["prompt"]
+NONE = THREE[THREE.rindex("You are an expert") :]
+DOCSTRING = '"""\n{data.text}\n{data.tests_shown}\n"""\n'
+ENDS = ["\nclass", "\nassert", '\n"""', "\nprint", "\nif", "\n<|/", "\n```"]  # bigcode-evaluation-harness
+PLAIN, CHAT = "mbpp:mbpp_3shot", "mbpp:chat"
+
+
+class Way(NamedTuple):
+    """A way to measure; ways of one directory share their completions."""
+
+    says: str
+    directory: str
+    suite: str = PLAIN
+    template: Mapping[str, object] = MappingProxyType({})
+    program: str = "whole"
+    stop: Sequence[str] = ()
+    dtype: str = "bfloat16"
+    is_coarse: bool = False
+
+
+WAYS = (
+    Way("three examples, no chat template, all of the answer", "three"),
+    Way("... the program of EvalPlus's sanitiser", "three", program="sanitised"),
+    Way("... its last closed block", "three", program="fenced"),
+    Way("fp32 instead of bf16", "fp32", dtype="float32"),
+    Way("all matrices rounded again, to 4 bits (Q4_0)", "coarse", is_coarse=True),
+    Way("without the three examples", "none", template={"prompt": NONE}),
+    Way("... sanitised", "none", template={"prompt": NONE}, program="sanitised"),
+    Way("a docstring of the task and its tests instead", "docstring", template={"prompt": DOCSTRING}, stop=ENDS),
+    Way("... sanitised", "docstring", template={"prompt": DOCSTRING}, stop=ENDS, program="sanitised"),
+    Way("three examples in the chat template", "chat_three", template={"chat": True}),
+    Way("... sanitised", "chat_three", template={"chat": True}, program="sanitised"),
+    Way("no examples in the chat template, closed block", "chat", CHAT, program="fenced"),
+    Way("... sanitised", "chat", CHAT, program="sanitised"),
+    Way("... all of the answer", "chat", CHAT, program="whole"),
+    Way("one test shown in the chat template, closed block", "one", CHAT, {"prompt": "{question}"}, "fenced"),
+)
+
+
+def coarser(source: Path, target: Path) -> None:
+    """Copy a GGUF file with every matrix rounded to Q4_0, from what its own rounding left."""
+    reader = gguf.GGUFReader(source)
+    writer = gguf.GGUFWriter(target, reader.fields["general.architecture"].contents())
+    for name, field in reader.fields.items():
+        if not name.startswith("GGUF.") and name not in ("general.architecture", "general.file_type"):
+            inner = field.types[-1] if field.types[0] == gguf.GGUFValueType.ARRAY else None
+            writer.add_key_value(name, field.contents(), field.types[0], inner)
+    kind = gguf.GGMLQuantizationType.Q4_0
+    writer.add_file_type(int(gguf.LlamaFileType.MOSTLY_Q4_0))
+    for tensor in reader.tensors:
+        values = gguf.dequantize(tensor.data, tensor.tensor_type)
+        if values.ndim == 1:
+            writer.add_tensor(tensor.name, values.astype(np.float32))
+        else:
+            writer.add_tensor(tensor.name, gguf.quantize(values, kind), raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def right(way: Way, model: Path, options: argparse.Namespace) -> list[float]:
+    """Return 1 for every problem that is solved by this way, else 0; verdicts are kept, too."""
+    directory = options.directory / way.directory
+    verdicts = directory / f"{way.program}-{options.problems}.json"
+    if not verdicts.exists():
+        if way.is_coarse:
+            model = options.directory / f"{model.stem}-q4_0.gguf"
+            if not model.exists():
+                coarser(options.model, model)
+        template = {f"task.template.{key}": value for key, value in way.template.items()}
+        score, *_ = evaluate_suite(
+            model, [way.suite], directory=directory, data=options.data, problems=options.problems, dtype=way.dtype,
+            sampling={"stop": [*way.stop]} if way.stop else {}, changes=template | {"verifier.program": way.program},
+        )  # fmt: skip
+        columns = read_columns(RunDirectory(directory).evaluations(way.suite.replace(":", "-")), ("outcome",))
+        found = [float(outcome == "correct") for outcome in columns["outcome"].to_pylist()]
+        verdicts.write_text(json.dumps({"right": found, "tokens": score.tokens, "cut": score.cut}))
+    kept = json.loads(verdicts.read_text())
+    print(f"{way.says}: {kept['tokens']:.0f} tokens, {kept['cut']:.1%} cut off", flush=True)
+    return list(kept["right"])
+
+
+def main() -> None:
+    """Measure every way and print its line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--problems", type=int, default=200)
+    parser.add_argument("--directory", type=Path, default=Path("runs/mbpp-ablations"))
+    options = parser.parse_args()
+    options.directory.mkdir(parents=True, exist_ok=True)
+    first: list[float] = []
+    for way in WAYS:
+        found = right(way, options.model, options)
+        first = first or found
+        share = "{:.1f} [{:.1f}, {:.1f}]".format(*(100 * value for value in mean_share(found)))
+        change = "{:+.1f} [{:+.1f}, {:+.1f}]".format(*(100 * value for value in paired_difference(first, found)))
+        print(f"| {way.says} | {share} | {change} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
