@@ -5,6 +5,7 @@ fp16, too.
 """
 
 import json
+import shutil
 import unicodedata
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -70,6 +71,7 @@ def both(file: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]
         yield Both(
             load_policy(ModelConfig(path=str(copy), device="cpu", compute_dtype="float32")), xllamacpp.Server(params)
         )
+    shutil.rmtree(copy.parent)  # gigabytes
 
 
 def largest_difference(both: Both, ids: Sequence[int]) -> float:

@@ -113,21 +113,24 @@ def test_a_run_is_resumed_exported_and_loads_again(
     records = RunDirectory(tmp_path / "run")
     steps = [line for line in records.metrics.lines() if line["kind"] == "step"]
     assert all(step["logprob_difference"] < 1e-4 and step["grad_norm"] > 0 for step in steps)
-    fingerprint = session.policy.fingerprint()
+    fingerprint, ledger = session.policy.fingerprint(), records.ledger.path.read_bytes()
     del session
-    stopped = tmp_path / "stopped"
-    shutil.copytree(records.path, stopped, symlinks=True)
-    shutil.rmtree(stopped / "checkpoints" / "step-000002")
-    (stopped / "finished.json").unlink()
-    (stopped / "checkpoints" / "best").unlink(missing_ok=True)
-    assert run(file, stopped, lora).policy.fingerprint() == fingerprint
-    assert RunDirectory(stopped).ledger.path.read_bytes() == records.ledger.path.read_bytes()
-    shutil.rmtree(stopped)
-    export(tmp_path / "run", tmp_path / "plain", gguf="f32")
+    checkpoints, plain = records.path / "checkpoints", tmp_path / "plain"
+    shutil.rmtree(checkpoints / "step-000002")  # as after a kill; in place, because a copy would be gigabytes
+    (records.path / "finished.json").unlink()
+    (checkpoints / "best").unlink(missing_ok=True)
+    assert run(file, records.path, lora).policy.fingerprint() == fingerprint
+    assert records.ledger.path.read_bytes() == ledger
+    (checkpoints / "best").unlink(missing_ok=True)
+    shutil.rmtree(checkpoints / "step-000001")
+    export(records.path, plain, gguf="f32")
+    shutil.rmtree(checkpoints)
     monkeypatch.setattr("huggingface_hub.constants.HF_HOME", str(tmp_path / "cache"))
-    for path in (tmp_path / "plain", next((tmp_path / "plain").glob("*.gguf"))):
+    for path in (plain, next(plain.glob("*.gguf"))):
         again = load_policy(ModelConfig(path=str(path), device="cpu", compute_dtype="float32"))
         with torch.no_grad():
             assert_near(ours, again.next_logits(again.completion_states(packed)))
         del again
-    shutil.rmtree(tmp_path)  # gigabytes
+        for weights in plain.glob("*.safetensors"):
+            weights.unlink()
+    shutil.rmtree(tmp_path)
