@@ -5,7 +5,7 @@
 
 Parts, each a process with its own limit, so that one that fails or hangs costs no other: the `gpu` tests; decoding and
 training against the card's bandwidth and product rate at the shapes of Qwen2.5-0.5B and 7B with random weights
-(`gpu.py`); training with `packed` and with `flex` attention; thirty steps of the demo on the card and on the processor,
+(`gpu.py`); training with fused attention and in blocks; thirty steps of the demo on the card and on the processor,
 and where their ledgers part; five steps in bfloat16, with the difference of sampler and trainer. What a part printed
 stands beside its figures; OUT/card.json is renewed after every part.
 """
@@ -59,7 +59,6 @@ def parts(out: Path, device: str, tiny: bool) -> list[Part]:
         command = ["-m", "groupwise", "train", "recipes/arithmetic.toml", "--restart", *sets]
         return Part(name, command, limit_s, lambda: steps_of(run))
 
-    flex = [bench("flex", 60, "--attention", "flex", "--live", "1", "--tokens", "64")] if device == "cuda" else []
     return [
         Part("tests", ["-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", "tests/unit/rollout"], 120),
         bench("decode_0.5B", 120, "--live", "32", "256", "--tokens", "128", "--repeats", "2"),
@@ -67,8 +66,8 @@ def parts(out: Path, device: str, tiny: bool) -> list[Part]:
         demo("demo_processor", 90, 30, "model.device=cpu", "model.num_threads=2"),
         demo("bfloat16", 40, 5, "model.compute_dtype=bfloat16"),
         bench("decode_7B", 90, "--size", "7B", "--live", "32", "256", "--tokens", "64", "--repeats", "2"),
-        bench("packed", 60, "--live", "1", "--tokens", "64"),
-        *flex,
+        bench("fused", 60, "--live", "1", "--tokens", "64"),
+        bench("blocks", 60, "--blocks", "--live", "1", "--tokens", "64"),
     ]  # fmt: skip
 
 

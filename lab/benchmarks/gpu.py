@@ -40,6 +40,7 @@ from machine import describe
 from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig, PreTrainedModel
 from workload import Parameters, count_parameters
 
+from groupwise.models import packed
 from groupwise.models.config import ModelConfig
 from groupwise.models.loading import quiet_transformers
 from groupwise.models.new_model import byte_tokenizer
@@ -139,7 +140,6 @@ def make_bench(options: argparse.Namespace) -> Bench:
         device=options.device,
         compute_dtype="bfloat16",
         weights_dtype="bfloat16" if is_large else "float32",
-        attention=options.attention,
     )
     policy = dataclasses.replace(make_policy(model, tokenizer, model_config), stop_ids=frozenset())
     return Bench(policy, peer, options, count_parameters(model))
@@ -246,11 +246,11 @@ def training(bench: Bench, product_rate: float) -> Training:
     options, policy = bench.options, bench.policy
     prompts = bench.prompts(options.train_groups)
     completions = np.random.default_rng(1).integers(2, bench.peer.config.vocab_size, (options.group, options.tokens))
-    packed = pack([Sequences(prompt, list(completions)) for prompt in prompts], policy.device)
+    row = pack([Sequences(prompt, list(completions)) for prompt in prompts], policy.device)
     optimizer = torch.optim.AdamW(policy.model.parameters(), lr=1e-6)
 
     def step() -> None:
-        (-policy.token_logprobs(packed).logprobs.mean()).backward()
+        (-policy.token_logprobs(row).logprobs.mean()).backward()
         optimizer.step()
         optimizer.zero_grad()
 
@@ -288,7 +288,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--tiny", action="store_true", help="a tiny model, to try the script out")
     parser.add_argument("--size", choices=["0.5B", "7B"], default="0.5B", help="shape of the model")
-    parser.add_argument("--attention", choices=["packed", "flex"], default="packed", help="in training")
+    parser.add_argument("--blocks", action="store_true", help="attention in blocks, as without a fused kernel")
     parser.add_argument("--live", type=int, nargs="+", default=[1, 16, 64, 256], help="completions at one time")
     parser.add_argument("--group", type=int, default=16, help="completions per prompt")
     parser.add_argument("--prompt", type=int, default=256, help="tokens of a prompt")
@@ -307,6 +307,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.device == "cuda" and not torch.cuda.is_available():
         _refuse("No CUDA device is here, so nothing was measured; --device cpu --tiny only tries the script out.")
     quiet_transformers()
+    if options.blocks:
+        packed.KERNELS.clear()
     bench = make_bench(options)
     size = 1 << (20 if options.tiny else 30)
     bytes_per_second = bandwidth(bench.device, size)

@@ -16,7 +16,6 @@ from groupwise.algorithms.logprobs import MAX_LOGITS
 from groupwise.errors import ConfigError
 from groupwise.models.activations import FP32, activation_bytes, are_dropped, available_memory, layer_bytes
 from groupwise.models.cores import WAITING
-from groupwise.models.flex import mask_bytes
 from groupwise.models.loading import compute_dtype, device_of
 from groupwise.models.packed import micro_batch_tokens
 from groupwise.models.rows import refuse_bfloat16
@@ -119,8 +118,6 @@ def plan(recipe: RlRecipe, prompt_tokens: int = 64) -> MemoryPlan:
     converted = {CONVERTED: width * matrices} if width < of_weight else {}
     if not recipe.lora:
         training |= {"gradient of the largest weight": FP32 * embedding, **converted}
-    if recipe.model.attention == "flex":
-        training["block mask"] = mask_bytes(tokens)
     by_servers = isinstance(recipe.engine, VllmConfig)
     live = min(recipe.sampling.max_live_completions, recipe.batch.prompts_per_step * recipe.batch.group_size)
     positions = recipe.batch.prompts_per_step * prompt_tokens + live * recipe.sampling.max_tokens  # each prompt once

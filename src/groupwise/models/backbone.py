@@ -25,7 +25,6 @@ from groupwise.models.adapters import Adapters, Product, adapters_used, plain_we
 from groupwise.models.attention import Layout
 from groupwise.models.cores import Sharing
 from groupwise.models.experts import Routers
-from groupwise.models.flex import FlexLayout, block_mask, takes_flex
 from groupwise.models.located import AdapterFiles, write_adapters
 from groupwise.models.packed import Pack, separate
 from groupwise.models.recurrent import Rows, States, is_recurrent
@@ -91,8 +90,8 @@ def states_at(body: nn.Module, packed: Pack, positions: Tensor) -> Tensor:
             alone = separate(count, length, device)
             states.append(_states(body, packed.input_ids[0][batch], position_ids, alone).flatten(0, 1))
         return nn.functional.embedding(rows.places[positions], torch.cat(states))
-    layout = FlexLayout(block_mask(packed.shapes, device)) if takes_flex(body) else packed.layout
-    return nn.functional.embedding(positions, _states(body, packed.input_ids, packed.position_ids, layout)[0])
+    states = _states(body, packed.input_ids, packed.position_ids, packed.layout)[0]
+    return nn.functional.embedding(positions, states)
 
 
 def _states(body: nn.Module, ids: Tensor, position_ids: Tensor, layout: Layout) -> Tensor:

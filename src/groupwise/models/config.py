@@ -31,10 +31,6 @@ class ModelConfig(Section):
     """Precision of the weights. With `bfloat16` the model holds 2 bytes of each, and so does its checkpoint; a trainer
     adds up gradients in fp32, keeps fp32 master copies that its updates change, and rounds them for the model after
     each. The masters start from the rounded weights. With it `compute_dtype` is bfloat16, too."""
-    attention: Literal["packed", "flex"] = "packed"
-    """Implementation of attention in training and scoring. `flex` is torch's FlexAttention, compiled, on CUDA alone;
-    sampling always takes `packed`. Values and gradients of its eager form are tested against `packed` on a processor;
-    the compiled form has not been timed, so `packed` is the default."""
     activation_checkpointing: Literal["auto", "on", "off"] = "auto"
     """Keep only the inputs of layers in a forward of training and compute the layers again in the backward: a third to
     a half of the memory, a third to two thirds more time, the same bits. `auto` does so for micro-batches whose

@@ -25,7 +25,9 @@ def groupwise_experts(experts: Any, states: Tensor, chosen: Tensor, weights: Ten
     differently.
     """
     ids, order = chosen.flatten().sort(stable=True)
-    ends = torch.bincount(ids, minlength=experts.num_experts).cumsum(0, dtype=torch.int32)
+    # a count of each would wait for the device, and a step that waits cannot be recorded
+    numbers = torch.arange(experts.num_experts, device=ids.device)
+    ends = torch.searchsorted(ids, numbers, right=True, out_int32=True)
     copies = states[:, None].expand(-1, chosen.shape[1], -1).reshape(-1, states.shape[1])
     out = copies.index_select(0, order)
 

@@ -37,7 +37,6 @@ from groupwise.models.adapters import (
 from groupwise.models.backbone import Unread, fingerprint, no_progress_bars
 from groupwise.models.config import LoraConfig, ModelConfig
 from groupwise.models.cores import ask_for_threads, keep_to_quota
-from groupwise.models.flex import refuse_without_cuda, set_flex
 from groupwise.models.located import PREFIX, WEIGHTS, AdapterFiles, Located, lasting, locate, name_on_disk
 from groupwise.models.recurrent import KINDS, is_recurrent
 from groupwise.ranks.group import RANKS
@@ -329,13 +328,6 @@ def place(model: PreTrainedModel, config: ModelConfig, is_read: bool = True) -> 
             stacklevel=2,
         )
     _refuse_unsupported(model)
-    if config.attention == "flex":
-        refuse_without_cuda(device)
-        if is_recurrent(model):
-            raise UnsupportedModelError(
-                f'model.attention = "flex" computes packed rows, and {type(model).__name__} has layers with a state, '
-                'which would leak between their sequences: set model.attention = "packed"'
-            )
     model.set_attn_implementation(attention.NAME)
     if model._can_set_experts_implementation():
         model.set_experts_implementation(experts.NAME)
@@ -350,7 +342,6 @@ def place(model: PreTrainedModel, config: ModelConfig, is_read: bool = True) -> 
         for weight in model.parameters():
             if weight.data_ptr() % ALIGNMENT:
                 weight.data = weight.data.clone()
-    set_flex(model, config.attention == "flex")
     model.eval()
     return dtype
 

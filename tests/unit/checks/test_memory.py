@@ -181,13 +181,6 @@ def test_the_largest_phase_is_the_peak() -> None:
     assert memory.MemoryPlan(*parts, checkpointing=False).peak == 4
 
 
-def test_a_block_mask_by_hand() -> None:
-    keys = ("model.device=cuda", "loss.tokens_per_micro_batch=1000", SHORT)
-    flex, packed = (plan(recipe(GrpoRecipe, *keys, f"model.attention={kind}")).training for kind in ("flex", "packed"))
-    # 1,000 tokens are 8 blocks: 4 lists of 8 × 8, 4 counts of 8, 2 numbers for 1,024 tokens, each of 4 bytes
-    assert flex == packed | {"block mask": 4 * (4 * 64 + 4 * 8 + 2 * 1024)}
-
-
 def test_adapters_by_hand(count: int) -> None:
     """All that learns is 8 · (in + out) numbers for each of seven matrices in four blocks."""
     config = load_policy(ModelConfig()).model.config

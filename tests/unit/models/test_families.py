@@ -18,7 +18,6 @@ from groupwise.models.adapters import is_adapter
 from groupwise.models.checkpoint import save_checkpoint
 from groupwise.models.config import LoraConfig, ModelConfig
 from groupwise.models.export import export
-from groupwise.models.flex import eager_form
 from groupwise.models.new_model import NewModel, new_policy
 from groupwise.models.packed import Sequences, pack
 from groupwise.models.policy import Policy, load_policy, make_policy, start_policy
@@ -91,15 +90,13 @@ def test_a_run_learns_is_replayed_and_loads_again(
     torch.testing.assert_close(logprobs(tmp_path / "plain"), logprobs(session.policy), atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize(("size", "kernel"), [(2, "packed"), (1, "flex")])
-def test_layers_with_a_state_are_refused_where_sequences_would_meet(
-    make_model: Callable[..., Any], tokenizer: Any, monkeypatch: pytest.MonkeyPatch, size: int, kernel: str
+def test_layers_with_a_state_are_refused_among_ranks(
+    make_model: Callable[..., Any], tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(RANKS, "size", size)
+    monkeypatch.setattr(RANKS, "size", 2)
     model = make_model("lfm2", layer_types=["conv", "full_attention"])
-    sentence = "it trains in one process" if size > 1 else "would leak between their sequences"
-    with eager_form(), pytest.raises(UnsupportedModelError, match=sentence):
-        make_policy(model, tokenizer, ModelConfig.model_validate({"device": "cpu", "attention": kernel}))
+    with pytest.raises(UnsupportedModelError, match="it trains in one process"):
+        make_policy(model, tokenizer, ModelConfig(device="cpu"))
 
 
 @pytest.mark.parametrize(
