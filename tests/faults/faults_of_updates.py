@@ -64,7 +64,13 @@ FAULTS = (
         15,
         "Completions see the token that follows",
         FORWARD,
-        (Edit("models", "_attend(*part, causal=True, scale=scale)", "_attend(*part, causal=False, scale=scale)"),),
+        (
+            Edit(
+                "models",
+                "attend(query, key, value, layout.lengths, layout.lengths, True, scale)",
+                "attend(query, key, value, layout.lengths, layout.lengths, False, scale)",
+            ),
+        ),
     ),
     Fault(
         0,
@@ -85,8 +91,8 @@ FAULTS = (
         (
             Edit(
                 "models",
-                "nn.functional.embedding(positions, _states(body, packed.input_ids, packed.position_ids, layout)[0])",
-                "_states(body, packed.input_ids, packed.position_ids, layout)[0][positions]",
+                "nn.functional.embedding(positions, states)",
+                "states[positions]",
             ),
         ),
     ),

@@ -11,11 +11,10 @@ call. The two are joined by their log-sum-exp, and the backward of each gets the
 those of the whole.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -67,13 +66,13 @@ class _Call(NamedTuple):
 
     def asked(self, *tensors: Tensor) -> list[Tensor]:
         """Return the rows of the tokens, as the kernel reads them."""
-        return [self._turned(_rows(tensor, self.tokens)) for tensor in tensors]
+        return [self.turned(_rows(tensor, self.tokens)) for tensor in tensors]
 
     def seen(self, *tensors: Tensor) -> list[Tensor]:
         """Return the rows that they see, as the kernel reads them."""
-        return [self._turned(_rows(tensor, self.prompts)) for tensor in tensors]
+        return [self.turned(_rows(tensor, self.prompts)) for tensor in tensors]
 
-    def _turned(self, rows: Tensor) -> Tensor:
+    def turned(self, rows: Tensor) -> Tensor:
         return rows.flip(0) if self.is_corner else rows
 
 
@@ -100,7 +99,7 @@ class _FusedAttention(torch.autograd.Function):
             prompt, log_prompt = attend(
                 *call.asked(query), *call.seen(key, value), *call.lengths, call.is_corner, scale
             )
-            prompt, log_prompt = call._turned(prompt), call._turned(log_prompt)
+            prompt, log_prompt = call.turned(prompt), call.turned(log_prompt)
             ours, log_ours = (_rows(tensor, call.tokens) for tensor in (out, log_sum))
             total = torch.logaddexp(log_ours, log_prompt)
             ours.mul_((log_ours - total).exp_()[..., None]).add_(prompt.mul_((log_prompt - total).exp_()[..., None]))
@@ -126,13 +125,13 @@ class _FusedAttention(torch.autograd.Function):
         for call in layout.calls():
             asked, seen = call.asked(grad, query, out, log_sum), call.seen(key, value)
             of_query, *of_seen = differentiate(*asked[:2], *seen, *asked[2:], *call.lengths, call.is_corner, ctx.scale)
-            _add(on_query, call.tokens, call._turned(of_query))
+            _add(on_query, call.tokens, call.turned(of_query))
             for gradient, rows in zip((on_key, on_value), of_seen, strict=True):
-                _add(gradient, call.prompts, call._turned(rows))
+                _add(gradient, call.prompts, call.turned(rows))
         return on_query, on_key, on_value, None, None, on_sinks
 
 
-class Kernel(NamedTuple):
+class Kernel(Protocol):
     """Fused attention of a device, within pairs of a range of queries and a range of keys.
 
     Both functions take tensors, the lengths of the ranges of queries and of keys, whether the pairs are causal, and the
@@ -141,29 +140,32 @@ class Kernel(NamedTuple):
     the gradients of queries, keys and values by the part of the attention that lies in the pairs.
     """
 
-    forward: Callable[..., tuple[Tensor, Tensor]]
-    backward: Callable[..., Sequence[Tensor]]
+    def forward(self, *arguments: Any) -> tuple[Tensor, Tensor]: ...
+
+    def backward(self, *arguments: Any) -> Sequence[Tensor]: ...
 
 
-def _forward_one_by_one(*arguments: Any) -> tuple[Tensor, Tensor]:
-    *tensors, of_queries, of_keys, is_causal, scale = arguments
-    attend = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-    ranges = zip(
-        *(tensor.split(of) for tensor, of in zip(tensors, (of_queries, of_keys, of_keys), strict=True)), strict=True
-    )
-    pairs = [attend(*_by_head(*pair), 0.0, is_causal, scale=scale) for pair in ranges]
-    return torch.cat([out[0].transpose(0, 1) for out, _ in pairs]), torch.cat([rows[0].t() for _, rows in pairs])
+class OneByOne:
+    """The kernel for processors, which computes one pair."""
 
+    def forward(self, *arguments: Any) -> tuple[Tensor, Tensor]:
+        *tensors, of_queries, of_keys, is_causal, scale = arguments
+        attend = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+        pairs = self.split(tensors, (of_queries, of_keys, of_keys))
+        found = [attend(*_by_head(*pair), 0.0, is_causal, scale=scale) for pair in pairs]
+        return torch.cat([out[0].transpose(0, 1) for out, _ in found]), torch.cat([rows[0].t() for _, rows in found])
 
-def _backward_one_by_one(*arguments: Any) -> Sequence[Tensor]:
-    *tensors, of_queries, of_keys, is_causal, scale = arguments
-    differentiate = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
-    lengths = of_queries, of_queries, of_keys, of_keys, of_queries, of_queries
-    ranges = zip(*(tensor.split(of) for tensor, of in zip(tensors, lengths, strict=True)), strict=True)
-    pairs = [
-        differentiate(*_by_head(*pair), log_sum.t()[None], 0.0, is_causal, scale=scale) for *pair, log_sum in ranges
-    ]
-    return [torch.cat([tensor[0].transpose(0, 1) for tensor in of_all]) for of_all in zip(*pairs, strict=True)]
+    def backward(self, *arguments: Any) -> Sequence[Tensor]:
+        *tensors, of_queries, of_keys, is_causal, scale = arguments
+        differentiate = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+        pairs = self.split(tensors, (of_queries, of_queries, of_keys, of_keys, of_queries, of_queries))
+        found = [
+            differentiate(*_by_head(*pair), log_sum.t()[None], 0.0, is_causal, scale=scale) for *pair, log_sum in pairs
+        ]
+        return [torch.cat([tensor[0].transpose(0, 1) for tensor in of_all]) for of_all in zip(*found, strict=True)]
+
+    def split(self, tensors: Sequence[Tensor], lengths: Sequence[Sequence[int]]) -> Iterator[tuple[Tensor, ...]]:
+        return zip(*(tensor.split(of) for tensor, of in zip(tensors, lengths, strict=True)), strict=True)
 
 
 def _by_head(*tensors: Tensor) -> list[Tensor]:
@@ -171,55 +173,39 @@ def _by_head(*tensors: Tensor) -> list[Tensor]:
     return [tensor.transpose(0, 1)[None] for tensor in tensors]
 
 
-def _forward_at_once(*arguments: Any) -> tuple[Tensor, Tensor]:
-    *tensors, of_queries, of_keys, is_causal, scale = arguments
-    ends = (_ends(lengths, tensors[0].device) for lengths in (of_queries, of_keys))
-    parts = *tensors, *ends, max(of_queries), max(of_keys), 0.0, is_causal, False
-    out, log_sum, *_ = torch.ops.aten._flash_attention_forward(*parts, scale=scale)
-    return out, log_sum.t()
+class AtOnce:
+    """The kernel for CUDA, which computes all pairs; it knows numbers of 16 bits alone."""
 
+    def forward(self, *arguments: Any) -> tuple[Tensor, Tensor]:
+        *tensors, of_queries, of_keys, is_causal, scale = arguments
+        ends = (_ends(lengths, tensors[0].device) for lengths in (of_queries, of_keys))
+        parts = *tensors, *ends, max(of_queries), max(of_keys), 0.0, is_causal, False
+        out, log_sum, *_ = torch.ops.aten._flash_attention_forward(*parts, scale=scale)
+        return out, log_sum.t()
 
-def _backward_at_once(*arguments: Any) -> Sequence[Tensor]:
-    *tensors, log_sum, of_queries, of_keys, is_causal, scale = arguments
-    device = log_sum.device
-    ends = (_ends(lengths, device) for lengths in (of_queries, of_keys))
-    of_dropout = torch.zeros(2, dtype=torch.uint64, device=device), torch.zeros(0, device=device)
-    parts = *tensors, log_sum.t().contiguous(), *ends, max(of_queries), max(of_keys), 0.0, is_causal, *of_dropout
-    with _in_fixed_order():
-        gradients: Sequence[Tensor] = torch.ops.aten._flash_attention_backward(*parts, scale=scale)
-    return gradients
+    def backward(self, *arguments: Any) -> Sequence[Tensor]:
+        *tensors, log_sum, of_queries, of_keys, is_causal, scale = arguments
+        device, was_fixed = log_sum.device, torch.are_deterministic_algorithms_enabled()
+        ends = (_ends(lengths, device) for lengths in (of_queries, of_keys))
+        of_dropout = torch.zeros(2, dtype=torch.uint64, device=device), torch.zeros(0, device=device)
+        parts = *tensors, log_sum.t().contiguous(), *ends, max(of_queries), max(of_keys), 0.0, is_causal, *of_dropout
+        torch.use_deterministic_algorithms(True)  # queries' gradients added with atomics would round as they come
+        try:
+            gradients: Sequence[Tensor] = torch.ops.aten._flash_attention_backward(*parts, scale=scale)
+        finally:
+            torch.use_deterministic_algorithms(was_fixed)
+        return gradients
 
 
 @lru_cache(maxsize=256)
 def _ends(lengths: tuple[int, ...], device: torch.device) -> Tensor:
-    """Where ranges begin and end, (S + 1,): one transfer for all layers."""
+    """Return (S + 1,) the ends of ranges, 0 before them: one transfer for all layers."""
     return torch.from_numpy(np.cumsum((0, *lengths)).astype(np.int32)).to(device)
 
 
-@contextmanager
-def _in_fixed_order() -> Iterator[None]:
-    """Let the kernel add the gradients of queries in one order: with atomics two runs would round differently."""
-    before = torch.are_deterministic_algorithms_enabled()
-    torch.use_deterministic_algorithms(True)
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(before)
-
-
-KERNELS = {
-    "cpu": Kernel(_forward_one_by_one, _backward_one_by_one),
-    "cuda": Kernel(_forward_at_once, _backward_at_once),
-}
+KERNELS: dict[str, Kernel] = {"cpu": OneByOne(), "cuda": AtOnce()}
 WIDEST = 256
 """Widest head of the kernel for CUDA, in multiples of 8."""
-
-
-def _is_fused(value: Tensor, key: Tensor, scoring: Scoring) -> bool:
-    """Tell whether a fused kernel computes it; that of CUDA knows numbers of 16 bits alone, and none knows caps."""
-    width = max(key.shape[-1], value.shape[-1])
-    fits = value.device.type == "cpu" or (value.element_size() == 2 and width % 8 == 0 and width <= WIDEST)
-    return value.device.type in KERNELS and fits and scoring.cap is None
 
 
 MAX_SCORES = 1 << 20
@@ -304,7 +290,9 @@ class PackedLayout:
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scoring: Scoring) -> Tensor:
         window = scoring.window if scoring.window and scoring.window < len(query) else None
-        kind = window, _is_fused(value, key, scoring)
+        width, device = max(key.shape[-1], value.shape[-1]), value.device.type
+        fits = device == "cpu" or (value.element_size() == 2 and width % 8 == 0 and width <= WIDEST)
+        kind = window, device in KERNELS and fits and scoring.cap is None
         if kind not in self.made:
             runs, prefixes = (self.runs, self.prefixes) if window is None else _in_window(self, window)
             if kind[1]:
