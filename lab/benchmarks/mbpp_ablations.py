@@ -25,7 +25,8 @@ THREE = BENCHMARKS["mbpp"]["protocols"]["mbpp_3shot"]["template"]["prompt"]
 NONE = THREE[THREE.rindex("You are an expert") :]
 DOCSTRING = '"""\n{data.text}\n{data.tests_shown}\n"""\n'
 ENDS = ["\nclass", "\nassert", '\n"""', "\nprint", "\nif", "\n<|/", "\n```"]  # bigcode-evaluation-harness
-PLAIN, CHAT = "mbpp:mbpp_3shot", "mbpp:chat"
+PLAIN, CHAT, HIDDEN = "mbpp:mbpp_3shot", "mbpp:chat", "mbpp:tinycodellm"
+SHOWN = "<|im_start|>user\n{data.text}\n{data.tests_shown}\n<|im_start|>assistant\n"
 
 
 class Way(NamedTuple):
@@ -44,19 +45,21 @@ class Way(NamedTuple):
 WAYS = (
     Way("three examples, no chat template, all of the answer", "three"),
     Way("... the program of EvalPlus's sanitiser", "three", program="sanitised"),
-    Way("... its last closed block", "three", program="fenced"),
+    Way("... the first fenced block, else all", "three", program="first"),
     Way("fp32 instead of bf16", "fp32", dtype="float32"),
     Way("all matrices rounded again, to 4 bits (Q4_0)", "coarse", is_coarse=True),
     Way("without the three examples", "none", template={"prompt": NONE}),
     Way("... sanitised", "none", template={"prompt": NONE}, program="sanitised"),
-    Way("a docstring of the task and its tests instead", "docstring", template={"prompt": DOCSTRING}, stop=ENDS),
-    Way("... sanitised", "docstring", template={"prompt": DOCSTRING}, stop=ENDS, program="sanitised"),
+    Way("TinyCodeLLM's: the task without tests in an open turn, first block", "hidden", HIDDEN, {}, "first"),
+    Way("... sanitised", "hidden", HIDDEN, {}, "sanitised"),
+    Way("... with the tests", "shown", HIDDEN, {"prompt": SHOWN}, "first"),
     Way("three examples in the chat template", "chat_three", template={"chat": True}),
     Way("... sanitised", "chat_three", template={"chat": True}, program="sanitised"),
-    Way("no examples in the chat template, closed block", "chat", CHAT, program="fenced"),
+    Way("task and tests in the chat template, last closed block", "chat", CHAT, program="fenced"),
     Way("... sanitised", "chat", CHAT, program="sanitised"),
     Way("... all of the answer", "chat", CHAT, program="whole"),
-    Way("one test shown in the chat template, closed block", "one", CHAT, {"prompt": "{question}"}, "fenced"),
+    Way("... one test instead of three, last closed block", "one", CHAT, {"prompt": "{question}"}, "fenced"),
+    Way("a docstring of task and tests, no chat template", "docstring", template={"prompt": DOCSTRING}, stop=ENDS),
 )
 
 
@@ -90,7 +93,8 @@ def right(way: Way, model: Path, options: argparse.Namespace) -> list[float]:
         if way.is_coarse:
             model = options.directory / f"{model.stem}-q4_0.gguf"
             if not model.exists():
-                coarser(options.model, model)
+                coarser(options.model, part := model.with_suffix(".part"))
+                part.rename(model)
         template = {f"task.template.{key}": value for key, value in way.template.items()}
         score, *_ = evaluate_suite(
             model, [way.suite], directory=directory, data=options.data, problems=options.problems, dtype=way.dtype,

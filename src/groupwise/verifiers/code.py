@@ -300,9 +300,10 @@ class CodeConfig(VerifierConfig):
     partial_credit: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """Reward part `partial`: this times the share of hidden tests passed. 0: no such part, and tests after the first
     failure may be left out."""
-    program: Literal["fenced", "sanitised", "continued", "whole"] = "fenced"
-    """The program of a completion: the last closed `python` block (`fenced`); what EvalPlus's sanitiser makes of the
-    text (`sanitised`), or of the problem's stub with the text behind it (`continued`); the text as it is (`whole`)."""
+    program: Literal["fenced", "first", "sanitised", "continued", "whole"] = "fenced"
+    """The program of a completion: the last closed `python` block (`fenced`); the first block, without one the text
+    (`first`); what EvalPlus's sanitiser makes of the text (`sanitised`), or of the problem's stub with the text behind
+    it (`continued`); the text as it is (`whole`)."""
     sandbox: SandboxConfig = SandboxConfig()
     """Sandbox in which programs of completions run."""
 
@@ -340,9 +341,10 @@ class CodeVerifier(Verifier):
         form, text, data = self.config.program, request.text, request.problem.data
         if form == "fenced":
             return extract_program(text)
-        if form == "continued":
-            text = data.get("stub", "") + text
-        if form != "whole":
+        if form == "first":
+            text = re.sub(r"(?s)^.*?```(?:python)?\s*(.*?)```.*", r"\1", text).strip()
+        elif form != "whole":
+            text = data.get("stub", "") + text if form == "continued" else text
             # tabs as EvalPlus has them, whose decoder writes four spaces
             text = sanitised(text.replace("\t", "    "), data.get("entry_point", ""))
         return Extracted(text, "", False) if text.strip() else Extracted(None, "it is empty", False)

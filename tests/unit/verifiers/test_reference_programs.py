@@ -78,6 +78,8 @@ def test_any_root_is_right(sandbox: Sandbox) -> None:
     ("program", "text", "outcome"),
     [("continued", "    return 2 * x\n\nand so on (", Outcome.CORRECT), ("whole", "    return 2 * x", Outcome.WRONG),
      ("sanitised", "So:\n```python\ndef f(x):\n\treturn 2 * x\n```\nDone", Outcome.CORRECT),
+     ("first", "So:\n```\ndef f(x):\n    return 2 * x\n```\n```python\nf = 1\n```", Outcome.CORRECT),
+     ("first", "  def f(x): return 2 * x", Outcome.CORRECT), ("first", "``````", Outcome.UNPARSABLE),
      ("fenced", "So:\n```python\ndef f(x):\n    return 2 * x", Outcome.UNPARSABLE), ("whole", " ", Outcome.UNPARSABLE)],
 )  # fmt: skip
 def test_ways_to_read_a_program(sandbox: Sandbox, program: str, text: str, outcome: Outcome) -> None:
