@@ -67,8 +67,8 @@ FAULTS = (
         (
             Edit(
                 "models",
-                "attend(query, key, value, layout.lengths, layout.lengths, True, scale)",
-                "attend(query, key, value, layout.lengths, layout.lengths, False, scale)",
+                "kernel.forward(query, key, value, layout.lengths, layout.lengths, True, scale)",
+                "kernel.forward(query, key, value, layout.lengths, layout.lengths, False, scale)",
             ),
         ),
     ),

@@ -44,13 +44,11 @@ class FusedLayout:
         out: Tensor = _FusedAttention.apply(query, key, value, *parts)  # type: ignore[no-untyped-call]
         return out[..., :of_values]
 
-    def calls(self) -> "Iterator[_Call]":
-        """Calls of the kernel beside the causal one: all prefixes in one, since they share no tokens; corners alone."""
-        whole = [prefix for prefix in self.prefixes if not prefix.is_corner]
-        for prefixes in ([whole] if whole else []) + [[prefix] for prefix in self.prefixes if prefix.is_corner]:
-            yield _Call(
-                [prefix.tokens for prefix in prefixes], [prefix.prompt for prefix in prefixes], prefixes[0].is_corner
-            )
+    def calls(self, at_once: bool) -> "Iterator[_Call]":
+        """Yield the calls beside the causal one: one for each prefix, or for all but corners, which share no token."""
+        whole = [prefix for prefix in self.prefixes if at_once and not prefix.is_corner]
+        for prefixes in ([whole] if whole else []) + [[prefix] for prefix in self.prefixes if prefix not in whole]:
+            yield _Call([p.tokens for p in prefixes], [p.prompt for p in prefixes], prefixes[0].is_corner)
 
 
 class _Call(NamedTuple):
@@ -93,12 +91,11 @@ class _FusedAttention(torch.autograd.Function):
     def forward(
         ctx: Any, query: Tensor, key: Tensor, value: Tensor, layout: FusedLayout, scale: float, sinks: Tensor | None
     ) -> Tensor:
-        attend = KERNELS[query.device.type].forward
-        out, log_sum = attend(query, key, value, layout.lengths, layout.lengths, True, scale)
-        for call in layout.calls():
-            prompt, log_prompt = attend(
-                *call.asked(query), *call.seen(key, value), *call.lengths, call.is_corner, scale
-            )
+        kernel = KERNELS[query.device.type]
+        out, log_sum = kernel.forward(query, key, value, layout.lengths, layout.lengths, True, scale)
+        for call in layout.calls(kernel.at_once):
+            parts = *call.asked(query), *call.seen(key, value), *call.lengths, call.is_corner, scale
+            prompt, log_prompt = kernel.forward(*parts)
             prompt, log_prompt = call.turned(prompt), call.turned(log_prompt)
             ours, log_ours = (_rows(tensor, call.tokens) for tensor in (out, log_sum))
             total = torch.logaddexp(log_ours, log_prompt)
@@ -116,15 +113,15 @@ class _FusedAttention(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> Any:
         layout: FusedLayout = ctx.layout
         query, key, value, out, log_sum, sinks = ctx.saved_tensors
-        differentiate, grad = KERNELS[query.device.type].backward, grads[0].contiguous()
+        kernel, grad = KERNELS[query.device.type], grads[0].contiguous()
         on_sinks = None if sinks is None else sink_gradients(sinks, grad, out, log_sum[..., None])
         lengths = layout.lengths
-        on_query, on_key, on_value = differentiate(
-            grad, query, key, value, out, log_sum, lengths, lengths, True, ctx.scale
-        )
-        for call in layout.calls():
+        parts = grad, query, key, value, out, log_sum, lengths, lengths, True, ctx.scale
+        on_query, on_key, on_value = kernel.backward(*parts)
+        for call in layout.calls(kernel.at_once):
             asked, seen = call.asked(grad, query, out, log_sum), call.seen(key, value)
-            of_query, *of_seen = differentiate(*asked[:2], *seen, *asked[2:], *call.lengths, call.is_corner, ctx.scale)
+            parts = *asked[:2], *seen, *asked[2:], *call.lengths, call.is_corner, ctx.scale
+            of_query, *of_seen = kernel.backward(*parts)
             _add(on_query, call.tokens, call.turned(of_query))
             for gradient, rows in zip((on_key, on_value), of_seen, strict=True):
                 _add(gradient, call.prompts, call.turned(rows))
@@ -140,6 +137,8 @@ class Kernel(Protocol):
     the gradients of queries, keys and values by the part of the attention that lies in the pairs.
     """
 
+    at_once: bool
+
     def forward(self, *arguments: Any) -> tuple[Tensor, Tensor]: ...
 
     def backward(self, *arguments: Any) -> Sequence[Tensor]: ...
@@ -148,12 +147,15 @@ class Kernel(Protocol):
 class OneByOne:
     """The kernel for processors, which computes one pair."""
 
+    at_once = False
+
     def forward(self, *arguments: Any) -> tuple[Tensor, Tensor]:
         *tensors, of_queries, of_keys, is_causal, scale = arguments
         attend = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
         pairs = self.split(tensors, (of_queries, of_keys, of_keys))
         found = [attend(*_by_head(*pair), 0.0, is_causal, scale=scale) for pair in pairs]
-        return torch.cat([out[0].transpose(0, 1) for out, _ in found]), torch.cat([rows[0].t() for _, rows in found])
+        outs, log_sums = [out[0].transpose(0, 1) for out, _ in found], [rows[0].t() for _, rows in found]
+        return (torch.cat(outs), torch.cat(log_sums)) if is_causal or len(outs) > 1 else (outs[0], log_sums[0])
 
     def backward(self, *arguments: Any) -> Sequence[Tensor]:
         *tensors, of_queries, of_keys, is_causal, scale = arguments
@@ -175,6 +177,8 @@ def _by_head(*tensors: Tensor) -> list[Tensor]:
 
 class AtOnce:
     """The kernel for CUDA, which computes all pairs; it knows numbers of 16 bits alone."""
+
+    at_once = True
 
     def forward(self, *arguments: Any) -> tuple[Tensor, Tensor]:
         *tensors, of_queries, of_keys, is_causal, scale = arguments

@@ -150,18 +150,6 @@ def test_a_copy_computes_with_its_own_weights(make: Make) -> None:
     assert all(torch.equal(one, two) for one, two in zip(gradients(policy), before, strict=True))
 
 
-def test_other_weights_may_stand_in(make: Make) -> None:
-    """The replaced ones have left by the time of the backward, so nothing is computed again there."""
-    results = []
-    for setting in ("off", "on"):
-        policy, packed = make(setting), pack(sequences(LENGTHS[0]))
-        body = policy.model.base_model
-        weights = {name: (2 * weight).detach().requires_grad_() for name, weight in body.named_parameters()}
-        policy.hidden(packed.input_ids, packed.position_ids, packed.layout, weights).square().sum().backward()
-        results.append([weight.grad for weight in weights.values()])
-    assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
-
-
 def test_a_saved_model_is_a_plain_one(make: Make, tmp_path: Path) -> None:
     policies = {setting: make(setting) for setting in ("off", "on")}
     for setting, policy in policies.items():
