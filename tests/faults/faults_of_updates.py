@@ -91,8 +91,8 @@ FAULTS = (
         (
             Edit(
                 "models",
-                "nn.functional.embedding(positions, states)",
-                "states[positions]",
+                "nn.functional.embedding(positions, row)",
+                "row[positions]",
             ),
         ),
     ),

@@ -90,8 +90,8 @@ def states_at(body: nn.Module, packed: Pack, positions: Tensor) -> Tensor:
             alone = separate(count, length, device)
             states.append(_states(body, packed.input_ids[0][batch], position_ids, alone).flatten(0, 1))
         return nn.functional.embedding(rows.places[positions], torch.cat(states))
-    states = _states(body, packed.input_ids, packed.position_ids, packed.layout)[0]
-    return nn.functional.embedding(positions, states)
+    row = _states(body, packed.input_ids, packed.position_ids, packed.layout)[0]
+    return nn.functional.embedding(positions, row)
 
 
 def _states(body: nn.Module, ids: Tensor, position_ids: Tensor, layout: Layout) -> Tensor:

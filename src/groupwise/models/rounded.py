@@ -46,7 +46,7 @@ class Rounded:
 
     def __enter__(self) -> None:
         for layer, forward in self._forwards.items():
-            layer.forward = forward  # type: ignore[method-assign, assignment]
+            layer.forward = forward
 
     def __exit__(self, *error: object) -> None:
         for layer in self._forwards:
@@ -54,7 +54,8 @@ class Rounded:
 
 
 def _base(layer: nn.Module) -> nn.Linear:
-    return getattr(layer, "base_layer", layer)  # type: ignore[return-value]
+    base: nn.Linear = getattr(layer, "base_layer", layer)  # type: ignore[arg-type]
+    return base
 
 
 class _Together:
