@@ -8,7 +8,7 @@ goes on, and a second extraction samples nothing. Prints a line for each way, wi
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
@@ -23,10 +23,10 @@ from groupwise.runs.rollouts import read_columns
 
 THREE = BENCHMARKS["mbpp"]["protocols"]["mbpp_3shot"]["template"]["prompt"]
 NONE = THREE[THREE.rindex("You are an expert") :]
-DOCSTRING = '"""\n{data.text}\n{data.tests_shown}\n"""\n'
-ENDS = ["\nclass", "\nassert", '\n"""', "\nprint", "\nif", "\n<|/", "\n```"]  # bigcode-evaluation-harness
-PLAIN, CHAT, HIDDEN = "mbpp:mbpp_3shot", "mbpp:chat", "mbpp:tinycodellm"
-SHOWN = "<|im_start|>user\n{data.text}\n{data.tests_shown}\n<|im_start|>assistant\n"
+OPEN, CHAT, PLAIN = "mbpp:tinycodellm", "mbpp:chat", "mbpp:mbpp_3shot"
+HIDDEN = "<|im_start|>user\n{data.text}\n<|im_start|>assistant\n"
+OPENED = BENCHMARKS["mbpp"]["protocols"]["tinycodellm"]["template"]["prompt"]
+CLOSED = OPENED.removeprefix("<|im_start|>user\n").removesuffix("\n<|im_start|>assistant\n")
 
 
 class Way(NamedTuple):
@@ -37,7 +37,6 @@ class Way(NamedTuple):
     suite: str = PLAIN
     template: Mapping[str, object] = MappingProxyType({})
     program: str = "whole"
-    stop: Sequence[str] = ()
     dtype: str = "bfloat16"
     is_coarse: bool = False
 
@@ -49,17 +48,16 @@ WAYS = (
     Way("fp32 instead of bf16", "fp32", dtype="float32"),
     Way("all matrices rounded again, to 4 bits (Q4_0)", "coarse", is_coarse=True),
     Way("without the three examples", "none", template={"prompt": NONE}),
+    Way("... the first fenced block, else all", "none", template={"prompt": NONE}, program="first"),
     Way("... sanitised", "none", template={"prompt": NONE}, program="sanitised"),
-    Way("TinyCodeLLM's: the task without tests in an open turn, first block", "hidden", HIDDEN, {}, "first"),
-    Way("... sanitised", "hidden", HIDDEN, {}, "sanitised"),
-    Way("... with the tests", "shown", HIDDEN, {"prompt": SHOWN}, "first"),
-    Way("three examples in the chat template", "chat_three", template={"chat": True}),
+    Way("TinyCodeLLM's prompt, first block", "open", OPEN, {}, "first"),
+    Way("... sanitised", "open", OPEN, {}, "sanitised"),
+    Way("... without the tests, first block", "hidden", OPEN, {"prompt": HIDDEN}, "first"),
+    Way("... its turn closed, by the chat template", "closed", OPEN, {"prompt": CLOSED, "chat": True}, "first"),
+    Way("three examples in the chat template, first block", "chat_three", template={"chat": True}, program="first"),
     Way("... sanitised", "chat_three", template={"chat": True}, program="sanitised"),
-    Way("task and tests in the chat template, last closed block", "chat", CHAT, program="fenced"),
+    Way("lm-eval's task and tests in the chat template, first block", "chat", CHAT, program="first"),
     Way("... sanitised", "chat", CHAT, program="sanitised"),
-    Way("... all of the answer", "chat", CHAT, program="whole"),
-    Way("... one test instead of three, last closed block", "one", CHAT, {"prompt": "{question}"}, "fenced"),
-    Way("a docstring of task and tests, no chat template", "docstring", template={"prompt": DOCSTRING}, stop=ENDS),
 )
 
 
@@ -98,7 +96,7 @@ def right(way: Way, model: Path, options: argparse.Namespace) -> list[float]:
         template = {f"task.template.{key}": value for key, value in way.template.items()}
         score, *_ = evaluate_suite(
             model, [way.suite], directory=directory, data=options.data, problems=options.problems, dtype=way.dtype,
-            sampling={"stop": [*way.stop]} if way.stop else {}, changes=template | {"verifier.program": way.program},
+            changes=template | {"verifier.program": way.program},
         )  # fmt: skip
         columns = read_columns(RunDirectory(directory).evaluations(way.suite.replace(":", "-")), ("outcome",))
         found = [float(outcome == "correct") for outcome in columns["outcome"].to_pylist()]
