@@ -7,6 +7,9 @@ from torch import Tensor
 
 MAX_LOGITS = {"cpu": 1 << 22, "cuda": 1 << 26}
 """Logits that exist at one time, by device: 16 MiB in fp32; 256 MiB where products of few rows wait for the weights."""
+GRADIENTS = 4
+"""Bytes of gradients of logits that exist at one time, in bytes of these: they go to the weight in one product, since
+what is added there is as large as the head."""
 
 
 class TokenLogprobs(NamedTuple):
@@ -70,7 +73,7 @@ class _ChunkedHead(torch.autograd.Function):
         for rows in _row_chunks(hidden, weight):
             all_logprobs, _ = _log_softmax(hidden[rows], weight, bias, temperature, cap)
             logprobs[rows] = all_logprobs.gather(1, targets[rows, None])[:, 0]
-            entropy[rows] = -(all_logprobs.exp() * all_logprobs.clamp_min(-1e30)).sum(-1)
+            entropy[rows] = -all_logprobs.exp().mul_(all_logprobs.clamp_min_(-1e30)).sum(-1)
         return logprobs, entropy
 
     @staticmethod
@@ -83,24 +86,29 @@ class _ChunkedHead(torch.autograd.Function):
         if bias is not None and ctx.needs_input_grad[2]:
             grad_bias = torch.zeros_like(bias, dtype=torch.float32)
         has_entropy = bool(on_entropy.any())
-        for rows in _row_chunks(hidden, weight):
-            all_logprobs, slope = _log_softmax(hidden[rows], weight, bias, ctx.temperature, ctx.cap)
-            probabilities = all_logprobs.exp()
-            on_logits = -on_logprobs[rows, None] * probabilities
-            on_logits.scatter_add_(1, targets[rows, None], on_logprobs[rows, None])
-            if has_entropy:  # dH/dz = -p (log p + H)
-                finite = all_logprobs.clamp_min(-1e30)
-                entropy = -(probabilities * finite).sum(-1, keepdim=True)
-                on_logits -= on_entropy[rows, None] * probabilities * (finite + entropy)
-            if slope is not None:
-                on_logits *= slope
-            on_logits = on_logits.div_(ctx.temperature).to(hidden.dtype)
-            grad_hidden[rows] = on_logits @ weight
+        chunks, together = _row_chunks(hidden, weight), GRADIENTS * 4 // hidden.element_size()
+        room = hidden.new_empty(chunks[:together][-1].stop if chunks else 0, len(weight))
+        for first in range(0, len(chunks), together):
+            span = slice(chunks[first].start, chunks[first : first + together][-1].stop)
+            on_logits = room[: span.stop - span.start]
+            for rows in chunks[first : first + together]:
+                all_logprobs, slope = _log_softmax(hidden[rows], weight, bias, ctx.temperature, ctx.cap)
+                probabilities = all_logprobs.exp() if has_entropy else all_logprobs.exp_()
+                gradient = (probabilities.clone() if has_entropy else probabilities).mul_(-on_logprobs[rows, None])
+                gradient.scatter_add_(1, targets[rows, None], on_logprobs[rows, None])
+                if has_entropy:  # dH/dz = -p (log p + H)
+                    finite = all_logprobs.clamp_min(-1e30)
+                    entropy = -(probabilities * finite).sum(-1, keepdim=True)
+                    gradient -= on_entropy[rows, None] * probabilities * (finite + entropy)
+                if slope is not None:
+                    gradient *= slope
+                on_logits[rows.start - span.start : rows.stop - span.start] = gradient.div_(ctx.temperature)
+            grad_hidden[span] = on_logits @ weight
             if grad_weight is not None:
                 if grad_weight.dtype == on_logits.dtype:
-                    grad_weight.addmm_(on_logits.T, hidden[rows])
+                    grad_weight.addmm_(on_logits.T, hidden[span])
                 else:  # a sum of hundreds of chunks stalls in bf16
-                    grad_weight += on_logits.T @ hidden[rows]
+                    grad_weight += on_logits.T @ hidden[span]
             if grad_bias is not None:
                 grad_bias += on_logits.sum(0, dtype=torch.float32)
         grad_weight = None if grad_weight is None else grad_weight.to(weight.dtype)

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from groupwise.algorithms.logprobs import MAX_LOGITS
+from groupwise.algorithms.logprobs import GRADIENTS, MAX_LOGITS
 from groupwise.errors import ConfigError
 from groupwise.models.activations import FP32, activation_bytes, are_dropped, available_memory, layer_bytes
 from groupwise.models.cores import WAITING
@@ -27,7 +27,7 @@ from groupwise.trainers.grpo import GrpoRecipe
 from groupwise.trainers.rl_recipe import RlRecipe
 from groupwise.training.gradient import num_micro_batches_at_once
 
-HEAD_COPIES = 3  # chunks of logits alive at one time in the backward: log-probabilities, probabilities, the slope
+HEAD_COPIES = 3 + GRADIENTS  # chunks of logits alive in the backward: three of one chunk, and the slopes of several
 HELD = 0.35
 """Share of the activations that an allocator on a processor holds beside them, in pieces between them that fit nothing:
 0.15 to 0.75 was measured. Checkpointed layers give it back as they go."""

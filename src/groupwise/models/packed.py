@@ -159,12 +159,15 @@ class OneByOne:
 
     def backward(self, *arguments: Any) -> Sequence[Tensor]:
         *tensors, of_queries, of_keys, is_causal, scale = arguments
-        differentiate = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+        differentiate, dtype = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward, tensors[0].dtype
+        if dtype.itemsize == 2:  # the kernel takes two to six times as long for numbers of 16 bits
+            tensors = [tensor.float() for tensor in tensors]
         pairs = self.split(tensors, (of_queries, of_queries, of_keys, of_keys, of_queries, of_queries))
         found = [
             differentiate(*_by_head(*pair), log_sum.t()[None], 0.0, is_causal, scale=scale) for *pair, log_sum in pairs
         ]
-        return [torch.cat([tensor[0].transpose(0, 1) for tensor in of_all]) for of_all in zip(*found, strict=True)]
+        gradients = ([tensor[0].transpose(0, 1) for tensor in of_all] for of_all in zip(*found, strict=True))
+        return [torch.cat(rows).to(dtype) for rows in gradients]
 
     def split(self, tensors: Sequence[Tensor], lengths: Sequence[Sequence[int]]) -> Iterator[tuple[Tensor, ...]]:
         return zip(*(tensor.split(of) for tensor, of in zip(tensors, lengths, strict=True)), strict=True)
