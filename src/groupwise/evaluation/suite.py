@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
-from groupwise.algorithms.statistics import Estimate, mean_share, paired_difference
+from groupwise.algorithms.statistics import Estimate, mean_share, paired_difference, wilson
 from groupwise.config import Changes, read_toml
 from groupwise.config.recipes import dump_tables
 from groupwise.errors import ConfigError
@@ -356,6 +356,8 @@ def _settings(context: Context) -> tuple[Any, ...]:
 def weighted_share(values: Sequence[float], weights: Sequence[float] | None = None) -> Estimate:
     """Return Σ w v / Σ w with its 95 % interval over problems, that of a ratio of means; nan counts for nothing.
 
+    Where all are right or none is, that has no width; then it is Wilson's, of (Σ w)² / Σ w² problems (Kish 1965).
+
     >>> weighted_share([1.0, 0.0, float("nan"), 1.0], [3.0, 1.0, float("nan"), 1.0]).value
     0.8
     """
@@ -364,6 +366,8 @@ def weighted_share(values: Sequence[float], weights: Sequence[float] | None = No
     pairs = [(value, weight) for value, weight in zip(values, weights, strict=True) if value == value]
     total = sum(weight for _, weight in pairs)
     ratio = sum(value * weight for value, weight in pairs) / total if total else float("nan")
+    if ratio in (0.0, 1.0):
+        return Estimate(ratio, *wilson(ratio, total**2 / sum(weight**2 for _, weight in pairs)))
     # linearised: the mean of these is the ratio, and their variance is its
     linear = [ratio + weight * len(pairs) / total * (value - ratio) for value, weight in pairs]
     return paired_difference([0.0] * len(linear), linear)._replace(value=ratio)

@@ -154,6 +154,9 @@ def test_memory_bounds_the_completions_sampled_at_one_time(
 def test_shares_over_what_was_judged() -> None:
     nan = float("nan")
     assert weighted_share([1.0, nan, 0.0, 0.0]).value == pytest.approx(1 / 3)
+    low = weighted_share([0.0, 0.0, nan], [1.0, 3.0, nan])  # (1 + 3)² / (1 + 9) = 1.6 problems: 1.96² / (1.6 + 1.96²)
+    assert low == pytest.approx((0.0, 0.0, 3.8415 / 5.4415), abs=1e-4)
+    assert weighted_share([1.0, 1.0], [1.0, 3.0]) == pytest.approx((1.0, 1.6 / 5.4415, 1.0), abs=1e-4)
     share = weighted_share([1.0, 0.5, nan, 0.0], [1.0, 2.0, nan, 1.0])
     assert share.value == 0.5
     # residuals 0.375, 0, -0.375 about the mean of three
