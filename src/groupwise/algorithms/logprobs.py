@@ -70,7 +70,7 @@ class _ChunkedHead(torch.autograd.Function):
         ctx.temperature, ctx.cap = temperature, cap
         logprobs = hidden.new_empty(len(hidden), dtype=torch.float32)
         entropy = torch.empty_like(logprobs)
-        for rows in _row_chunks(hidden, weight):
+        for rows in _chunks(0, len(hidden), _rows_at_a_time(weight)):
             all_logprobs, _ = _log_softmax(hidden[rows], weight, bias, temperature, cap)
             logprobs[rows] = all_logprobs.gather(1, targets[rows, None])[:, 0]
             entropy[rows] = -all_logprobs.exp().mul_(all_logprobs.clamp_min_(-1e30)).sum(-1)
@@ -86,12 +86,12 @@ class _ChunkedHead(torch.autograd.Function):
         if bias is not None and ctx.needs_input_grad[2]:
             grad_bias = torch.zeros_like(bias, dtype=torch.float32)
         has_entropy = bool(on_entropy.any())
-        chunks, together = _row_chunks(hidden, weight), GRADIENTS * 4 // hidden.element_size()
-        room = hidden.new_empty(chunks[:together][-1].stop if chunks else 0, len(weight))
-        for first in range(0, len(chunks), together):
-            span = slice(chunks[first].start, chunks[first : first + together][-1].stop)
+        size = _rows_at_a_time(weight)
+        together = size * GRADIENTS * 4 // hidden.element_size()
+        room = hidden.new_empty(min(together, len(hidden)), len(weight))
+        for span in _chunks(0, len(hidden), together):
             on_logits = room[: span.stop - span.start]
-            for rows in chunks[first : first + together]:
+            for rows in _chunks(span.start, span.stop, size):
                 all_logprobs, slope = _log_softmax(hidden[rows], weight, bias, ctx.temperature, ctx.cap)
                 probabilities = all_logprobs.exp() if has_entropy else all_logprobs.exp_()
                 gradient = (probabilities.clone() if has_entropy else probabilities).mul_(-on_logprobs[rows, None])
@@ -116,6 +116,9 @@ class _ChunkedHead(torch.autograd.Function):
         return grad_hidden, grad_weight, grad_bias, None, None, None
 
 
-def _row_chunks(hidden: Tensor, weight: Tensor) -> list[slice]:
-    size = max(1, MAX_LOGITS[hidden.device.type] // len(weight))
-    return [slice(start, min(start + size, len(hidden))) for start in range(0, len(hidden), size)]
+def _rows_at_a_time(weight: Tensor) -> int:
+    return max(1, MAX_LOGITS[weight.device.type] // len(weight))
+
+
+def _chunks(start: int, stop: int, size: int) -> list[slice]:
+    return [slice(at, min(at + size, stop)) for at in range(start, stop, size)]
