@@ -436,6 +436,8 @@ def test_what_an_estimator_asks_for_is_said_by_its_class() -> None:
     reads |= dict.fromkeys(("turn_return", "equal_state"), "turns")
     assert {name: one.reads for name, one in found.items() if one.reads != "reward"} == reads
     assert [name for name, one in found.items() if one.refuses_negative] == ["divided_by_mean"]
+    assert [name for name, one in found.items() if one.needs_decided_ends] == ["process_gae"]
+    assert all(name.replace("_", "") == one.__name__.lower() for name, one in found.items() if name != "none")
 
 
 def test_without_a_kind_it_is_the_groups_mean_and_other_classes_are_none() -> None:

@@ -225,6 +225,13 @@ def test_capped_logits_have_the_gradient_of_whole_ones() -> None:
         torch.testing.assert_close(slope.double(), exact_slope, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("bias", [None, torch.arange(5.0)])
+def test_a_head_is_cut_to_the_tokens_that_both_know(bias: torch.Tensor | None) -> None:
+    cut = Outputs(torch.zeros(1, 2), torch.arange(10.0).view(5, 2), bias).cut(3)
+    assert cut.weight.tolist() == [[0, 1], [2, 3], [4, 5]]
+    assert cut.bias is None if bias is None else cut.bias is not None and cut.bias.tolist() == [0, 1, 2]
+
+
 def test_agreements_are_counted() -> None:
     student, teacher = outputs()
     same = total_divergence(Outputs(*student), Outputs(*(part.detach() for part in student)), Comparison())

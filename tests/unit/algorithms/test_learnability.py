@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise.algorithms.learnability import POWER, Spread, fitted, flat_share, flat_share_of, smallest_difference
+from groupwise.algorithms.learnability import Spread, fitted, flat_share, flat_share_of, smallest_difference
 
 samples = st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=3, max_size=7)
 
@@ -64,6 +64,7 @@ def test_the_beta_distribution_by_hand() -> None:
     # a = b = 1 is uniform: E[p³] + E[(1 - p)³] = 1/4 + 1/4
     assert flat_share_of(Spread(0.5, 2.0), 3) == pytest.approx(0.5)
     assert flat_share_of(Spread(0.3, 0.0), 8) == 1.0
+    assert flat_share_of(Spread(0.3, math.inf), 2) == pytest.approx(0.09 + 0.49)
     # c = 3, 1 of 4: E[p] = 1/2, E[p²] = (6/12 + 0) / 2 = 1/4, no more than of alike problems
     assert fitted([3, 1], [4, 4]).concentration == math.inf
     # c = 4, 0 and 2 of 4: E[p] = 1/2, E[p²] = (1 + 0 + 2/12) / 3 = 7/18; (1/2 - 7/18) / (7/18 - 1/4) = 0.8
@@ -72,17 +73,19 @@ def test_the_beta_distribution_by_hand() -> None:
 
 def test_what_dev_can_resolve_falls_with_the_root_of_its_size() -> None:
     one = smallest_difference([2, 1], [4, 4], 100, 4)
-    # within: (2·2 + 1·3) / (2·12) = 7/24
-    assert one == pytest.approx(POWER * math.sqrt(2 * (7 / 24) / 400))
+    # within: (2·2 + 1·3) / (2·12) = 7/24; z(0.975) = 1.95996, z(0.8) = 0.84162
+    assert one == pytest.approx((1.95996 + 0.84162) * math.sqrt(2 * (7 / 24) / 400), rel=1e-5)
     assert smallest_difference([2, 1], [4, 4], 400, 4) == pytest.approx(one / 2)
     assert smallest_difference([4, 0], [4, 4], 100, 4) == 0.0
 
 
 def test_too_few_samples_are_refused() -> None:
-    for size in (0, 5):
+    for rewards, size in (([[1, 0, 1, 0]], 0), ([[1, 0, 1, 0]], 5), ([[1, 0, 1, 0], [1]], 2)):
         with pytest.raises(ValueError, match="too few samples"):
-            flat_share([[1, 0, 1, 0]], size)
-    with pytest.raises(ValueError, match="two samples"):
-        fitted([1], [1])
-    with pytest.raises(ValueError, match="two samples"):
-        smallest_difference([], [], 1, 1)
+            flat_share(rewards, size)
+    for correct, samples in (([], []), ([1], [1]), ([2, 1], [4, 1])):
+        for ask in (fitted, lambda *counts: smallest_difference(*counts, 1, 1)):
+            with pytest.raises(ValueError, match="two samples"):
+                ask(correct, samples)
+            with pytest.raises(ValueError, match="longer"):  # two are enough, but for each
+                ask([1], [2, 2])
