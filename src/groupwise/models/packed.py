@@ -139,6 +139,10 @@ class Kernel(Protocol):
 
     at_once: bool
 
+    def fits(self, values: Tensor, width: int) -> bool:
+        """Tell whether it computes values of this dtype and device, and heads of this width."""
+        ...
+
     def forward(self, *arguments: Any) -> tuple[Tensor, Tensor]: ...
 
     def backward(self, *arguments: Any) -> Sequence[Tensor]: ...
@@ -148,6 +152,9 @@ class OneByOne:
     """The kernel for processors, which computes one pair."""
 
     at_once = False
+
+    def fits(self, values: Tensor, width: int) -> bool:
+        return True
 
     def forward(self, *arguments: Any) -> tuple[Tensor, Tensor]:
         *tensors, of_queries, of_keys, is_causal, scale = arguments
@@ -179,9 +186,13 @@ def _by_head(*tensors: Tensor) -> list[Tensor]:
 
 
 class AtOnce:
-    """The kernel for CUDA, which computes all pairs; it knows numbers of 16 bits alone."""
+    """The kernel for CUDA, which computes all pairs; it knows numbers of 16 bits alone, on Ampere or newer."""
 
     at_once = True
+
+    def fits(self, values: Tensor, width: int) -> bool:
+        is_known = values.element_size() == 2 and width % 8 == 0 and width <= WIDEST
+        return is_known and torch.cuda.get_device_capability(values.device) >= (8, 0)
 
     def forward(self, *arguments: Any) -> tuple[Tensor, Tensor]:
         *tensors, of_queries, of_keys, is_causal, scale = arguments
@@ -192,15 +203,15 @@ class AtOnce:
 
     def backward(self, *arguments: Any) -> Sequence[Tensor]:
         *tensors, log_sum, of_queries, of_keys, is_causal, scale = arguments
-        device, was_fixed = log_sum.device, torch.are_deterministic_algorithms_enabled()
+        device, before = log_sum.device, torch.get_deterministic_debug_mode()
         ends = (_ends(lengths, device) for lengths in (of_queries, of_keys))
         of_dropout = torch.zeros(2, dtype=torch.uint64, device=device), torch.zeros(0, device=device)
         parts = *tensors, log_sum.t().contiguous(), *ends, max(of_queries), max(of_keys), 0.0, is_causal, *of_dropout
-        torch.use_deterministic_algorithms(True)  # queries' gradients added with atomics would round as they come
+        torch.set_deterministic_debug_mode("error")  # queries' gradients added with atomics would round as they come
         try:
             gradients: Sequence[Tensor] = torch.ops.aten._flash_attention_backward(*parts, scale=scale)
         finally:
-            torch.use_deterministic_algorithms(was_fixed)
+            torch.set_deterministic_debug_mode(before)
         return gradients
 
 
@@ -297,9 +308,8 @@ class PackedLayout:
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scoring: Scoring) -> Tensor:
         window = scoring.window if scoring.window and scoring.window < len(query) else None
-        width, device = max(key.shape[-1], value.shape[-1]), value.device.type
-        fits = device == "cpu" or (value.element_size() == 2 and width % 8 == 0 and width <= WIDEST)
-        kind = window, device in KERNELS and fits and scoring.cap is None
+        kernel, width = KERNELS.get(value.device.type), max(key.shape[-1], value.shape[-1])
+        kind = window, kernel is not None and scoring.cap is None and kernel.fits(value, width)
         if kind not in self.made:
             runs, prefixes = (self.runs, self.prefixes) if window is None else _in_window(self, window)
             if kind[1]:

@@ -16,7 +16,7 @@ class Rounded:
     """The context that `Backbone.rounded` returns."""
 
     def __init__(self, model: nn.Module | None, dtype: torch.dtype, *, in_place: bool = False) -> None:
-        """Convert a model's weights, which lie elsewhere then; `in_place`: as `refresh` can renew them."""
+        """Convert a model's weights; with `in_place`, `refresh` can renew them where they lie."""
         self._products = list[_Product]()
         self._forwards = dict[nn.Module, Callable[[Tensor], Tensor]]()
         modules = list(model.modules()) if model else []
@@ -86,10 +86,12 @@ class _Product:
     """
 
     def __init__(self, layers: Sequence[nn.Module], dtype: torch.dtype, in_place: bool) -> None:
-        self._layers, self._dtype, self._in_place = layers, dtype, in_place
+        self._layers, self._dtype = layers, dtype
         self.widths = [_base(layer).out_features for layer in layers]
         has_orders = torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-        self._is_ordered = has_orders and not in_place and _base(layers[0]).weight.device.type == "cpu"
+        weight = _base(layers[0]).weight
+        is_copied = not in_place and weight.dtype is not dtype  # others would lie in memory twice
+        self._is_ordered = has_orders and is_copied and weight.device.type == "cpu"
         self._numbers = self._converted()
 
     def _converted(self) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:

@@ -342,7 +342,7 @@ class CodeVerifier(Verifier):
         if form == "fenced":
             return extract_program(text)
         if form == "first":
-            text = re.sub(r"(?s)^.*?```(?:python)?\s*(.*?)```.*", r"\1", text).strip()
+            text = re.sub(r"(?s)^.*?```(?:python)?(.*?)```.*", r"\1", text).strip()
         elif form != "whole":
             text = data.get("stub", "") + text if form == "continued" else text
             # tabs as EvalPlus has them, whose decoder writes four spaces

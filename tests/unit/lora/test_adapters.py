@@ -231,7 +231,10 @@ def test_layers_computed_again_give_the_same_bits(base: str, start: Start, setti
         assert torch.equal(one.grad, two.grad)
 
 
-def test_adapters_on_weights_in_bf16_stay_in_fp32(base: str, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("in_place", [True, False])
+def test_adapters_on_weights_in_bf16_stay_in_fp32(
+    base: str, start: Start, monkeypatch: pytest.MonkeyPatch, in_place: bool
+) -> None:
     monkeypatch.setattr("groupwise.models.loading.bfloat16_cost", lambda: 1.0)
     policy = start(base, learnt=True, weights_dtype="bfloat16", compute_dtype="bfloat16")
     assert {weight.dtype for _, weight in policy.trainable()} == {torch.float32}
@@ -240,7 +243,7 @@ def test_adapters_on_weights_in_bf16_stay_in_fp32(base: str, start: Start, monke
     assert {weight.grad.dtype for _, weight in policy.trainable()} == {torch.float32}
     # what sampling converts once, every forward of training converts anew: the same numbers
     packed = pack(ROWS)
-    rounded = policy.rounded(in_place=True)
+    rounded = policy.rounded(in_place=in_place)
     with torch.no_grad(), policy.precision():
         plain = policy.hidden(packed.input_ids, packed.position_ids, packed.layout)
         with rounded:

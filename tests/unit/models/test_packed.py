@@ -308,10 +308,24 @@ def test_all_sequences_in_one_call_are_what_they_are_one_by_one(monkeypatch: pyt
     one_by_one = attended(batch, torch.float32, widths, 2, how)
     monkeypatch.setattr(torch.ops.aten, "_flash_attention_forward", Slowly.forward)
     monkeypatch.setattr(torch.ops.aten, "_flash_attention_backward", Slowly.backward)
+    monkeypatch.setattr(packed.AtOnce, "fits", lambda *_: True)
     monkeypatch.setattr(packed, "KERNELS", {"cpu": packed.AtOnce()})
+    torch.set_deterministic_debug_mode("warn")
     for ours, theirs in zip(attended(batch, torch.float32, widths, 2, how), one_by_one, strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
-    assert not torch.are_deterministic_algorithms_enabled()
+    assert torch.get_deterministic_debug_mode() == 1  # as it was
+    torch.set_deterministic_debug_mode("default")
+
+
+@pytest.mark.parametrize(("age", "dtype", "width", "fits"), [
+    ((7, 5), torch.bfloat16, 64, False), ((8, 0), torch.bfloat16, 256, True), ((9, 0), torch.float32, 64, False),
+    ((9, 0), torch.bfloat16, 60, False), ((9, 0), torch.float16, 264, False),
+])  # fmt: skip
+def test_what_the_kernel_of_cuda_computes(
+    monkeypatch: pytest.MonkeyPatch, age: tuple[int, int], dtype: torch.dtype, width: int, fits: bool
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: age)
+    assert packed.AtOnce().fits(torch.zeros(1, dtype=dtype), width) is fits
 
 
 @pytest.mark.gpu

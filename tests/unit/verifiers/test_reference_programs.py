@@ -1,5 +1,6 @@
 """Programs judged as EvalPlus does, by a reference program, base and added inputs apart; ways to read a program."""
 
+import time
 from typing import Any
 
 import pytest
@@ -80,10 +81,13 @@ def test_any_root_is_right(sandbox: Sandbox) -> None:
      ("sanitised", "So:\n```python\ndef f(x):\n\treturn 2 * x\n```\nDone", Outcome.CORRECT),
      ("first", "So:\n```\ndef f(x):\n    return 2 * x\n```\n```python\nf = 1\n```", Outcome.CORRECT),
      ("first", "  def f(x): return 2 * x", Outcome.CORRECT), ("first", "``````", Outcome.UNPARSABLE),
+     ("first", "```" + "\n" * 60_000, Outcome.WRONG),
      ("fenced", "So:\n```python\ndef f(x):\n    return 2 * x", Outcome.UNPARSABLE), ("whole", " ", Outcome.UNPARSABLE)],
 )  # fmt: skip
 def test_ways_to_read_a_program(sandbox: Sandbox, program: str, text: str, outcome: Outcome) -> None:
+    began = time.process_time()
     assert judge(sandbox, text, program).outcome is outcome
+    assert time.process_time() - began < 5  # in time linear in the text
 
 
 @pytest.mark.parametrize(
