@@ -258,24 +258,19 @@ class Slowly:
     """The operations that CUDA has for many sequences at once, as their documentation says, query by query."""
 
     @staticmethod
-    def seen(first: Any, last: Any, longest: Any, is_causal: bool) -> Any:
+    def seen(first: Any, last: Any, most: int, most_seen: int, dropout: float, is_causal: bool, *_: Any) -> Any:
         """Every query with the keys that it sees."""
         assert first.dtype == last.dtype == torch.int32
-        assert longest == (int(first.diff().max()), int(last.diff().max()))
-        for begin, end, start, stop in zip(
-            *(e.tolist() for e in (first[:-1], first[1:], last[:-1], last[1:])), strict=True
-        ):
+        assert (most, most_seen, dropout) == (int(first.diff().max()), int(last.diff().max()), 0)
+        for begin, end, start, stop in torch.stack((first[:-1], first[1:], last[:-1], last[1:]), 1).tolist():
             for place in range(end - begin):
                 yield begin + place, slice(start, start + place + 1 if is_causal else stop)
 
     @staticmethod
-    def forward(
-        query: Tensor, key: Tensor, value: Tensor, first: Tensor, last: Tensor, *rest: Any, scale: float
-    ) -> tuple[Tensor, ...]:
-        longest_query, longest_key, dropout, is_causal, mask = rest
-        assert (dropout, mask) == (0, False)
+    def forward(query: Tensor, key: Tensor, value: Tensor, *rest: Any, scale: float) -> tuple[Tensor, ...]:
+        assert rest[-1] is False  # no mask is asked for
         rep, out, log_sum = query.shape[1] // key.shape[1], torch.empty_like(query), query.new_empty(query.shape[:2])
-        for at, keys in Slowly.seen(first, last, (longest_query, longest_key), is_causal):
+        for at, keys in Slowly.seen(*rest):
             for head in range(query.shape[1]):
                 scores = scale * key[keys, head // rep] @ query[at, head]
                 log_sum[at, head] = scores.logsumexp(0)
@@ -286,12 +281,10 @@ class Slowly:
     def backward(
         grad: Tensor, query: Tensor, key: Tensor, value: Tensor, out: Tensor, log_sum: Tensor, *rest: Any, scale: float
     ) -> tuple[Tensor, ...]:
-        first, last, longest_query, longest_key, dropout, is_causal, *_ = rest
-        assert dropout == 0
         assert log_sum.is_contiguous()
         assert torch.are_deterministic_algorithms_enabled()
         rep, found = query.shape[1] // key.shape[1], [torch.zeros_like(tensor) for tensor in (query, key, value)]
-        for at, keys in Slowly.seen(first, last, (longest_query, longest_key), is_causal):
+        for at, keys in Slowly.seen(*rest):
             for head in range(query.shape[1]):
                 of, asked = head // rep, query[at, head]
                 p = (scale * key[keys, of] @ asked - log_sum[head, at]).exp()

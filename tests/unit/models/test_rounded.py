@@ -30,11 +30,7 @@ def test_layers_that_read_the_same_states_are_one_product(
     names: tuple[str, ...], bias: tuple[bool, ...], products: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module, computed, compute = Attention(names, bias), list[Tensor](), rounded._Product.__call__
-
-    def counted(product: rounded._Product, states: Tensor) -> Tensor:
-        computed.append(states)
-        return compute(product, states)
-
+    counted = lambda product, states: (computed.append(states), compute(product, states))[1]  # noqa: E731
     monkeypatch.setattr(rounded._Product, "__call__", counted)
     used = Rounded(module, torch.bfloat16)
     layers = [getattr(module, name) for name in names]
