@@ -404,7 +404,7 @@ def test_default_dials_are_those_of_ppo_and_sapo() -> None:
     ("dial", "allowed", "refused"),
     [
         ("clip_low", (0, 1), (-1e-6, 1 + 1e-6)),
-        ("clip_high", (0, 5), (-1e-6,)),
+        ("clip_high", (0, 5, math.inf), (-1e-6, math.nan)),
         ("dual_clip", (0, 1 + 1e-6, 5), (-1e-6, 1e-6, 1)),
         ("tau_pos", (1e-6, 5), (0,)),
         ("tau_neg", (1e-6, 5), (0,)),
