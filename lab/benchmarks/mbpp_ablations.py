@@ -2,8 +2,9 @@
 
     python lab/benchmarks/mbpp_ablations.py MODEL.gguf --data DATA [--problems 200] [--directory runs/mbpp-ablations]
 
-Everything is greedy and in bf16 but for the row that says otherwise. What is sampled is kept, so that a stopped run
-goes on, and a second extraction samples nothing. Prints a line for each way, with its paired difference to the first.
+Everything is greedy and in bf16 but for the row that says otherwise; transformers samples where a penalty is asked for.
+What is sampled is kept, so that a stopped run goes on, and a second extraction samples nothing. Prints a line for each
+way, with its paired difference to the first.
 """
 
 import argparse
@@ -15,9 +16,12 @@ from typing import NamedTuple
 
 import gguf
 import numpy as np
+import torch
+from transformers import AutoModelForCausalLM
 
 from groupwise.algorithms.statistics import mean_share, paired_difference
 from groupwise.evaluation.suite import BENCHMARKS, evaluate_suite
+from groupwise.models.gguf import read_gguf
 from groupwise.runs.directory import RunDirectory
 from groupwise.runs.rollouts import read_columns
 
@@ -27,6 +31,9 @@ OPEN, CHAT, PLAIN = "mbpp:tinycodellm", "mbpp:chat", "mbpp:mbpp_3shot"
 HIDDEN = "<|im_start|>user\n{data.text}\n<|im_start|>assistant\n"
 OPENED = BENCHMARKS["mbpp"]["protocols"]["tinycodellm"]["template"]["prompt"]
 CLOSED = OPENED.removeprefix("<|im_start|>user\n").removesuffix("\n<|im_start|>assistant\n")
+
+BATCH, MOST = 50, 256
+"""Completions that transformers samples at one time, and the most tokens of each, as that evaluator has it."""
 
 
 class Way(NamedTuple):
@@ -39,6 +46,7 @@ class Way(NamedTuple):
     program: str = "whole"
     dtype: str = "bfloat16"
     is_coarse: bool = False
+    penalty: float = 1.0  # Of tokens that were there before; other than 1, transformers samples
 
 
 WAYS = (
@@ -52,6 +60,7 @@ WAYS = (
     Way("... sanitised", "none", template={"prompt": NONE}, program="sanitised"),
     Way("TinyCodeLLM's prompt, first block", "open", OPEN, {}, "first"),
     Way("... sanitised", "open", OPEN, {}, "sanitised"),
+    Way("... a repetition penalty of 1.1 (transformers), first block", "penalised", OPEN, {}, "first", penalty=1.1),
     Way("... without the tests, first block", "hidden", OPEN, {"prompt": HIDDEN}, "first"),
     Way("... its turn closed, by the chat template", "closed", OPEN, {"prompt": CLOSED, "chat": True}, "first"),
     Way("three examples in the chat template, first block", "chat_three", template={"chat": True}, program="first"),
@@ -83,6 +92,32 @@ def coarser(source: Path, target: Path) -> None:
     writer.close()
 
 
+def penalise(way: Way, model: Path, sampled: Path, target: Path) -> None:
+    """Copy a run, with the completions that transformers' greedy `generate` makes under a repetition penalty."""
+    directory = read_gguf(model)
+    lm = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.bfloat16)
+    stops = [lm.config.eos_token_id, lm.generation_config.eos_token_id]
+    [file] = (sampled / "kept").glob("*.jsonl")
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    for at in range(0, len(rows), BATCH):
+        batch = rows[at : at + BATCH]
+        width = max(len(row["prompt"]) for row in batch)
+        filled = [[0] * (width - len(row["prompt"])) + row["prompt"] for row in batch]
+        mask = [[0] * (width - len(row["prompt"])) + [1] * len(row["prompt"]) for row in batch]
+        out = lm.generate(
+            torch.tensor(filled), attention_mask=torch.tensor(mask), max_new_tokens=MOST, do_sample=False,
+            repetition_penalty=way.penalty, eos_token_id=[int(s) for s in np.hstack(stops)], pad_token_id=0,
+        )  # fmt: skip
+        for row, ids in zip(batch, out[:, width:].tolist(), strict=True):
+            ends = [place for place, token in enumerate(ids) if token in np.hstack(stops)]
+            ids = ids[: ends[0] + 1] if ends else ids
+            nothing, reason = [0.0] * len(ids), "stop" if ends else "length"
+            row["samples"] = [{"token_ids": ids, "logprobs": nothing, "entropy": nothing, "finish_reason": reason}]
+        print(f"{at + len(batch)} of {len(rows)}", flush=True)
+    (target / "kept").mkdir(parents=True)
+    (target / "kept" / file.name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
 def right(way: Way, model: Path, options: argparse.Namespace) -> list[float]:
     """Return 1 for every problem that is solved by this way, else 0; verdicts are kept, too."""
     directory = options.directory / way.directory
@@ -93,6 +128,8 @@ def right(way: Way, model: Path, options: argparse.Namespace) -> list[float]:
             if not model.exists():
                 coarser(options.model, part := model.with_suffix(".part"))
                 part.rename(model)
+        if way.penalty != 1 and not (directory / "kept").exists():
+            penalise(way, model, options.directory / "open", directory)
         template = {f"task.template.{key}": value for key, value in way.template.items()}
         score, *_ = evaluate_suite(
             model, [way.suite], directory=directory, data=options.data, problems=options.problems, dtype=way.dtype,
