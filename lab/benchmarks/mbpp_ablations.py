@@ -9,6 +9,7 @@ way, with its paired difference to the first.
 
 import argparse
 import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -94,7 +95,7 @@ def coarser(source: Path, target: Path) -> None:
 
 def penalise(way: Way, model: Path, sampled: Path, target: Path) -> None:
     """Copy a run, with the completions that transformers' greedy `generate` makes under a repetition penalty."""
-    directory = read_gguf(model)
+    directory = read_gguf(str(model))
     lm = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.bfloat16)
     stops = [lm.config.eos_token_id, lm.generation_config.eos_token_id]
     [file] = (sampled / "kept").glob("*.jsonl")
@@ -114,7 +115,9 @@ def penalise(way: Way, model: Path, sampled: Path, target: Path) -> None:
             nothing, reason = [0.0] * len(ids), "stop" if ends else "length"
             row["samples"] = [{"token_ids": ids, "logprobs": nothing, "entropy": nothing, "finish_reason": reason}]
         print(f"{at + len(batch)} of {len(rows)}", flush=True)
-    (target / "kept").mkdir(parents=True)
+    shutil.copytree(sampled, target)
+    for verdicts in target.glob("*.json"):  # of what was sampled without it
+        verdicts.unlink()
     (target / "kept" / file.name).write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
