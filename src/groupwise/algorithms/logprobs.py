@@ -8,8 +8,8 @@ from torch import Tensor
 MAX_LOGITS = {"cpu": 1 << 22, "cuda": 1 << 26}
 """Logits that exist at one time, by device: 16 MiB in fp32; 256 MiB where products of few rows wait for the weights."""
 GRADIENTS = 4
-"""Bytes of gradients of logits that exist at one time, in bytes of these: they go to the weight in one product, since
-what is added there is as large as the head."""
+"""Memory for gradients of logits that go to the weight in one product, in chunks of fp32 logits: every sum there is as
+large as the head."""
 
 
 class TokenLogprobs(NamedTuple):
