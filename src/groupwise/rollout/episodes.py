@@ -87,6 +87,11 @@ class _Episode:
         self.limit = limit
         self.answer = self.scene.play(self.sample, self.said, str(limit or ""))
 
+    def again(self) -> "Future[Played]":
+        """Play it from its beginning, elsewhere."""
+        assert self.scene is not None
+        return self.scene.play(self.sample, self.said, str(self.limit or ""), True)
+
     def whole(self) -> Sampled:
         assert self.reason is not None
         return replace(joined(self.pieces), finish_reason=self.reason, turns=tuple(self.turns))
@@ -258,28 +263,32 @@ class Episodes:
         """Play a few episodes again, each in a new instance of another process.
 
         Raises:
-            InvariantError: a reply is another; names the environment, the problem and the turn.
+            InvariantError: a reply is another, or fails; names the environment, the problem and the turn.
         """
         known = [e for e in self._episodes if e.scene and e.scene.config.repeatable and e.replies]
         known = [episode for episode in known if episode.reason is not FinishReason.ENVIRONMENT_FAILED]
         order = permutation(len(known), "episodes again", self._draws.seed, self._draws.step)[:SPOT_CHECKS]
-        waiting = [
-            (episode, episode.scene, episode.scene.play(episode.sample, episode.said, str(episode.limit or ""), True))
-            for episode in (known[index] for index in order)
-            if episode.scene
-        ]
-        for episode, scene, answer in waiting:
+        waiting = [(known[index], known[index].again()) for index in order]
+        for episode, answer in waiting:
+            assert episode.scene is not None
             again = answer.result()
+            if again.failed and not again.timed_out:  # what fails by chance does not fail twice
+                again = episode.again().result()
+            if again.failed and not again.timed_out:
+                raise InvariantError(_not_repeated(episode.scene, f"fails ({again.failed})", "did not before"))
             replies = [reply for reply in again.replies if reply is not None]
             for number, (before, now) in enumerate(zip(episode.replies, replies, strict=not again.failed), 1):
                 if any(before[name] != now[name] for name in COMPARED):
-                    raise InvariantError(_another(scene, f"answers turn {number} by", now, before))
+                    raise InvariantError(_another(episode.scene, f"answers turn {number} by", now, before))
 
 
 def _another(scene: _Scene, what: str, now: Mapping[str, Any], before: Mapping[str, Any]) -> str:
     differing = next(name for name in now if now[name] != before[name])
+    return _not_repeated(scene, f"{what} {differing} = {now[differing]!r:.120}", f"by {before[differing]!r:.120} before")
+
+
+def _not_repeated(scene: _Scene, now: str, before: str) -> str:
     return (
-        f"the environment {scene.config.kind!r} {what} {differing} = {now[differing]!r:.120} in problem "
-        f"{scene.problem.id}, played again, and by {before[differing]!r:.120} before: it is no function of problem, "
-        "seed and turns (where it may not be one: task.environment.repeatable = false)"
+        f"the environment {scene.config.kind!r} {now} in problem {scene.problem.id}, played again, and {before}: it is no "
+        "function of problem, seed and turns (where it may not be one: task.environment.repeatable = false)"
     )

@@ -50,6 +50,9 @@ class Echo(Environment):
             case "!hidden":
                 COUNT[0] += 1
                 return Reply.of(str(COUNT[0]), reward=0.0)
+            case "!once":
+                open(__file__ + ".once", "x").close()
+                return Reply.of("-", reward=0.0)
             case "!seed": return Reply.of(str(self.seed), reward=0.0)
             case "!long": return Reply.of("x" * 500, reward=0.0)
             case "!control": return Reply.of("<|end|>", reward=0.0)
@@ -266,6 +269,8 @@ def test_a_group_has_one_prompt(play: Any) -> None:
 def test_hidden_state_is_seen(play: Any) -> None:
     with pytest.raises(InvariantError, match=r"answers turn 1 by messages = .* no function of problem, seed and turns"):
         play(by_turn("!hidden", "bye"))
+    with pytest.raises(InvariantError, match=r"fails \(FileExistsError: .* played again, and did not before"):
+        play(by_turn("!once", "bye"))
     play(by_turn("!clock", "bye"), repeatable=False)
 
 
