@@ -11,8 +11,9 @@ Student's 95 % interval.
 
 With `--beside-trl` one class, `Rooms`, is the environment of both: `environment_factory` of TRL's GRPOTrainer, and
 `kind = "trl"` here. Both draw their tokens and then say the same, a call of its tool in all turns but the last, so both
-sample the same number of tokens in as many turns. Steps alternate, in fp32, and count the wall-clock time of all that a
-step does. MODEL is a directory whose tokenizer writes as ChatML does (SmolLM2); both get the template of Qwen 2.5.
+sample the same number of tokens in as many turns. Steps alternate, in `--dtype` (TRL by autocast, its weights in fp32;
+ours by `--weights`), and count the wall-clock time of all that a step does. MODEL is a directory whose tokenizer writes
+as ChatML does (SmolLM2); both get the template of Qwen 2.5.
 """
 
 import argparse
@@ -118,12 +119,62 @@ def scripted(script: Sequence[int]) -> Iterator[None]:
         in_process.draw, sample_and_score.FALSE_ALARM = draw, alarm
 
 
+def our_recipe(options: argparse.Namespace, folder: Path) -> GrpoRecipe:
+    """Return the recipe of our side; its model and its problems lie in the folder."""
+    place = {"kind": "trl", "factory": f"{__file__}:Rooms", "seeds": "sample", "max_turns": options.turns}
+    return parse(
+        GrpoRecipe,
+        {
+            "run": {"directory": str(folder / "run"), "num_steps": 1000},
+            "model": {"path": str(folder / "model"), "compute_dtype": options.dtype, "weights_dtype": options.weights},
+            "task": {
+                "kind": "episodes",
+                "template": {"chat": True},
+                "environment": {**place, "num_workers": 1, "past": "keep"},
+                "problems": {"kind": "jsonl", "path": str(folder / "rows.jsonl")},
+            },
+            "grpo": {"prompts_per_step": options.prompts, "group_size": options.group},
+            "sampling": {"max_tokens": 1024},
+            "loss": {"aggregation": "constant"},
+            "optimizer": {"lr": 1e-4, "max_grad_norm": 1.0},
+        },
+    )
+
+
+def settings_of_trl(options: argparse.Namespace, folder: Path) -> Any:
+    """Return the same settings for TRL."""
+    from trl import GRPOConfig
+
+    return GRPOConfig(
+        output_dir=str(folder / "trl"),
+        use_cpu=True,
+        bf16=options.dtype == "bfloat16",
+        gradient_checkpointing=False,
+        beta=0.0,
+        per_device_train_batch_size=options.micro_batch,
+        gradient_accumulation_steps=options.prompts * options.group // options.micro_batch,
+        num_generations=options.group,
+        max_completion_length=1024,
+        max_steps=options.repeats + 1,
+        loss_type="dr_grpo",
+        scale_rewards="none",
+        learning_rate=1e-4,
+        lr_scheduler_type="constant",
+        weight_decay=0.0,
+        max_grad_norm=1.0,
+        save_strategy="no",
+        logging_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+    )
+
+
 def beside_trl(options: argparse.Namespace, folder: Path) -> None:
     """Print the sampled tokens per second of whole steps, ours and TRL's in turns, and their ratio."""
     import datasets
     from datasets.table import InMemoryTable
     from transformers import AutoModelForCausalLM, AutoTokenizer, LogitsProcessorList, PrinterCallback, TrainerCallback
-    from trl import GRPOConfig, GRPOTrainer
+    from trl import GRPOTrainer
     from trl.chat_template_utils import qwen2_5_chat_template
 
     tokenizer = AutoTokenizer.from_pretrained(options.model)
@@ -137,24 +188,7 @@ def beside_trl(options: argparse.Namespace, folder: Path) -> None:
     questions = [f"You stand before room {index}." for index in range(80)]
     (folder / "rows.jsonl").write_text("\n".join(json.dumps({"question": q, "answer": "chair"}) for q in questions))
     asked = [[{"role": "user", "content": question}] for question in questions]
-    place = {"kind": "trl", "factory": f"{__file__}:Rooms", "seeds": "sample", "max_turns": options.turns}
-    recipe = parse(
-        GrpoRecipe,
-        {
-            "run": {"directory": str(folder / "run"), "num_steps": 1000},
-            "model": {"path": str(folder / "model"), "compute_dtype": "float32", "weights_dtype": "float32"},
-            "task": {
-                "kind": "episodes",
-                "template": {"chat": True},
-                "environment": {**place, "num_workers": 1, "past": "keep"},
-                "problems": {"kind": "jsonl", "path": str(folder / "rows.jsonl")},
-            },
-            "grpo": {"prompts_per_step": options.prompts, "group_size": options.group},
-            "sampling": {"max_tokens": 1024},
-            "loss": {"aggregation": "constant"},
-            "optimizer": {"lr": 1e-4, "max_grad_norm": 1.0},
-        },
-    )
+    recipe = our_recipe(options, folder)
     task = make_task(recipe.task)
     learner = grpo_learner(recipe, load_policy(recipe.model), make_verifier(task.verifier_config))
     rates: dict[str, list[float]] = {"ours": [], "TRL": []}
@@ -195,28 +229,7 @@ def beside_trl(options: argparse.Namespace, folder: Path) -> None:
     model.generate = callback.generate
     trainer = GRPOTrainer(
         model=model,
-        args=GRPOConfig(
-            output_dir=str(folder / "trl"),
-            use_cpu=True,
-            bf16=False,
-            gradient_checkpointing=False,
-            beta=0.0,
-            per_device_train_batch_size=options.micro_batch,
-            gradient_accumulation_steps=rows // options.micro_batch,
-            num_generations=options.group,
-            max_completion_length=1024,
-            max_steps=options.repeats + 1,
-            loss_type="dr_grpo",
-            scale_rewards="none",
-            learning_rate=1e-4,
-            lr_scheduler_type="constant",
-            weight_decay=0.0,
-            max_grad_norm=1.0,
-            save_strategy="no",
-            logging_strategy="no",
-            report_to="none",
-            disable_tqdm=True,
-        ),
+        args=settings_of_trl(options, folder),
         train_dataset=datasets.Dataset(InMemoryTable.from_pydict({"prompt": asked}), fingerprint="planned"),
         processing_class=tokenizer,
         environment_factory=Rooms,
@@ -238,6 +251,8 @@ def main(arguments: list[str] | None = None) -> None:
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--beside-trl", action="store_true")
     parser.add_argument("--micro-batch", type=int, default=8, help="completions per forward of TRL")
+    parser.add_argument("--dtype", default="float32", help="of products beside TRL: float32 or bfloat16")
+    parser.add_argument("--weights", default="float32", help="of our weights beside TRL: float32 or bfloat16")
     options = parser.parse_args(arguments)
     if options.beside_trl:
         with tempfile.TemporaryDirectory() as folder:
