@@ -160,7 +160,8 @@ def show_finished(name: str, stage_dir: "StageDirectory") -> None:
     facts, cost = stage_dir.facts or {}, stage_dir.cost
     seconds = cost.get("seconds", 0.0) + cost.get("evaluation_seconds", 0.0)
     for task, metrics in (facts.get("evaluation") or {}).items():
-        texts = [f"{key} {metrics[key][0]:.3f}" for key in METRICS if key in metrics]
+        unjudged = {"pass_at_1"} if metrics.get("kind") == "open_ended" else set()  # no rule says what is right
+        texts = [f"{key} {metrics[key][0]:.3f}" for key in METRICS if key in metrics.keys() - unjudged]
         console.print(f"      {task}: {'  '.join(texts)}", style="green", highlight=False, soft_wrap=True)
     if facts.get("statistics", {}).get("rows") is not None:
         console.print(f"      {facts['statistics']['rows']} rows", style="green", highlight=False)

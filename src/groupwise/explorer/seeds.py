@@ -19,6 +19,7 @@ from groupwise.explorer.pipeline.data import Stage, load_pipeline
 from groupwise.explorer.pipeline.tables import seconds
 from groupwise.runs.atomic import write_file
 from groupwise.runs.directory import seed_directory
+from groupwise.runs.ledger import or_null
 from groupwise.runs.records import Records
 
 METRICS = (
@@ -54,7 +55,7 @@ def write_seeds_report(directory: str | Path, seeds: int) -> Path:
     runs = [seed_directory(directory, seed) for seed in range(seeds)]
     table, page = seeds_table(runs), Path(directory) / "seeds.md"
     write_file(page, as_markdown(table, seeds, minutes(runs)).encode())
-    write_file(page.with_suffix(".json"), json.dumps(as_dict(table), indent=1).encode())
+    write_file(page.with_suffix(".json"), json.dumps(or_null(as_dict(table)), indent=1, allow_nan=False).encode())
     return page
 
 

@@ -11,6 +11,7 @@ from groupwise.pipeline.recipe import MEASURES, PipelineRecipe
 from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.engine import make_engine
 from groupwise.rollout.sample_and_score import Actors
+from groupwise.runs.ledger import or_null
 from groupwise.runs.rollouts import write_rollouts
 from groupwise.tasks import make_task
 from groupwise.tasks.base import split_problems
@@ -23,8 +24,9 @@ def evaluate_model(
 ) -> dict[str, Any]:
     """Evaluate a model on the test split of every task of the recipe; its completions stay in the stage's directory.
 
-    Returns, by task, every metric as [value, low, high] with the interval over problems, `kind` (`open_ended` where no
-    rule can judge an answer to any of its problems, else `verified`), `num_problems` and `num_samples`.
+    Returns, by task, every metric as [value, low, high] with the interval over problems (null for ends that do not
+    exist), `kind` (`open_ended` where no rule can judge an answer to any of its problems, else `verified`),
+    `num_problems` and `num_samples`.
     """
     policy = load_policy(recipe.model.at(model))
     engine = make_engine(recipe.engine, policy)
@@ -44,7 +46,7 @@ def evaluate_model(
         measured = summary(evaluation.rows, more={key: MEASURES.find(kind) for key, kind in config.measures.items()})
         kind = "open_ended" if all(problem.open_ended for problem in problems) else "verified"
         sizes = {"num_problems": len(problems), "num_samples": config.num_samples}
-        measurements[name] = {key: list(estimate) for key, estimate in measured.items()} | {"kind": kind, **sizes}
+        measurements[name] = {key: or_null(estimate) for key, estimate in measured.items()} | {"kind": kind, **sizes}
     stage_dir.path.mkdir(parents=True, exist_ok=True)
     write_rollouts(stage_dir.evaluation, groups)
     progress(len(recipe.tasks), len(recipe.tasks))

@@ -284,11 +284,12 @@ class Episodes:
 
 def _another(scene: _Scene, what: str, now: Mapping[str, Any], before: Mapping[str, Any]) -> str:
     differing = next(name for name in now if now[name] != before[name])
-    return _not_repeated(scene, f"{what} {differing} = {now[differing]!r:.120}", f"by {before[differing]!r:.120} before")
+    is_now, was = (f"{each[differing]!r:.120}" for each in (now, before))
+    return _not_repeated(scene, f"{what} {differing} = {is_now}", f"by {was} before")
 
 
 def _not_repeated(scene: _Scene, now: str, before: str) -> str:
     return (
-        f"the environment {scene.config.kind!r} {now} in problem {scene.problem.id}, played again, and {before}: it is no "
-        "function of problem, seed and turns (where it may not be one: task.environment.repeatable = false)"
+        f"the environment {scene.config.kind!r} {now} in problem {scene.problem.id}, played again, and {before}: it is "
+        "no function of problem, seed and turns (where it may not be one: task.environment.repeatable = false)"
     )

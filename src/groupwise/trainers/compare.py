@@ -13,6 +13,7 @@ from groupwise.algorithms.statistics import Estimate, mean_over_seeds
 from groupwise.config import Changes, Section, Source, load, named, recipe_file
 from groupwise.config.schema import PlaceRef
 from groupwise.errors import DataError, GroupwiseError
+from groupwise.runs.ledger import or_null
 from groupwise.runs.processes import Children, many
 from groupwise.runs.records import Records
 from groupwise.trainers import load_recipe
@@ -199,5 +200,6 @@ def compare_variants(
         runs[job.variant].append(read_run(job.directory))
     table = ComparisonTable(tuple(summarised(runs)), Path(comparison.directory))
     (table.directory / "comparison.md").write_text(table.as_markdown(), encoding="utf-8")
-    (table.directory / "comparison.json").write_text(json.dumps(table.as_dict(), indent=1), encoding="utf-8")
+    text = json.dumps(or_null(table.as_dict()), indent=1, allow_nan=False)
+    (table.directory / "comparison.json").write_text(text, encoding="utf-8")
     return table

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from statistics import fmean
 
 from groupwise.algorithms.statistics import wilson
@@ -27,6 +28,7 @@ from groupwise.checks.doctor.rule import (
     start,
     worsens,
 )
+from groupwise.runs.row import Row
 from groupwise.types import FinishReason
 
 
@@ -256,6 +258,15 @@ def turns_collapse(run: RunFacts) -> Finding | None:
     )  # fmt: skip
 
 
+def _said(row: Row) -> list[str]:
+    """Return the text of each turn of an episode, without what its environment answered; empty where it is unknown."""
+    if row.tokens is None or row.sampled is None:
+        return []
+    ends = [0, *(turn.end for turn in row.turns)]
+    words = [token if is_own else "" for token, is_own in zip(row.tokens, row.sampled.tolist(), strict=True)]
+    return ["".join(words[begin:end]).strip() for begin, end in pairwise(ends)]
+
+
 def ended_by_limits(run: RunFacts) -> Finding | None:
     """Limits end the episodes, and not their environment."""
     series = run.values(DONE)
@@ -271,11 +282,14 @@ def ended_by_limits(run: RunFacts) -> Finding | None:
         for limit in limits
         if (of_limit := run.values(f"measure/ended/{limit}/mean"))
     )
+    cut = [row for step in run.steps[-WINDOW:] for row in step.completions if row.finish_reason in limits and row.turns]
+    again = sum(len(set(said := _said(row))) < len(said) for row in cut)
+    stuck = f"; {again} of {len(cut)} of them say a turn twice, which more turns alone do not mend" if again else ""
     return Finding(
         check="ended_by_limits", severity=severity, since_step=first, statistic=share,
         threshold=0.75 if severity is Severity.CRITICAL else 0.25, unit="share of episodes",
         evidence=f"{share:.0%} of the episodes of the last {WINDOW} steps ended by a limit ({means}), so what they "
-        "were worth was never decided",
+        f"were worth was never decided{stuck}",
         places=shown(run.steps[-1:], lambda row: row.finish_reason in limits), wasted=since(run, first),
     )  # fmt: skip
 

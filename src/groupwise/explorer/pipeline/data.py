@@ -4,6 +4,7 @@ An unfinished pipeline is read as far as it got: what is not there yet is empty 
 """
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,7 +118,7 @@ def _stage(directory: Path, entry: Mapping[str, Any], base: str) -> Stage:
     measurements = dict(facts.get("evaluation") or {})
     try:
         evaluation = {
-            task: {key: Estimate(*map(float, value)) for key, value in measurement.items() if isinstance(value, list)}
+            task: {key: _estimate(*value) for key, value in measurement.items() if isinstance(value, list)}
             for task, measurement in measurements.items()
         }
     except (TypeError, ValueError) as error:
@@ -138,6 +139,10 @@ def _stage(directory: Path, entry: Mapping[str, Any], base: str) -> Stage:
         run=Records.open(run.path).intact() if is_trained else None,
         lines=tuple(run.metrics.lines()) if is_trained else (),
     )  # fmt: skip
+
+
+def _estimate(value: float, low: float | None, high: float | None) -> Estimate:
+    return Estimate(float(value), -math.inf if low is None else float(low), math.inf if high is None else float(high))
 
 
 def _read(path: Path) -> dict[str, Any]:

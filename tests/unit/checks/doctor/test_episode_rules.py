@@ -1,11 +1,15 @@
 """Rules about episodes: silent without them, and where something is learnt."""
 
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from groupwise.checks.doctor.completions import DONE, TURNS, ended_by_limits, turns_collapse
-from groupwise.checks.doctor.facts import RunFacts, StepFacts
+from groupwise.checks.doctor.facts import GroupFacts, RunFacts, StepFacts
+from groupwise.runs.row import Row
+from groupwise.types import FinishReason, Outcome, TurnRecord
 
 
 def run(turns: list[float], done: float = 1.0, correct: float | None = None) -> RunFacts:
@@ -43,3 +47,20 @@ def test_ended_by_limits(facts: RunFacts, severity: str | None) -> None:
     assert (found.severity if found else None) == severity
     if found:
         assert "80% by turn_limit" in found.evidence or "30% by turn_limit" in found.evidence
+
+
+@pytest.mark.parametrize(("said", "again"), [("aba", "; 1 of 1 of them say a turn twice"), ("abc", "")])
+def test_limits_that_end_what_repeats_itself_are_said(said: str, again: str) -> None:
+    ids = np.arange(5)
+    row = Row(
+        problem="p", difficulty="", language=None, question="", reference="", open_ended=False, prefill="", sample=0,
+        text=f"{said[0]}-{said[1]}+{said[2]}", finish_reason=FinishReason.TURN_LIMIT, outcome=Outcome.WRONG,
+        answer=None, evidence="", num_tokens=3, turns=tuple(map(TurnRecord, (1, 3, 5))), token_ids=ids,
+        token_ends=ids + 1, sampled=ids % 2 == 0,
+    )  # fmt: skip
+    facts = run([3.0] * 8, done=0.2)
+    last = replace(facts.steps[-1], groups=(GroupFacts("p", (row,)),))
+    found = ended_by_limits(replace(facts, steps=(*facts.steps[:-1], last)))
+    assert found is not None
+    assert found.evidence.partition("was never decided")[2].startswith(again)
+    assert bool(again) == ("twice" in found.evidence)

@@ -87,6 +87,14 @@ def test_what_was_not_measured_is_no_zero(started: Any) -> None:
     assert {cell.value for cell in line.cells[:9]} == {"–"}
 
 
+def test_one_problem_has_no_interval(finished: Any) -> None:
+    facts = finished.place("zero") / "facts.json"
+    measured = json.loads(facts.read_text())
+    measured["evaluation"]["reasoning"]["pass_at_1"][1:] = [None, None]
+    facts.write_text(json.dumps(measured))
+    assert str(column(stage_table(load_pipeline(finished.path)), "pass@1, %")["zero"]) == "93.0"
+
+
 def test_behaviour_has_a_row_per_metric_of_each_task(finished: Any) -> None:
     table = behaviour_table(load_pipeline(finished.path))
     assert [each.name for each in table.columns] == ["base", "zero", "cold_sft", "reasoning_rl", "sft", "final_rl"]
