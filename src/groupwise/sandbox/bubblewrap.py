@@ -53,8 +53,7 @@ class BubblewrapSandbox(LocalSandbox):
     def run_command(self, program: Program) -> RunResult:
         """Run a program of the host's /usr (SandboxError: not there), in a control group where this host allows one."""
         name, *arguments = program.command
-        path = shutil.which(name, path=_PATH)
-        if path is None:
+        if (path := shutil.which(name, path=_PATH)) is None:
             raise SandboxError(f"there is no program {name!r} in {_PATH}; install it")
         limits = program.limits(self.config)
         command = [
@@ -136,8 +135,7 @@ def command_line(filter_fd: int, status_fd: int, files: Mapping[str, int], comma
 
 
 def _base(filter_fd: int) -> list[str]:
-    path = shutil.which("bwrap")
-    if path is None:
+    if (path := shutil.which("bwrap")) is None:
         raise SandboxError(
             "the sandbox needs bubblewrap, which is not installed: `apt-get install bubblewrap` (or set "
             'sandbox.tier = "landlock", which is weaker, or "remote")'

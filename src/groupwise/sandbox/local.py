@@ -79,8 +79,7 @@ def watch(
         for descriptor, read in readers.items():
             selector.register(descriptor, selectors.EVENT_READ, read)
         while selector.get_map() and not is_flooded():
-            ready = selector.select(max(0.0, deadline() - time.monotonic()))
-            if not ready:
+            if not (ready := selector.select(max(0.0, deadline() - time.monotonic()))):
                 return
             for key, _ in ready:
                 if not key.data(key.fd):

@@ -30,7 +30,7 @@ import struct
 import sys
 import types
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 ORDER = struct.Struct("<cq")
 ANSWER = struct.Struct("<q?")
@@ -158,10 +158,7 @@ def main(boot: dict[str, Any]) -> None:
         install_filter(bytes.fromhex(boot["sandbox_filter"]))
     gc.collect()
     gc.freeze()
-    _run(Server(control).serve(), bytes.fromhex(boot["run_filter"]))
-
-
-def _run(descriptors: list[int], run_filter: bytes) -> NoReturn:
+    descriptors = Server(control).serve()
     with open(descriptors[0], "rb") as file:
         request = json.load(file)
     for target, descriptor in enumerate(descriptors[1:]):
@@ -171,7 +168,7 @@ def _run(descriptors: list[int], run_filter: bytes) -> NoReturn:
         with open(name, "wb") as file:
             file.write(content.encode("latin-1"))
     limit(**request["limits"])
-    install_filter(run_filter)
+    install_filter(bytes.fromhex(boot["run_filter"]))
     sys.argv = ["program.py"]
     sys.modules["__main__"] = module = types.ModuleType("__main__")
     status = _execute(request["source"], module.__dict__)

@@ -110,7 +110,9 @@ def _function(place: Place) -> Callable[..., Any]:
 
 
 def _call(function: Callable[..., Any], request: Mapping[str, Any], file: Path) -> dict[str, Any]:
-    drop_output()
+    with contextlib.suppress(OSError):  # drops what earlier calls printed
+        os.ftruncate(1, 0)
+        os.lseek(1, 0, os.SEEK_SET)
     log, count = Log(), request["count"]
     beside = {
         "trainer_state": TrainerState(request["state"]), "log_extra": log.extra, "log_metric": log.metric,
@@ -163,13 +165,6 @@ def _awaited(value: Any) -> Any:
 @cache
 def _loop() -> asyncio.AbstractEventLoop:
     return asyncio.new_event_loop()
-
-
-def drop_output() -> None:
-    """Drop what earlier calls printed."""
-    with contextlib.suppress(OSError):
-        os.ftruncate(1, 0)
-        os.lseek(1, 0, os.SEEK_SET)
 
 
 def _as_json(value: Any) -> dict[str, Any]:

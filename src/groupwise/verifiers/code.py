@@ -361,8 +361,7 @@ class CodeVerifier(Verifier):
         measures = {"tests_passed": faults.count("") / len(tests)} if len(faults) == len(tests) else {}
         if "base" in problem.data:
             measures["base"] = float(not any(faults[: problem.data["base"]]))
-        failure = next((index for index, fault in enumerate(faults) if fault), None)
-        if failure is None:
+        if (failure := next((index for index, fault in enumerate(faults) if fault), None)) is None:
             return Finding(Outcome.CORRECT, f"it passes {len(tests)} tests", source, measures)
         # the first that did not pass, without what it expected
         return Finding(Outcome.WRONG, f"test {failure + 1} of {len(tests)}: {faults[failure]}", source, measures)

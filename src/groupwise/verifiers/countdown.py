@@ -55,8 +55,7 @@ def read(answer: str) -> tuple[list[str], int | None]:
         raise UnreadableError(f"after '=' comes {tail.strip()[:40]!r}; only a number is allowed there")
     text, tokens, position = expression.rstrip(), list[str](), 0
     while position < len(text):
-        match = _TOKEN.match(text, position)
-        if match is None:
+        if (match := _TOKEN.match(text, position)) is None:
             raise UnreadableError(f"{text[position:].strip()[:20]!r} is not a number, + - * / or a parenthesis")
         tokens.append(match[1])
         position = match.end()

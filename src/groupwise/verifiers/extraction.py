@@ -10,7 +10,7 @@ import ast
 import re
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from groupwise.verifiers.base import Extraction
 
@@ -30,8 +30,7 @@ THOUGHTS = (
 _MAX_GAP = 60  # characters between two boxes of one list
 
 
-@dataclass(frozen=True, slots=True)
-class Extracted:
+class Extracted(NamedTuple):
     """The answer as written, or why there is none."""
 
     answer: str | None
@@ -41,8 +40,7 @@ class Extracted:
 
 def extract(text: str, mode: Extraction) -> Extracted:
     """Read the answer from a completion (prefill included)."""
-    region = after_thinking(text)
-    if region is None:
+    if (region := after_thinking(text)) is None:
         return Extracted(None, "<think> was opened and not closed", False)
     contents = {"boxed": lists, "tag": tags, "last_number": last_number}[mode](region)
     candidates = ["".join(content.split()) for content in contents]
@@ -146,8 +144,7 @@ _MARKS = ("python", "python3", "py")
 
 def extract_program(text: str) -> Extracted:
     """Read the program from a completion (prefill included)."""
-    region = after_thinking(text)
-    if region is None:
+    if (region := after_thinking(text)) is None:
         return Extracted(None, "<think> was opened and not closed", False)
     programs: dict[str, str] = {}  # the last closed block that is not blank, by its mark
     mark: str | None = None
@@ -163,8 +160,7 @@ def extract_program(text: str) -> Extracted:
             mark = "python" if mark in _MARKS else mark
         else:
             lines.append(line)
-    program = programs.get("python", programs.get(""))
-    if program is None:
+    if (program := programs.get("python", programs.get(""))) is None:
         return Extracted(None, "no fenced python block after the reasoning", False)
     return Extracted(program, "", thought_once(text))
 
@@ -214,8 +210,7 @@ def longest_run(text: str) -> str:
     for start in range(len(lines) - 1):
         end = len(lines)
         while end - start >= 2 and weight[end] - weight[start] > best:
-            fault = _fault("\n".join(lines[start:end]))
-            if fault is None:
+            if (fault := _fault("\n".join(lines[start:end]))) is None:
                 while end - start > 2 and not lines[end - 1].strip():
                     end -= 1
                 best, chosen = weight[end] - weight[start], (start, end)

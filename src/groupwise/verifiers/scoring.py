@@ -162,8 +162,7 @@ class OverlappedScoring(Closing):
         self._thread.join()
         if self._error is not None:
             raise self._error
-        ids = [group.prompt.problem.id for group in groups if id(group) not in self._scored]
-        if ids:
+        if ids := [group.prompt.problem.id for group in groups if id(group) not in self._scored]:
             raise InvariantError(f"no verdicts for the groups of {', '.join(ids[:3])}: they were never submitted")
         return [self._scored[id(group)] for group in groups]
 

@@ -26,10 +26,9 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any, BinaryIO, Literal, NoReturn
+from typing import Any, Literal, NamedTuple, NoReturn
 
 from groupwise.errors import SandboxError, VerifierError
 from groupwise.runs.progress import counted
@@ -47,22 +46,6 @@ def encode(message: Any) -> bytes:
     """Return a message as a frame."""
     body = json.dumps(message).encode("ascii")
     return HEADER.pack(len(body)) + body
-
-
-def answer_requests(function: Callable[[Any], Any], requests: BinaryIO, replies: BinaryIO) -> None:
-    """Answer requests `{"timeout_s": float, "request": ...}` until the end of file."""
-    while len(header := requests.read(HEADER.size)) == HEADER.size:
-        message = json.loads(requests.read(HEADER.unpack(header)[0]))
-        # a second bound, in case the parent, which keeps the deadline, is gone
-        usage = resource.getrusage(resource.RUSAGE_SELF)
-        seconds = math.ceil(usage.ru_utime + usage.ru_stime + message["timeout_s"] + _SPARE_CPU_S)
-        resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.getrlimit(resource.RLIMIT_CPU)[1]))
-        try:
-            reply = {"reply": function(message["request"])}
-        except Exception as error:  # reported as CRASHED with this text; the worker lives on
-            reply = {"failed": f"{type(error).__name__}: {error}"[:400]}
-        replies.write(encode(reply))
-        replies.flush()
 
 
 def main(target: str, memory_bytes: int) -> NoReturn:
@@ -84,7 +67,18 @@ def main(target: str, memory_bytes: int) -> NoReturn:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, resource.getrlimit(resource.RLIMIT_AS)[1]))
         with os.fdopen(channel, "rb", closefd=False) as requests, os.fdopen(channel, "wb") as replies:
-            answer_requests(function, requests, replies)
+            while len(header := requests.read(HEADER.size)) == HEADER.size:
+                message = json.loads(requests.read(HEADER.unpack(header)[0]))
+                # a second bound, in case the parent, which keeps the deadline, is gone
+                usage = resource.getrusage(resource.RUSAGE_SELF)
+                seconds = math.ceil(usage.ru_utime + usage.ru_stime + message["timeout_s"] + _SPARE_CPU_S)
+                resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+                try:
+                    reply = {"reply": function(message["request"])}
+                except Exception as error:  # reported as CRASHED with this text; the worker lives on
+                    reply = {"failed": f"{type(error).__name__}: {error}"[:400]}
+                replies.write(encode(reply))
+                replies.flush()
         status = 0
     finally:
         os._exit(status)
@@ -94,8 +88,7 @@ class DiedError(Exception):
     """The process ended without an answer; says how, and what it printed last."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(NamedTuple):
     """Reply to a request: `ok` with the function's value, or the reason for having none."""
 
     status: Literal["ok", "timeout", "crashed"]
@@ -145,8 +138,7 @@ class Worker:
             if remaining_s <= 0:
                 raise TimeoutError
             self._channel.settimeout(remaining_s)
-            chunk = self._channel.recv(size - len(data))
-            if not chunk:
+            if not (chunk := self._channel.recv(size - len(data))):
                 raise ConnectionError
             data += chunk
         return data

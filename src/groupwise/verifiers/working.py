@@ -44,8 +44,7 @@ class StepJudgement(NamedTuple):
     evidence: str
 
 
-@dataclass(frozen=True, slots=True)
-class Working:
+class Working(NamedTuple):
     """The truth about a completion's steps."""
 
     steps: tuple[StepJudgement, ...]

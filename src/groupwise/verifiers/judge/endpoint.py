@@ -10,7 +10,6 @@ import os
 import re
 import threading
 import time
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from http.client import HTTPException
 from pathlib import Path
@@ -34,8 +33,7 @@ class Opinion(NamedTuple):
     finish_reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(NamedTuple):
     """Reason for having no opinion; it says nothing about the answer."""
 
     outcome: Outcome
@@ -65,8 +63,7 @@ class Endpoint:
         request = {"model": config.model, "messages": messages, "seed": 0, "stream": False, **limits}
         body = json.dumps(request, sort_keys=True).encode()
         digest = hashlib.sha256(self._url.encode() + b"\n" + body).hexdigest()
-        opinion = self._cache.get(digest)
-        if opinion is not None:
+        if (opinion := self._cache.get(digest)) is not None:
             return opinion
         result = self._try(body, digest)
         if isinstance(result, Opinion):

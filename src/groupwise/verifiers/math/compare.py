@@ -61,8 +61,7 @@ def equivalent(
 
     `same_whole` compares what has no parts: sets of real numbers, and families with a free whole number.
     """
-    is_equal = equal_numbers(reference, answer, decimals)
-    if is_equal is not None:
+    if (is_equal := equal_numbers(reference, answer, decimals)) is not None:
         return is_equal
     first, second = _moment(reference), _moment(answer)
     if (first and second) or {"date", "R"} & {*first, *second}:
@@ -237,8 +236,7 @@ def same_plainly(reference: str, answer: str, decimals: int = DECIMALS) -> bool 
         return letter == other_letter and is_same_content
     if (letter and content) or (other_letter and other_content):  # the other side is the value alone
         pair = (content, answer) if letter else (reference, other_content)
-        is_same_value = same_plainly(*pair, decimals)
-        if is_same_value is not None:
+        if (is_same_value := same_plainly(*pair, decimals)) is not None:
             return is_same_value
     (value, unit), (other_value, other_unit) = split_unit(reference), split_unit(answer)
     if unit and not other_unit:

@@ -66,8 +66,7 @@ def declared(text: str) -> Declared:
     domains: dict[str, str] = {}
     core = text
     for _ in range(MAX_RENAMED if _HINT.search(text) else 0):
-        match = _last_declaration(core)
-        if match is None:
+        if (match := _last_declaration(core)) is None:
             break
         remainder, letters, domain = match
         if domain not in ("", "R") and _RELATION.search(remainder):

@@ -241,15 +241,12 @@ def split_unit(text: str) -> tuple[str, str]:
     """A normalised answer without its unit, and the unit's key (empty without one)."""
     if text.isdecimal():
         return text, ""
-    match = _BASE.fullmatch(text)
-    if match:
+    if match := _BASE.fullmatch(text):
         base = match["long"] or match["short"] or "16"
         return match["digits"] or match["small"].upper(), f"base {SPELLED.get(base, base)}"
-    number = ordinal(text)
-    if number:
+    if number := ordinal(text):
         return number, "th"
-    match = _CURRENCY.match(text)
-    if match:
+    if match := _CURRENCY.match(text):
         unit = match["unit"].removeprefix("\\text").strip(" {}.").casefold()
         value, per = split_unit(text[match.end() :])
         return match["sign"].strip() + value, " ".join(sorted({_SYMBOLS.get(unit, "dollar"), *per.split()}))
@@ -257,8 +254,7 @@ def split_unit(text: str) -> tuple[str, str]:
         tail = text[match.end() :]
         if tail.startswith("^") and _TRIGONOMETRY.search(text):
             break
-        key = _unit(tail)
-        if key is not None:
+        if (key := _unit(tail)) is not None:
             return text[: match.start()].strip(), key
     return text, ""
 
@@ -284,8 +280,7 @@ def _unit(tail: str) -> str | None:
     sign, next_power, position, depth, last = 1, 1, 0, 0, ""
     adjectives: list[str] = []
     while position < len(tail):
-        match = _TOKEN.match(tail, position)
-        if match is None:
+        if (match := _TOKEN.match(tail, position)) is None:
             return None
         position = match.end()
         word = match["word"] or match["circ"] or match["prime"] or ""

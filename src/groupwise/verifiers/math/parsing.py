@@ -107,8 +107,7 @@ def parse(text: str, real: bool, lower: bool) -> Any:
     # brackets around the arguments of functions that a multiplication sign ends: `\ln 2 \cdot 3` is three times a
     # logarithm; the grammar would read the logarithm of six
     for function in reversed(list(_FUNCTION.finditer(latex))):
-        end = _argument_end(latex, function.end())
-        if end is not None:
+        if (end := _argument_end(latex, function.end())) is not None:
             latex = f"{latex[: function.end()]}({latex[function.end() : end]}){latex[end:]}"
     converter = _Converter(is_real=real, convert_degrees=True, config=ConversionConfig(lowercase_symbols=lower))
     expression = converter.parse(latex)

@@ -78,8 +78,7 @@ def _read_set(text: str) -> Named:
     key = re.sub(r"(?<=\\mathbb) | (?=\})|(?<=\{) ", "", text)
     if key in _NAMED_SETS or words in _NAMED_SETS:
         return None, _NAMED_SETS.get(key, _NAMED_SETS.get(words))
-    match = _ALL.fullmatch(words) or _ALL.fullmatch(f"{words}s")
-    if match:
+    if match := _ALL.fullmatch(words) or _ALL.fullmatch(f"{words}s"):
         exception = match["but"]
         exclusions = _values(re.sub(r"^[a-z] ?= ?", "", exception)) if exception else []
         if exclusions is None:
@@ -199,8 +198,7 @@ def _constant(text: str) -> Any:
         return sp.oo
     if text in (r"-\infty", r"- \infty"):
         return -sp.oo
-    number = parse_number(text)
-    if number is not None:
+    if (number := parse_number(text)) is not None:
         return sp.Rational(number.exact.numerator, number.exact.denominator)
     try:
         value = parse(text, True, True)

@@ -90,13 +90,23 @@ def _compare(left: str, right: str) -> bool | None:
         content = brackets[1] if brackets and _top_commas(brackets[1]) else text
         parts.append([content[a + 1 : b] for a, b in pairwise([-1, *_top_commas(content), len(content)])])
     if any(len(part) > 1 for part in parts):
-        return _compare_lists(values, parts)
+        around = [text[0] + text[-1] if text[0] in "([" and text[-1] in ")]" else "" for text in values]
+        if around[0] != around[1] or any(not part for elements in parts for part in elements):
+            return None
+        if len(parts[0]) != len(parts[1]):
+            return False if len(set(parts[0])) == len(parts[0]) > len(parts[1]) else None
+        if around[0] in ("()", "[]", "(]", "[)") and not any("(" in part for part in parts[0]):
+            results = [_compare(a, b) if a != b else True for a, b in zip(*parts, strict=True)]
+            return False if False in results else None if None in results else True
+        table = [[True if a == b else _compare(a, b) for b in parts[1]] for a in parts[0]]
+        if all(any(row) for row in table) and all(any(column) for column in zip(*table, strict=True)):
+            return True
+        return None if any(None in row for row in table) else False
     return _compare_values(*values)
 
 
 def _fraction(text: str) -> Fraction | None:
-    quotient = _FRACTION.fullmatch(text)
-    if quotient:
+    if quotient := _FRACTION.fullmatch(text):
         top, bottom = quotient[2] or quotient[4], quotient[3] or quotient[5]
         return Fraction(int(quotient[1] + top), int(bottom)) if int(bottom) else None
     is_number = _NUMBER.fullmatch(text) and any(char.isdigit() for char in text)
@@ -112,21 +122,6 @@ def _top_commas(text: str) -> list[int]:
         if char == "," and depth == 0:
             indices.append(index)
     return indices
-
-
-def _compare_lists(values: tuple[str, ...], parts: list[list[str]]) -> bool | None:
-    brackets = [text[0] + text[-1] if text[0] in "([" and text[-1] in ")]" else "" for text in values]
-    if brackets[0] != brackets[1] or any(not part for elements in parts for part in elements):
-        return None
-    if len(parts[0]) != len(parts[1]):
-        return False if len(set(parts[0])) == len(parts[0]) > len(parts[1]) else None
-    if brackets[0] in ("()", "[]", "(]", "[)") and not any("(" in part for part in parts[0]):
-        results = [_compare(a, b) if a != b else True for a, b in zip(*parts, strict=True)]
-        return False if False in results else None if None in results else True
-    table = [[True if a == b else _compare(a, b) for b in parts[1]] for a in parts[0]]
-    if all(any(row) for row in table) and all(any(column) for column in zip(*table, strict=True)):
-        return True
-    return None if any(None in row for row in table) else False
 
 
 def _compare_values(left: str, right: str) -> bool | None:
@@ -202,7 +197,12 @@ class _Reader:
         is_whole = self._peek().isdigit()
         base = self._base()
         if is_whole and self._tokens[:1] == [r"\frac"]:
-            return base + self._proper_fraction()
+            tokens = self._tokens[1:7]
+            if [tokens[i : i + 1] for i in (0, 2, 3, 5)] != [["{"], ["}"], ["{"], ["}"]]:
+                raise _UnknownError
+            if not (tokens[1].isdigit() and tokens[4].isdigit() and 0 < int(tokens[1]) < int(tokens[4])):
+                raise _UnknownError
+            return base + self._base()
         while self._peek() in ("^", "!"):
             if self._take() == "^":
                 exponent = self._argument()
@@ -217,14 +217,6 @@ class _Reader:
             else:
                 raise _UnknownError
         return base
-
-    def _proper_fraction(self) -> Any:
-        tokens = self._tokens[1:7]
-        if [tokens[i : i + 1] for i in (0, 2, 3, 5)] != [["{"], ["}"], ["{"], ["}"]]:
-            raise _UnknownError
-        if not (tokens[1].isdigit() and tokens[4].isdigit() and 0 < int(tokens[1]) < int(tokens[4])):
-            raise _UnknownError
-        return self._base()
 
     def _base(self) -> Any:
         token = self._take()

@@ -99,8 +99,7 @@ class Node:
 @lru_cache(maxsize=2048)
 def read(text: str) -> Node:
     """The structure of a normalised answer."""
-    solutions = _read_solutions(text)
-    if solutions is not None:
+    if (solutions := _read_solutions(text)) is not None:
         return solutions
     text = _UNIT_AND.sub(r"\1} , ", _AND.sub(" , ", text))  # commas for `and` and `or`, bare ones outside brackets
     text = " , ".join(between(text, spans_of(_BARE_AND, text))).strip()
@@ -111,8 +110,7 @@ def read(text: str) -> Node:
     if parse_number(text) is None:
         text = _ungrouped(text) if "," in text else text
         for reader in _READERS:
-            node = reader(text)
-            if node is not None:
+            if (node := reader(text)) is not None:
                 return node
     return Node("expression", text)
 
@@ -191,8 +189,7 @@ def _is_plain_list(node: Node) -> bool:
 
 def _read_lead(text: str) -> Node | None:
     r"""A value after words: `\text{The answer is } 5`, `Answer: 5`; words that name something are its label."""
-    words = re.match(r"\\text ?\{([^{}]{1,80})\} ?(?=.)", text)
-    if words:
+    if words := re.match(r"\\text ?\{([^{}]{1,80})\} ?(?=.)", text):
         is_lead, lead, tail = _LEAD.fullmatch(words[1].strip()), words[1], text[words.end() :]
     else:
         is_lead = _LEAD.match(text) if text[:1].isalpha() and text[1:2] != "_" else None
@@ -204,8 +201,7 @@ def _read_lead(text: str) -> Node | None:
 
 
 def _read_equation(text: str) -> Node | None:
-    spans = spans_of(_EQUALS, text)
-    if not spans:
+    if not (spans := spans_of(_EQUALS, text)):
         return None
     head, *links = between(text, spans)
     solves = letters_of(links[-1]) or links[-1] == "0"
@@ -229,8 +225,7 @@ def _describes(text: str) -> bool:
 
 
 def _read_rows(text: str) -> Node | None:
-    match = _ROWS.fullmatch(text)
-    if match is None:
+    if (match := _ROWS.fullmatch(text)) is None:
         return None
     lines: list[str] = []
     for row in _ROW.split(match["body"]):
@@ -304,8 +299,7 @@ def _read_tuple(text: str) -> Node | None:
 
 
 def _read_matrix(text: str) -> Node | None:
-    match = _MATRIX.fullmatch(text)
-    if match is None:
+    if (match := _MATRIX.fullmatch(text)) is None:
         return None
     rows = [row.split("&") for row in _ROW.split(match["body"]) if row.strip()]
     if len({len(row) for row in rows}) != 1:

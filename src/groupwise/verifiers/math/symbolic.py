@@ -94,11 +94,9 @@ def warm_up() -> None:
 
 
 def _same(reference: str, answer: str, decimals: int) -> bool:
-    is_equal = same_plainly(reference, answer, decimals)
-    if is_equal is not None:
+    if (is_equal := same_plainly(reference, answer, decimals)) is not None:
         return is_equal
-    fault = unreadable(answer)
-    if fault:
+    if fault := unreadable(answer):
         raise UnreadableAnswerError(fault)
     (reference, unit), (answer, other_unit) = split_unit(reference), split_unit(answer)
     if "circ" in (unit, other_unit) and unit != other_unit and r"\pi" in (answer if unit else reference):

@@ -117,8 +117,7 @@ class MathVerifier(ComparingVerifier):
         return findings
 
     def check(self, problems: Sequence[Problem], template: Asks) -> None:
-        faults = self.unreadable(problems)
-        if faults:
+        if faults := self.unreadable(problems):
             cases = "; ".join(f"{problem.id}: {problem.reference[:80]!r} ({reason})" for problem, reason in faults[:3])
             warnings.warn(
                 f"{len(faults)} of {len(problems)} reference answers cannot be read, so that answers to them fail or "
@@ -163,8 +162,7 @@ def decide(problem: Problem, extraction: Extracted, decimals: int = DECIMALS) ->
     reference = read_reference(problem.reference, problem.language)
     if extraction.answer is None:
         return Step("extraction", Pair(reference, ""), Finding(Outcome.UNPARSABLE, extraction.reason))
-    reason = refusal(extraction.answer)
-    if reason:
+    if reason := refusal(extraction.answer):
         return Step("guards on the text", Pair(reference, ""), Finding(Outcome.UNPARSABLE, reason))
     pair = Pair(reference, normalise(extraction.answer, problem.language))
     if not pair.reference:
@@ -180,8 +178,7 @@ def decide(problem: Problem, extraction: Extracted, decimals: int = DECIMALS) ->
         finding = Finding(Outcome.CORRECT if is_same else Outcome.WRONG, evidence, canonical)
         return Step("plain comparison", pair, finding)
     # keep from the parser what must not reach it or would be read wrongly by it
-    reason = too_long(*pair) or unreadable(pair.answer)
-    if reason:
+    if reason := too_long(*pair) or unreadable(pair.answer):
         return Step("guards before parsing", pair, Finding(Outcome.UNPARSABLE, reason))
     if size(pair.reference) > MAX_SIZE:
         crash = Finding(Outcome.CRASHED, f"the reference answer has more than {MAX_SIZE:g} digits when computed")

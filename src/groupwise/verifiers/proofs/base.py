@@ -66,7 +66,10 @@ class ProofVerifier(Verifier):
             if extraction.answer is None:
                 proofs.append(Finding(Outcome.UNPARSABLE, extraction.reason))
                 continue
-            proof = unfenced(as_written(request.text, extraction.answer))
+            # the indentation of the first line was stripped, and matters in Lean
+            start = request.text.rindex(extraction.answer)
+            margin = request.text[request.text.rfind("\n", 0, start) + 1 : start]
+            proof = unfenced(margin + extraction.answer if margin.isspace() else extraction.answer)
             limit = f"the proof has {len(proof)} characters, at most {MAX_LENGTH} are read"
             proofs.append(Finding(Outcome.UNPARSABLE, limit) if len(proof) > MAX_LENGTH else proof)
         pairs = zip(requests, proofs, strict=True)
@@ -76,13 +79,6 @@ class ProofVerifier(Verifier):
             verdict(proof if isinstance(proof, Finding) else next(findings), self.config, tags_right=answer.tags_right)
             for proof, answer in zip(proofs, answers, strict=True)
         ]
-
-
-def as_written(text: str, answer: str) -> str:
-    """Return the answer with the indentation of its first line, which was stripped and matters in Lean."""
-    start = text.rindex(answer)
-    margin = text[text.rfind("\n", 0, start) + 1 : start]
-    return margin + answer if margin.isspace() else answer
 
 
 def unfenced(answer: str) -> str:

@@ -114,8 +114,7 @@ class CoqVerifier(ProofVerifier):
             return Finding(Outcome.CRASHED, f"the sandbox failed: {result.evidence}")
         if result.status is Status.TIMEOUT:
             return Finding(Outcome.TIMEOUT, result.evidence, job.script.strip())
-        fault = self._statement_fault(job)
-        if fault:
+        if fault := self._statement_fault(job):
             return Finding(Outcome.CRASHED, f"the problem's statement does not compile: {fault}")
         return Finding(Outcome.WRONG, _complaint(result), job.script.strip())
 

@@ -228,8 +228,7 @@ def _append_report(source: str, name: str) -> str:
 def _find(reply: Reply, name: str) -> Finding:
     if isinstance(reply, Finding):
         return reply
-    errors = [message.text for message in reply if message.is_error]
-    if errors:
+    if errors := [message.text for message in reply if message.is_error]:
         return Finding(Outcome.WRONG, f"Lean: {' '.join(errors[0].split())[:300]}")
     # every report on the theorem must be clean, because a tactic may print a forged one beside the real one
     reports = [message.text for message in reply if message.text.startswith(f"'{name}' ")]
@@ -251,8 +250,7 @@ def complete(header: str, statement: str, proof: str) -> str:
     tactics = without_comments(proof, _OUTSIDE, _INSIDE)
     for prefix in (f"{header} {theorem}", theorem, "by"):  # the answer may repeat them, up to white space
         pattern = r"\s+".join(map(re.escape, prefix.split()))
-        match = re.match(rf"\s*{pattern}(?!\w)[^\S\n]*\n?", tactics)
-        if match:
+        if match := re.match(rf"\s*{pattern}(?!\w)[^\S\n]*\n?", tactics):
             tactics = tactics[match.end() :]
             break
     for word in (*_WORD.findall(tactics), *_MARKS.findall(tactics)):
