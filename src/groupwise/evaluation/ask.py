@@ -1,12 +1,11 @@
 """Ask a model one question. `groupwise sample` is `sample` with its answers printed as they are written."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from groupwise.config import Changes, parse
-from groupwise.errors import ConfigError, DataError
+from groupwise.errors import ConfigError
 from groupwise.evaluation.checkpoints import PROBLEMS, Context, context_of, is_known, refuse_run
 from groupwise.models.policy import load_policy
 from groupwise.models.prompts import encode_prompt
@@ -15,8 +14,8 @@ from groupwise.rollout.engine import Request
 from groupwise.rollout.pieces import Written, completion_in
 from groupwise.rollout.sample_and_score import Actors, continuations, score_groups
 from groupwise.rollout.sampling import SamplingConfig
-from groupwise.tasks.base import Task, Template
-from groupwise.types import SPLITS, Completion, Group, Problem, Prompt, ScoredGroup, Verdict
+from groupwise.tasks.base import Template
+from groupwise.types import Completion, Group, Problem, Prompt, ScoredGroup, Verdict
 from groupwise.verifiers import make_verifier
 from groupwise.verifiers.unjudged import Unjudged
 
@@ -118,11 +117,10 @@ def sample(
 def _problem(context: Context, question: str | None, reference: str | None, seed: int) -> tuple[Problem, bool]:
     """Return the problem, and whether it is one of the task's."""
     if question is None:
-        problems = context.task.problems("test")[:PROBLEMS]
-        if not problems:
+        if not (problems := context.task.problems("test")[:PROBLEMS]):
             raise ConfigError(f"task {context.task.name} has no test problems to draw one from: give a question")
         return Draw("sample", seed).choice(problems), True
-    problem = find_question(context.task, question)
+    problem = next((problem for problem in context.task.every_problem() if problem.question == question), None)
     if problem is None and not context.task.answers_any_question:
         raise ConfigError(
             f"the verifier of task {context.task.name} needs more than a reference answer: ask one of the task's "
@@ -157,13 +155,3 @@ def _asked(
     pieces = continuations(actors, requests, sampling)
     completions = tuple(completion_in(policy, i, sampled, sampling.tools) for i, sampled in enumerate(pieces))
     return score_groups(actors, [Group(prompt, completions, draws.step, actors.engine.version)], sampling, draws)[0]
-
-
-def find_question(task: Task, question: str) -> Problem | None:
-    """Return the task's problem with this question, in any split; None if it has none."""
-    for split in SPLITS:
-        with suppress(DataError):  # data without this split
-            for problem in task.problems(split):
-                if problem.question == question:
-                    return problem
-    return None

@@ -47,8 +47,7 @@ class Arithmetic(GeneratedTask):
         streams = [self._stream(kind) for kind in dict.fromkeys(self.config.kinds)]
         while streams:
             for stream in list(streams):
-                candidate = next(stream, None)
-                if candidate is None:
+                if (candidate := next(stream, None)) is None:
                     streams.remove(stream)
                 else:
                     yield candidate

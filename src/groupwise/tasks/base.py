@@ -211,12 +211,14 @@ class Task(ABC):
         """All problems, if nothing says how to divide them into splits; None otherwise."""
         return None
 
-    def find(self, problem_id: str) -> Problem:
+    def every_problem(self) -> Iterator[Problem]:
         for split in SPLITS:
             with suppress(DataError):  # data without this split
-                for problem in self.problems(split):
-                    if problem.id == problem_id:
-                        return problem
+                yield from self.problems(split)
+
+    def find(self, problem_id: str) -> Problem:
+        if found := next((problem for problem in self.every_problem() if problem.id == problem_id), None):
+            return found
         raise KeyError(f"task {self.name} has no problem {problem_id!r}")
 
     def validate(
@@ -326,7 +328,6 @@ def first_of_split(candidates: Iterable[Candidate], split: Split, number: int) -
 
 def split_problems(task: Task, split: Split, max_problems: int | None) -> Sequence[Problem]:
     """The first problems of a split."""
-    problems = task.problems(split)
-    if not problems:
+    if not (problems := task.problems(split)):
         raise ConfigError(f"task {task.name} has no {split} problems")
     return problems if max_problems is None else problems[:max_problems]

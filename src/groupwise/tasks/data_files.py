@@ -64,8 +64,7 @@ def shards(path: str | Path) -> list[Path]:
     if str(path).startswith(HUB):
         return []
     if glob.has_magic(str(path)) and not os.path.exists(path):  # which, unlike Path.exists, never raises
-        files = sorted(map(Path, glob.glob(str(path), recursive=True)))
-        if not files:
+        if not (files := sorted(map(Path, glob.glob(str(path), recursive=True)))):
             raise DataError(f"there is no data file {path}")
     elif os.path.isdir(path):
         if files := _saved(path):
@@ -101,8 +100,7 @@ def _format(path: Path) -> str:
 
 
 def _saved(path: Path) -> list[Path]:
-    splits = sorted(file.parent.name for file in path.glob("*/state.json"))
-    if splits:
+    if splits := sorted(file.parent.name for file in path.glob("*/state.json")):
         raise ConfigError(f"{path} holds the splits {', '.join(splits)}; name one, for example {path / splits[0]}")
     state = path / "state.json"
     if not state.exists():

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
@@ -25,8 +25,7 @@ from groupwise.tasks.data_files import BOXED, answer_of, field_of, read_file, te
 from groupwise.types import SPLITS, Problem, Split
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(NamedTuple):
     """One file (or split of the hub) of a benchmark and its fields."""
 
     path: str | None = None

@@ -140,8 +140,7 @@ def _label_pair(config: GeneratedPairs, problems: Sequence[Problem], index: int)
     draw = Draw("preference", config.rule.name, problem.id, index)
     for _ in range(MAX_DRAWS):
         first, second = (config.rule.written(draw, problem) for _ in range(2))
-        difference = config.rule.worth(problem, first) - config.rule.worth(problem, second)
-        if difference:
+        if difference := config.rule.worth(problem, first) - config.rule.worth(problem, second):
             is_noise = draw.uniform() < config.noise
             pair = (first, second) if (difference > 0) != is_noise else (second, first)
             return Labelled(problem, *pair, is_noise)

@@ -13,8 +13,7 @@ import json
 import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from groupwise.errors import DataError
 from groupwise.runs.jsonl import Written, read_json
@@ -37,8 +36,7 @@ _INPUTS, _OUTPUTS = ("input", "inputs", "stdin"), ("output", "outputs", "stdout"
 _ABOUT = ("id", "name", "explanation", "testtype", "type", "metadata", *FUNCTION)
 
 
-@dataclass(frozen=True, slots=True)
-class _Case:
+class _Case(NamedTuple):
     """One test: what goes in, what comes out, and the function that is called, if one is."""
 
     entry: Any
@@ -59,8 +57,7 @@ def read_tests(record: Record, name: str, tolerance: float) -> Problem:
     for field, text in texts.items():
         if not isinstance(text, str):
             raise ValueError(f"{field} is {text!r:.60}; text is needed")
-    question = next((texts[field].strip() for field in QUESTIONS if texts[field]), "")
-    if not question:
+    if not (question := next((texts[field].strip() for field in QUESTIONS if texts[field]), "")):
         raise ValueError(f"it has no question; it is looked for in {', '.join(QUESTIONS)}")
     if starter := texts["starter_code"].strip():
         question += f"\n\nIt begins with:\n```python\n{starter}\n```"

@@ -74,8 +74,7 @@ OWN = frozenset(StepRow("p", ("s",), (1.0,)).record())
 
 def read_step_rows(path: str | Path) -> list[StepRow]:
     """Read a file of labelled steps."""
-    rows = [step_row(record.fields, record.place) for record in read_file(path)]
-    if not rows:
+    if not (rows := [step_row(record.fields, record.place) for record in read_file(path)]):
         raise DataError(f"{path} holds no rows")
     return rows
 
@@ -124,8 +123,7 @@ def _one_of(record: Mapping[str, Any], name: str, yes: str, no: str) -> bool:
 
 def check_training_rows(rows: Sequence[StepRow], path: str) -> None:
     """Check that a model may learn from the rows."""
-    held_out = [row for row in rows if row.split != "train"]
-    if held_out:
+    if held_out := [row for row in rows if row.split != "train"]:
         raise DataError(
             f"{path}: {len(held_out)} rows are of the {held_out[0].split} split (the first: problem "
             f"{held_out[0].problem or held_out[0].prompt[:60]!r}); only rows of the training split may be learnt from"

@@ -167,8 +167,7 @@ class OpenEnv(Calling):
         row = {name: value for name, value in problem.data.items() if name != "tools" or value}
         seeded = {"seed": key("openenv", seed, problem.id) % 2**31, **row}
         text = self._shown(self._tell({"type": "reset", "data": seeded}))
-        question = "\n".join(filter(None, (problem.question, text)))
-        if not question:
+        if not (question := "\n".join(filter(None, (problem.question, text)))):
             raise VerifierError("its first observation has no text; allowed is task.problems, whose questions begin it")
         tools = () if self._server.field else tuple(self._tools())
         if tools and self.config.calls == "none":
@@ -193,7 +192,14 @@ class OpenEnv(Calling):
 
     def step(self, turn: Turn) -> Reply:  # type: ignore[override]  # may be either
         if self._server.field:
-            turn = Turn(turn.text, (self._action(turn.text.strip()),))
+            text = turn.text.strip()
+            field, schema = self._server.field, self._server.action["properties"][self._server.field]
+            value: Any = text
+            if schema.get("type") != "string" and "enum" not in schema:
+                with contextlib.suppress(ValueError):
+                    value = json.loads(text)
+            fault = fault_of(value, schema, field)
+            turn = Turn(turn.text, (Attempt("bad_argument" if fault else "ok", 0, 0, "act", {field: value}, fault),))
         elif not turn.attempts and self._rewarded:
             return Reply(done=True)
         elif not turn.attempts:
@@ -208,7 +214,8 @@ class OpenEnv(Calling):
                 texts.append(attempt.fault)
                 if attempt.status != "ok" or done:
                     continue
-                answer = self._tell({"type": "step", "data": self._payload(attempt)})
+                call = {"type": "call_tool", "tool_name": attempt.name, "arguments": attempt.arguments}
+                answer = self._tell({"type": "step", "data": call if self._server.is_mcp else attempt.arguments})
                 texts[-1], done = self._shown(answer), bool(answer["done"])
                 rewards += [] if answer["reward"] is None else [float(answer["reward"])]
             except _RefusedError as error:
@@ -220,20 +227,6 @@ class OpenEnv(Calling):
         if self._server.field:
             return Reply.of(texts[0], reward=reward)
         return Reply(tuple(said(a.name, text) for a, text in zip(turn.attempts, texts, strict=False)), reward=reward)
-
-    def _action(self, text: str) -> Attempt:
-        field, schema = self._server.field, self._server.action["properties"][self._server.field]
-        value: Any = text
-        if schema.get("type") != "string" and "enum" not in schema:
-            with contextlib.suppress(ValueError):
-                value = json.loads(text)
-        fault = fault_of(value, schema, field)
-        return Attempt("bad_argument" if fault else "ok", 0, 0, "act", {field: value}, fault)
-
-    def _payload(self, attempt: Attempt) -> Mapping[str, Any]:
-        if not self._server.is_mcp:
-            return attempt.arguments
-        return {"type": "call_tool", "tool_name": attempt.name, "arguments": attempt.arguments}
 
     def _shown(self, answer: Mapping[str, Any]) -> str:
         seen = {name: each for name, each in answer["observation"].items() if name not in _OUTSIDE}

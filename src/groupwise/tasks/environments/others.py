@@ -153,16 +153,6 @@ class MessageEnv(Others):
 
     async def step(self, turn: Turn) -> Reply:
         self.goes_on()
-        result = await self._env.step(self._message(turn))
-        metrics = ", ".join(f"{name} {number:g}" for name, number in result.metrics.items())
-        reward = None if result.reward is None else float(result.reward)
-        if result.episode_done:
-            return Reply(reward=reward, done=True, evidence=metrics)
-        now = list(map(plain, result.next_messages))
-        added, self._past = news(self._past, now), now
-        return Reply(tuple(added), reward=reward, evidence=metrics)
-
-    def _message(self, turn: Turn) -> dict[str, Any]:
         text = turn.text
         for call in reversed(turn.calls):
             text = text[: call.begin] + text[call.end :]
@@ -176,7 +166,14 @@ class MessageEnv(Others):
             message["unparsed_tool_calls"] = [
                 UnparsedToolCall(raw_text=turn.text[a.begin : a.end], error=a.fault) for a in bad
             ]
-        return message
+        result = await self._env.step(message)
+        metrics = ", ".join(f"{name} {number:g}" for name, number in result.metrics.items())
+        reward = None if result.reward is None else float(result.reward)
+        if result.episode_done:
+            return Reply(reward=reward, done=True, evidence=metrics)
+        now = list(map(plain, result.next_messages))
+        added, self._past = news(self._past, now), now
+        return Reply(tuple(added), reward=reward, evidence=metrics)
 
 
 _OTHERS = ("reset", "get_reward")
