@@ -138,10 +138,13 @@ class _ChunkedDivergence(torch.autograd.Function):
         for start in range(0, len(hidden), size):
             rows = slice(start, start + size)
             ours, theirs = student.logits(rows), teacher.logits(rows)
-            divergence, on_logits = _with_slope(ours, theirs, comparison)
+            with torch.enable_grad():
+                leaf = ours.detach().requires_grad_()
+                divergence = divergence_of(leaf, theirs, comparison).sum()
+                (on_logits,) = torch.autograd.grad(divergence, leaf)
             if cap is not None:
                 on_logits *= 1 - (ours / cap).square()
-            total += divergence
+            total += divergence.detach()
             agreements += (ours.argmax(-1) == theirs.argmax(-1)).sum()
             on_hidden[rows] = on_logits.to(weight.dtype) @ weight
             on_weight.addmm_(on_logits.T, hidden[rows].float())
@@ -155,15 +158,6 @@ class _ChunkedDivergence(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> Any:
         scale, _ = grads
         return *(None if tensor is None else scale * tensor for tensor in ctx.saved_tensors), None, None, None
-
-
-def _with_slope(student: Tensor, teacher: Tensor, comparison: Comparison) -> tuple[Tensor, Tensor]:
-    """Summed divergence of some tokens and its gradient with respect to the student's logits."""
-    with torch.enable_grad():
-        leaf = student.detach().requires_grad_()
-        divergence = divergence_of(leaf, teacher, comparison).sum()
-        (slope,) = torch.autograd.grad(divergence, leaf)
-    return divergence.detach(), slope
 
 
 DIVERGENCES: dict[str, Callable[[Tensor, Tensor, float], Tensor]] = {

@@ -81,12 +81,14 @@ def weighted_vote(
     n = _checked(scores, len(correct), k)
     if len(answers) != n:
         raise ValueError(f"{len(answers)} answers for {n} scores: exactly one answer per score is allowed")
-    names = sorted({answer for answer in answers if answer is not None})
-    if not names:
+    if not (names := sorted({answer for answer in answers if answer is not None})):
         return Expected(0.0, 0.0)
     right = {answer for answer, is_right in zip(answers, correct, strict=True) if is_right}
     votes = np.zeros((n, len(names)))
-    for row, (answer, score) in enumerate(zip(answers, _whole(scores), strict=True)):
+    # in whole units of 2^-44 of the largest: what differs by less ties, and all sums are exact
+    largest = max(map(abs, scores), default=0.0)
+    whole: NDArray[np.float64] = np.rint(np.ldexp(np.asarray(scores, float), 44 - math.frexp(largest)[1]))
+    for row, (answer, score) in enumerate(zip(answers, whole, strict=True)):
         if answer is not None:
             votes[row, names.index(answer)] = score
     voted = np.array([[answer == name for name in names] for answer in answers], float)
@@ -96,13 +98,6 @@ def weighted_vote(
     shares = winners[:, [name in right for name in names]].sum(1) / np.maximum(winners.sum(1), 1)
     error = 0.0 if math.comb(n, k) <= MAX_SUBSETS else float(shares.std(ddof=1)) / math.sqrt(len(shares))
     return Expected(math.fsum(shares) / len(shares), error)
-
-
-def _whole(scores: Sequence[float]) -> NDArray[np.float64]:
-    """The scores in whole units of 2^-44 of the largest: what differs by less ties, and all sums are exact."""
-    largest = max(map(abs, scores), default=0.0)
-    whole: NDArray[np.float64] = np.rint(np.ldexp(np.asarray(scores, float), 44 - math.frexp(largest)[1]))
-    return whole
 
 
 @lru_cache(maxsize=16)
@@ -124,8 +119,7 @@ def _checked(scores: Sequence[float], num_verdicts: int, k: int) -> int:
         raise ValueError(f"{num_verdicts} verdicts for {n} scores: exactly one verdict per score is allowed")
     if not 1 <= k <= n:
         raise ValueError(f"k = {k} of a pool of {n} samples: 1 to {n} is allowed")
-    bad = [i for i, score in enumerate(scores) if not math.isfinite(score)]
-    if bad:
+    if bad := [i for i, score in enumerate(scores) if not math.isfinite(score)]:
         raise ValueError(f"the score of sample {bad[0]} is {scores[bad[0]]}: only finite scores can be compared")
     return n
 

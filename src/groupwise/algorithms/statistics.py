@@ -49,8 +49,7 @@ def mean_share(shares: Sequence[float]) -> Estimate:
     Samples of one problem are not independent, so the problems are the units: n_eff = p(1-p) / (var(shares) / n),
     at least n. Stays inside [0, 1] and is never empty, also when all problems are solved.
     """
-    n = len(shares)
-    if not n:
+    if not (n := len(shares)):
         return Estimate(math.nan, math.nan, math.nan)
     p = float(np.mean(shares))
     variance = float(np.var(shares, ddof=1)) / n if n > 1 else 0.0

@@ -104,27 +104,22 @@ class ProcessMin(AdvantageEstimator):
     def of_steps(
         self, step_rewards: Sequence[Tensor], step_ends: Sequence[Tensor], lengths: Sequence[int]
     ) -> list[Tensor]:
-        worst = [self._worst(rewards[:-1]) for rewards in step_rewards]
-        judged = [bool(len(rewards)) for rewards in step_rewards]
+        worst = [(-rewards[:-1] / self.temperature).softmax(0) * rewards[:-1] for rewards in step_rewards]
         outcomes = [rewards[-1] if len(rewards) else None for rewards in step_rewards]
         centres = _means_of_others(outcomes)
         sums = [float(weighted.sum()) for weighted in worst]
         advantages = []
         for i, (weighted, ends, length) in enumerate(zip(worst, step_ends, lengths, strict=True)):
-            outcome = outcomes[i]
-            if outcome is None:
+            if (outcome := outcomes[i]) is None:
                 advantages.append(step_rewards[i].new_zeros(length))
                 continue
-            others = [j for j in range(len(lengths)) if j != i and judged[j]]
+            others = [j for j, other in enumerate(outcomes) if j != i and other is not None]
             per_token = sum(sums[j] for j in others) / max(1, sum(lengths[j] for j in others))
             remaining = torch.arange(length, 0, -1, dtype=weighted.dtype)
             from_here = weighted.flip(0).cumsum(0).flip(0)
             process = until_ends(from_here, ends[:-1], length) - per_token * remaining
             advantages.append(process + self.outcome_weight * (outcome - centres[i]))
         return advantages
-
-    def _worst(self, rewards: Tensor) -> Tensor:
-        return (-rewards / self.temperature).softmax(0) * rewards
 
 
 class GroupTree(AdvantageEstimator):

@@ -130,7 +130,6 @@ def aggregated(scores: Sequence[float], how: str) -> float:
     """
     if how not in AGGREGATES:
         raise ValueError(f"the scores of steps are joined by {how!r}: allowed are {', '.join(AGGREGATES)}")
-    bad = [index for index, score in enumerate(scores) if not 0 <= score <= 1]
-    if bad:
+    if bad := [index for index, score in enumerate(scores) if not 0 <= score <= 1]:
         raise ValueError(f"the score of step {bad[0]} is {scores[bad[0]]}: a number from 0 to 1 is allowed")
     return float(AGGREGATES[how](scores)) if scores else 0.0
