@@ -4,11 +4,11 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from groupwise.errors import DataError
 from groupwise.runs.jsonl import read_jsonl
@@ -23,8 +23,7 @@ Differs = Callable[[str, str], bool]
 """Returns True if the second text is certainly no right answer where the first is the reference answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
+class Form(NamedTuple):
     """One problem, and how answers to it are written."""
 
     problem: Problem
@@ -76,8 +75,7 @@ _BARE = re.compile(r"\$\$?[^$]*\$\$?|[-0-9.,]+|-?\\frac\{\d+\}\{\d+\}|[0-9]\*?x.
 """A prediction that is an answer and nothing else, although its row does not say so."""
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
+class Case(NamedTuple):
     """A completion and the verdict it must get."""
 
     name: str
@@ -136,8 +134,7 @@ class Miss(StrEnum):
     FALSE_NEGATIVE = "false negative"  # a right answer in proper form was not paid
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(NamedTuple):
     """A case with its verdict."""
 
     case: Case
@@ -147,8 +144,7 @@ class Result:
     second: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(NamedTuple):
     """When the audit of a verifier loses patience."""
 
     verdict_s: float  # seconds after which a verdict counts as a hang

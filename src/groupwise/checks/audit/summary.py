@@ -3,8 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from groupwise.algorithms.statistics import mean_share
 from groupwise.checks.audit.judge import Miss, Result
@@ -16,8 +15,7 @@ QUANTILES = (0.5, 0.95, 0.99)
 SELDOM = {"hangs": Miss.HANG, "crashes": Miss.CRASH, "files_written": Miss.FILE_WRITTEN}
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
+class Summary(NamedTuple):
     """An audit, counted."""
 
     results: tuple[Result, ...]

@@ -88,7 +88,13 @@ class Watch:
 
     def look(self) -> list[Finding]:
         """Findings that are new, or worse than before, in what was recorded since the last look."""
-        self._read()
+        done = self.steps[-1].step if self.steps else -1
+        lines = [line for line in self.records.metrics() if line["step"] > done]
+        weights = {line.get("step"): line.get("weights") for line in self.records.ledger() if "groups" in line}
+        recorded = set(self.records.steps())
+        self.steps += [read_step(self.records, line, recorded, weights) for line in lines]
+        self.dev += [read_dev(self.records, line) for line in self.records.metrics("dev")[len(self.dev) :]]
+        self.steps[FIRST:-LAST] = [replace(step, groups=()) for step in self.steps[FIRST:-LAST]]
         facts = RunFacts(config=self.config, steps=tuple(self.steps), dev=tuple(self.dev))
         news = [
             finding
@@ -97,15 +103,6 @@ class Watch:
         ]
         self.known |= {finding.check: finding.severity.rank for finding in news}
         return news
-
-    def _read(self) -> None:
-        done = self.steps[-1].step if self.steps else -1
-        lines = [line for line in self.records.metrics() if line["step"] > done]
-        weights = {line.get("step"): line.get("weights") for line in self.records.ledger() if "groups" in line}
-        recorded = set(self.records.steps())
-        self.steps += [read_step(self.records, line, recorded, weights) for line in lines]
-        self.dev += [read_dev(self.records, line) for line in self.records.metrics("dev")[len(self.dev) :]]
-        self.steps[FIRST:-LAST] = [replace(step, groups=()) for step in self.steps[FIRST:-LAST]]
 
 
 def check_rules(names: Sequence[str]) -> None:

@@ -109,8 +109,7 @@ def entropy_bonus(run: RunFacts) -> Finding | None:
     if len(series) < WINDOW or improves(run):
         return None
     weight = coef * recent(series)
-    severity = graded(weight, 0.1, 1.0)
-    if severity is None:
+    if (severity := graded(weight, 0.1, 1.0)) is None:
         return None
     return Finding(
         check="entropy_bonus", severity=severity, since_step=run.steps[0].step, statistic=weight,

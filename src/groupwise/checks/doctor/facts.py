@@ -7,7 +7,7 @@ from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from groupwise.errors import CheckpointError, ConfigError, DataError
 from groupwise.runs.records import Records
@@ -21,8 +21,7 @@ memory, and nothing that rules compare is missing."""
 SHOWN = 5  # completions or groups that a finding names at most
 
 
-@dataclass(frozen=True, slots=True)
-class GroupFacts:
+class GroupFacts(NamedTuple):
     """One group."""
 
     problem: str
@@ -66,8 +65,7 @@ class StepFacts:
         return int(length["num"]) if isinstance(length, Mapping) and "num" in length else len(self.completions)
 
 
-@dataclass(frozen=True, slots=True)
-class DevFacts:
+class DevFacts(NamedTuple):
     """One dev evaluation."""
 
     step: int  # finished steps before it

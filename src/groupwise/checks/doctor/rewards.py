@@ -86,8 +86,7 @@ def never_correct(run: RunFacts) -> Finding | None:
 def verifier_fails(run: RunFacts) -> Finding | None:
     """The verifier crashes or runs out of time."""
     rows = [(s, c) for s in run.steps for c in s.completions]
-    failed = [(s, c) for s, c in rows if c.outcome.failed]
-    if not failed:
+    if not (failed := [(s, c) for s, c in rows if c.outcome.failed]):
         return None
     share = len(failed) / len(rows)
     limit = float(run.key("verifier.max_failure_share", 0.05))
@@ -112,8 +111,7 @@ def second_opinion(run: RunFacts) -> Finding | None:
         return None
     result, second = checked[-1]
     low = float(second["share"][1])
-    severity = graded(low, 0.02, 0.05)
-    if severity is None:
+    if (severity := graded(low, 0.02, 0.05)) is None:
         return None
     first = next(dev.step for dev, look in checked if look["share"][1] >= 0.02)
     example = second.get("example") or {}

@@ -86,8 +86,7 @@ def clipping(run: RunFacts) -> Finding | None:
     if len(series) < WINDOW:
         return None
     share = median(series[-WINDOW:])
-    severity = graded(share, 0.2, 0.4)
-    if severity is None:
+    if (severity := graded(share, 0.2, 0.4)) is None:
         return None
     first = persists(run, lambda step: (step.number("clipped") or 0.0) >= 0.2)
     return Finding(
@@ -124,8 +123,7 @@ def gradient_spikes(run: RunFacts) -> Finding | None:
     if len(series) < 2 * WINDOW:
         return None
     values = [value for _, value in series]
-    spikes = [series[i][0] for i in outlying(values, deviations=8, times=10)]
-    if not spikes:
+    if not (spikes := [series[i][0] for i in outlying(values, deviations=8, times=10)]):
         return None
     size = max(values) / median(values)
     lost = worsens(run)
@@ -146,8 +144,7 @@ def gradient_vanishes(run: RunFacts) -> Finding | None:
     lately = taught[-2 * WINDOW :]
     zeros = [step for step in lately if step.number("grad_norm") == 0]
     share = len(zeros) / len(lately)
-    severity = graded(share, 0.4, 0.7)
-    if severity is None:
+    if (severity := graded(share, 0.4, 0.7)) is None:
         return None
     return Finding(
         check="gradient_vanishes", severity=severity, since_step=zeros[0].step, statistic=share,
@@ -163,8 +160,7 @@ def sampler_mismatch(run: RunFacts) -> Finding | None:
     if len(series) < WINDOW:
         return None
     share = recent(series)
-    severity = graded(1 - share, 0.5, 0.7)
-    if severity is None:
+    if (severity := graded(1 - share, 0.5, 0.7)) is None:
         return None
     first = persists(run, lambda step: (step.number("effective_samples") or 0.0) <= 0.5)
     return Finding(

@@ -12,9 +12,9 @@ import time
 import warnings
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from pydantic import BaseModel
 
@@ -122,8 +122,7 @@ class Staged(Protocol):
     def config(self) -> BaseModel: ...
 
 
-@dataclass(frozen=True, slots=True)
-class StageChecked:
+class StageChecked(NamedTuple):
     """Result of one stage."""
 
     name: str

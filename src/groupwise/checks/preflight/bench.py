@@ -2,20 +2,20 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import fmean
-from types import TracebackType
-from typing import Any, Literal, NamedTuple, Self, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
-from groupwise.checks import Advice, Finding, Severity
+from groupwise.checks import Advice, Finding, Severity, worst
 from groupwise.errors import GroupwiseError
 from groupwise.models.policy import Policy, start_policy
 from groupwise.models.size import ModelSize, language_model_size
 from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.sample_and_score import Actors, Clock, Seconds, sample_and_score
+from groupwise.sandbox.base import Closing
 from groupwise.tasks import Task, make_task
 from groupwise.trainers.reward_part import load_reward_models, with_reward_model_parts
 from groupwise.trainers.rl_recipe import RlRecipe
@@ -54,7 +54,7 @@ HALF = 0.5  # share of what is left of a budget that goes into the sample; a reh
 
 
 @dataclass(slots=True)
-class Bench:
+class Bench(Closing):
     """A recipe whose parts are made when they are asked for; a part that cannot be made says why every time."""
 
     recipe: RlRecipe
@@ -63,12 +63,7 @@ class Bench:
     _made: dict[str, Any] = field(default_factory=dict)
     _stack: ExitStack = field(default_factory=ExitStack)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         self._stack.close()
 
     def _once(self, name: str, make: Callable[[], T]) -> T:
@@ -133,18 +128,15 @@ class Bench:
         sampling = sampling.model_copy(update={"max_tokens": max_tokens})
         return sample_and_score(actors, problems, number, sampling, draws, clock)
 
-    def _speed(self, problems: Sequence[Problem]) -> float:
-        """Return the tokens that a few completions have in a second, their prompts' time counted; none is judged."""
-        few, began = min(PROBE_TOKENS, self.recipe.sampling.max_tokens), time.perf_counter()
-        scored = self._sample(problems[:FEW], -(-FEW // len(problems[:FEW])), few, Clock(), Unjudged())
-        tokens = sum(completion.num_tokens for group in scored for completion in group.group.completions)
-        return tokens / (time.perf_counter() - began)
-
     def _within(self, problems: Sequence[Problem], number: int, clock: Clock) -> Sampled:
         """Sample what half of what is left of the budget allows: all; or few of each, as many as fit; or short ones."""
         limit, wanted = self.recipe.sampling.max_tokens, len(problems) * number
         end = time.perf_counter() + HALF * self.seconds_left
-        rate, length, scored = self._speed(problems), float(limit), list[ScoredGroup]()
+        # the tokens that a few completions have in a second, their prompts' time counted; none is judged
+        few, began = min(PROBE_TOKENS, limit), time.perf_counter()
+        probed = self._sample(problems[:FEW], -(-FEW // len(problems[:FEW])), few, Clock(), Unjudged())
+        tokens = sum(completion.num_tokens for group in probed for completion in group.group.completions)
+        rate, length, scored = tokens / (time.perf_counter() - began), float(limit), list[ScoredGroup]()
 
         def room() -> float:
             return (end - time.perf_counter()) * rate
@@ -222,12 +214,10 @@ class Check:
 Verdict = Literal["GO", "GO WITH WARNINGS", "NO-GO"]
 
 
-def verdict_of(findings: Sequence[Finding]) -> Verdict:
+def verdict_of(findings: Iterable[Finding]) -> Verdict:
     """Return the verdict of some findings: that of the most severe."""
-    levels = {finding.severity for finding in findings}
-    if Severity.CRITICAL in levels:
-        return "NO-GO"
-    return "GO WITH WARNINGS" if Severity.WARNING in levels else "GO"
+    level = worst(findings)
+    return "NO-GO" if level is Severity.CRITICAL else "GO WITH WARNINGS" if level is Severity.WARNING else "GO"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,7 +235,7 @@ class Preflight:
 
     def verdict_by(self, check: str) -> Verdict:
         """Return the verdict of one check."""
-        return verdict_of([finding for finding in self.findings if finding.check == check])
+        return verdict_of(finding for finding in self.findings if finding.check == check)
 
     def facts(self) -> dict[str, Any]:
         return {

@@ -113,8 +113,7 @@ def _repeats(problems: Sequence[Problem]) -> Iterator[Finding]:
 
 def _answers(bench: Bench, splits: Mapping[Split, Sequence[Problem]]) -> Iterator[Finding]:
     asked = [problem for problems in splits.values() for problem in problems if not problem.environment]
-    empty = [problem.id for problem in asked if not problem.question.strip()]
-    if empty:
+    if empty := [problem.id for problem in asked if not problem.question.strip()]:
         yield finding(
             Severity.CRITICAL, f"{len(empty)} problems have no question", "The model is asked nothing.",
             Advice("task.question_field", "the field that holds the question"), empty,
@@ -192,8 +191,7 @@ def prompts(bench: Bench) -> Checked:
 def _tokens(bench: Bench, written: Sequence[Prompt]) -> Iterator[Finding]:
     tokenizer, context = bench.policy.tokenizer, bench.policy.context_length
     room = context - bench.recipe.sampling.max_tokens
-    cut = [prompt for prompt in written if len(prompt.token_ids) > room]
-    if cut:
+    if cut := [prompt for prompt in written if len(prompt.token_ids) > room]:
         longest = max(len(prompt.token_ids) for prompt in cut)
         yield finding(
             Severity.CRITICAL,

@@ -94,8 +94,7 @@ def _total(episode: _Episode) -> float:
 
 
 def _faults(episodes: Sequence[_Episode]) -> Iterator[Finding]:
-    failed = [e for e in episodes if any(answer.failed for answer in e.answers)]
-    if failed:
+    if failed := [e for e in episodes if any(answer.failed for answer in e.answers)]:
         first = failed[0]
         fault = next(answer.failed for answer in first.answers if answer.failed)
         yield finding(
@@ -109,8 +108,7 @@ def _faults(episodes: Sequence[_Episode]) -> Iterator[Finding]:
         return played.opening, [r and {name: r[name] for name in COMPARED} for r in played.replies]
 
     sound = [e for e in episodes if e not in failed and e.config.repeatable]
-    others = [e for e in sound if said(e.answers[0]) != said(e.answers[1])]
-    if others:
+    if others := [e for e in sound if said(e.answers[0]) != said(e.answers[1])]:
         yield finding(
             Severity.CRITICAL,
             f"the environment {others[0].config.kind!r} answers otherwise in another process, on {others[0].how}",

@@ -66,8 +66,7 @@ def rehearsal(bench: Bench) -> Checked:
     if rate := bench.sampled.tokens_per_second if bench.options.budget_s else 0.0:
         lengths = [c.num_tokens for group in bench.sampled.groups for c in group.group.completions]
         tokens = rate * (bench.seconds_left - BEFORE_S) / ((NUM_STEPS + 1) * STEP_COST)
-        fitting = affordable(whole, tokens, fmean(lengths or [whole.max_tokens]))
-        if fitting is None:
+        if (fitting := affordable(whole, tokens, fmean(lengths or [whole.max_tokens]))) is None:
             return Checked({}, (), f"two steps take longer than the {bench.seconds_left:.0f} s that are left")
         size = fitting
         if size != whole:
@@ -166,8 +165,8 @@ def _update(bench: Bench, steps: Sequence[Mapping[str, Any]]) -> Iterator[Findin
 
 
 def _times(bench: Bench, steps: Sequence[Mapping[str, Any]], share: float) -> tuple[dict[str, Any], list[Finding]]:
-    recipe, evaluation = bench.recipe, bench.recipe.evaluation
     """Return figures of time, where the steps were this share of the recipe's, and findings about it."""
+    recipe, evaluation = bench.recipe, bench.recipe.evaluation
     seconds = [float(s["generate_s"] + s["verify_s"] + s["train_s"] + s["record_s"]) / share for s in steps]
     per_token = fmean((s["generate_s"] + s["verify_s"]) / max(1, s["sampled_tokens"]) for s in steps)
     length = fmean(step["length"] for step in steps)

@@ -155,14 +155,12 @@ def _parts(groups: Sequence[ScoredGroup]) -> Iterator[Finding]:
 
 def _verdicts(bench: Bench, groups: Sequence[ScoredGroup]) -> Iterator[Finding]:
     verdicts = [verdict for group in groups for verdict in group.verdicts]
-    odd = [v for v in verdicts if v.reward is not None and not math.isfinite(v.reward)]
-    if odd:
+    if odd := [v for v in verdicts if v.reward is not None and not math.isfinite(v.reward)]:
         yield finding(
             Severity.CRITICAL, f"{len(odd)} of {len(verdicts)} rewards are not finite", "The first update would fail.",
             [Advice("verifier", "a finite number, or None where there is no verdict")],
         )  # fmt: skip
-    failed = [v for v in verdicts if v.outcome.failed]
-    if failed:
+    if failed := [v for v in verdicts if v.outcome.failed]:
         yield finding(
             Severity.WARNING, f"the verifier failed on {len(failed)} of {len(verdicts)} completions: "
             f"{failed[0].outcome} ({failed[0].evidence[:160]})",
