@@ -67,31 +67,22 @@ def audit(
     if json:
         print_json(result.as_dict())
     elif subject == "sandbox":
-        show_sandbox(sandbox)
+        from groupwise.verifiers.extraction import clipped
+
+        table = Table(box=SIMPLE_HEAD)
+        for column in ("probe", "", "what became of it"):
+            table.add_column(column, overflow="fold")
+        for probe in sandbox.probes:
+            held = Text("held", style="green") if probe.contained else Text("GOT THROUGH", style="bold red")
+            table.add_row(Text(f"{probe.id} {probe.name}"), held, Text(clipped(probe.evidence)))
+        if sandbox.probes:
+            console.print(table)
+        console.print(Text(sandbox.verdict, style="bold green" if sandbox.passed else "bold red"), soft_wrap=True)
     else:
         most_alike = len(verifier.summary.misses) if cases else 2
         show_audit(verifier.title, verifier.summary, verifier.explanations, most_alike)
     if not result.passed:
         raise typer.Exit(1)
-
-
-def show_sandbox(audit: "SandboxAudit") -> None:
-    """Print every probe and the verdict."""
-    from groupwise.verifiers.extraction import clipped
-
-    table = Table(box=SIMPLE_HEAD)
-    for column in ("probe", "", "what became of it"):
-        table.add_column(column, overflow="fold")
-    for result in audit.probes:
-        style = "green" if result.contained else "bold red"
-        table.add_row(
-            Text(f"{result.id} {result.name}"),
-            Text("held" if result.contained else "GOT THROUGH", style=style),
-            Text(clipped(result.evidence)),
-        )
-    if audit.probes:
-        console.print(table)
-    console.print(Text(audit.verdict, style="bold green" if audit.passed else "bold red"), soft_wrap=True)
 
 
 def show_audit(title: str, summary: "Summary", explanations: Sequence[Sequence[str]], most_alike: int) -> None:

@@ -46,7 +46,17 @@ def examine(
         show_environment(json)
         return
     if explain is not None:
-        show_rule(explain)
+        from groupwise.checks.doctor import rule_named
+
+        rule = rule_named(explain)
+        console.print(Text(f"{rule.name}: {rule.says}", style="bold"))
+        rows = {
+            "statistic": rule.statistic, "bounds": rule.thresholds, "source": rule.source,
+            "reads": ", ".join(rule.needs) or "every file of the run",
+            "advice": "; ".join(map(str, rule.advice)) or "-",
+        }  # fmt: skip
+        for title, value in rows.items():
+            console.print(Text(f"  {title:9}  {value}"), soft_wrap=True)
         return
     if run is None:
         raise ConfigError("doctor needs a run directory, --explain RULE or --environment")
@@ -88,20 +98,6 @@ def line(finding: Finding) -> Text:
 
     text = f"  {finding.severity}  {RULES[finding.check].says} {finding.evidence} (doctor: {finding.check})"
     return Text(text, style=STYLES[finding.severity])
-
-
-def show_rule(name: str) -> None:
-    """Print what a rule computes, its bounds, and their source. Raises ConfigError: there is no such rule."""
-    from groupwise.checks.doctor import rule_named
-
-    rule = rule_named(name)
-    console.print(Text(f"{rule.name}: {rule.says}", style="bold"))
-    rows = {
-        "statistic": rule.statistic, "bounds": rule.thresholds, "source": rule.source,
-        "reads": ", ".join(rule.needs) or "every file of the run", "advice": "; ".join(map(str, rule.advice)) or "-",
-    }  # fmt: skip
-    for title, value in rows.items():
-        console.print(Text(f"  {title:9}  {value}"), soft_wrap=True)
 
 
 def show_environment(as_json: bool) -> None:

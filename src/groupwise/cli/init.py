@@ -35,7 +35,20 @@ def init(
     from groupwise.errors import ConfigError
 
     if model:
-        write_model(directory, overrides or [])
+        from groupwise.config import parse
+        from groupwise.models.checkpoint import save_checkpoint
+        from groupwise.models.loading import quiet_transformers
+        from groupwise.models.new_model import NewModel, byte_tokenizer, new_policy
+        from groupwise.runs.atomic import refuse_to_replace
+
+        quiet_transformers()
+        refuse_to_replace(directory)
+        shape = {"architecture": "qwen2", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
+        config = parse(NewModel, {**shape, "context_length": 4096}, overrides or [], source="the new model")
+        policy = new_policy(config, byte_tokenizer())
+        save_checkpoint(directory, policy)
+        kind = f"{config.architecture} with {policy.num_parameters:,} random parameters"
+        console.print(f"{directory}: {kind} and a byte tokenizer")
         return
     if overrides:
         raise ConfigError("--set changes the model of `groupwise init --model`; a project has its own recipe.toml")
@@ -60,21 +73,3 @@ def write_project(directory: Path) -> list[Path]:
             write_file(directory / file.name, text.encode())
             files.append(directory / file.name)
     return files
-
-
-def write_model(directory: Path, overrides: list[str]) -> None:
-    """Write a model with random weights: two layers of width 64, unless changed."""
-    from groupwise.config import parse
-    from groupwise.models.checkpoint import save_checkpoint
-    from groupwise.models.loading import quiet_transformers
-    from groupwise.models.new_model import NewModel, byte_tokenizer, new_policy
-    from groupwise.runs.atomic import refuse_to_replace
-
-    quiet_transformers()
-    refuse_to_replace(directory)
-    shape = {"architecture": "qwen2", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
-    config = parse(NewModel, {**shape, "context_length": 4096}, overrides, source="the new model")
-    policy = new_policy(config, byte_tokenizer())
-    save_checkpoint(directory, policy)
-    kind = f"{config.architecture} with {policy.num_parameters:,} random parameters"
-    console.print(f"{directory}: {kind} and a byte tokenizer")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from annotated_types import Ge, Gt, Le, Lt, MinLen
@@ -62,8 +62,7 @@ Choice = list[tuple[str, type[BaseModel]]]
 several, the class that all of them build on, chosen by nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Heading:
+class Heading(NamedTuple):
     """One section of the reference."""
 
     path: str
@@ -150,8 +149,7 @@ def own_fields(model: type[BaseModel], base: type[BaseModel] | None) -> list[tup
 
 def choice_of(info: FieldInfo) -> Choice | None:
     """Return the sections that a field may hold; None where it holds values."""
-    fields = list(held(info.annotation, [*info.metadata, info]))
-    if not fields:
+    if not (fields := list(held(info.annotation, [*info.metadata, info]))):
         return None
     common: type | None = fields[0].section
     if len(fields) == 1 and (kinds := fields[0].kinds):

@@ -111,7 +111,14 @@ def run_one(
     from groupwise.pipeline import Display, plan, run_pipeline
 
     if dry_run:
-        console.print(_plan_table(plan(recipe, stages, only, start)))
+        table = Table(title="what would run, and why", title_justify="left")
+        for name in ("stage", "does", "makes", "from", "", "because"):
+            table.add_column(name, overflow="fold")
+        for entry in plan(recipe, stages, only, start):
+            stage, (verb, style) = entry.stage, VERBS[entry.action]
+            does, makes = stage.algorithm or stage.kind, stage.makes.replace("_", " ")
+            table.add_row(stage.name, does, makes, ", ".join(entry.inputs) or "-", verb, entry.why, style=style)
+        console.print(table)
         return True
     finished = run_pipeline(recipe, stages, Display(train_stage, show_stage, say, show_finished), only, start)
     page = write_report(recipe.pipeline.directory)
@@ -124,19 +131,6 @@ def run_one(
 def _print_stopped(start: str | None) -> None:
     command = "the same command without --from" if start else "the same command"
     console.print(f"Stopped; {command} resumes there.")
-
-
-def _plan_table(entries: "Sequence[Planned]") -> Table:
-    table = Table(title="what would run, and why", title_justify="left")
-    for name in ("stage", "does", "makes", "from", "", "because"):
-        table.add_column(name, overflow="fold")
-    for entry in entries:
-        stage, (verb, style) = entry.stage, VERBS[entry.action]
-        table.add_row(
-            stage.name, stage.algorithm or stage.kind, stage.makes.replace("_", " "), ", ".join(entry.inputs) or "-",
-            verb, entry.why, style=style,
-        )  # fmt: skip
-    return table
 
 
 def show_stage(entry: "Planned", number: int, total: int) -> None:

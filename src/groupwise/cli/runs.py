@@ -43,8 +43,7 @@ def runs(
 
 def list_runs(folder: Path) -> None:
     """Print the runs in a folder."""
-    paths = runs_in(folder)
-    if not paths:
+    if not (paths := runs_in(folder)):
         console.print(f"There are no runs in {folder}. Begin one with `groupwise demo`.")
         return
     table = Table()

@@ -148,7 +148,17 @@ def run_recipe(recipe: "Recipe", restart: bool, accept: Sequence[str] = ()) -> N
     if not run.finished:
         console.print(f"Stopped after step {run.num_steps} with a checkpoint; the same command resumes there.")
     elif isinstance(trainer_of(recipe), RlTrainer):
-        show_report(run.directory.path)
+        from groupwise.cli.runs import text_summary
+        from groupwise.errors import GroupwiseError
+        from groupwise.explorer.export import write_report
+        from groupwise.runs.records import Records
+
+        try:
+            page = write_report(run.directory.path)
+            console.print(text_summary(Records.open(run.directory.path).intact()), soft_wrap=True)
+            console.print(f"Report: {page}")
+        except GroupwiseError as error:
+            console.print(f"The run is finished, but its report could not be written: {error}")
     else:
         tokens = sum(line.get("num_tokens", 0) for line in run.directory.metrics.lines())
         console.print(f"Trained on {tokens:,} tokens: {run.checkpoints[-1]}")
@@ -243,18 +253,3 @@ def extras(report: "StepReport") -> str:
     if report.busy_cores >= BUSY:
         notes.append(f"other programs took {report.busy_cores:.1f} cores")
     return "".join(f"  {note}" for note in notes)
-
-
-def show_report(path: Path) -> None:
-    """Write the run's page and print its summary; a failing page must not hide a finished training."""
-    from groupwise.cli.runs import text_summary
-    from groupwise.errors import GroupwiseError
-    from groupwise.explorer.export import write_report
-    from groupwise.runs.records import Records
-
-    try:
-        page = write_report(path)
-        console.print(text_summary(Records.open(path).intact()), soft_wrap=True)
-        console.print(f"Report: {page}")
-    except GroupwiseError as error:
-        console.print(f"The run is finished, but its report could not be written: {error}")

@@ -46,11 +46,18 @@ def verify(
 
         groupwise verify math --data problems.jsonl --set task.answer_field=solution
     """
-    from groupwise.checks.audit.verifier import verify
+    from groupwise.checks.audit.verifier import check_references, verify
     from groupwise.types import Problem
+    from groupwise.verifiers.extraction import clipped
 
     if data and len(data) == 1 and ("=" not in data[0] or os.path.exists(data[0])):
-        if not check_data(verifier, data[0], overrides or []):
+        references = check_references(verifier, data[0], overrides or [])
+        faulty = [problem for problem in references.problems if problem.id in references.faults]
+        lines = [f"row {p.id.rpartition('-')[2]}: {clipped(p.reference)}: {references.faults[p.id]}" for p in faulty]
+        counts = f"{len(references.faults)} of {len(references.problems)} reference answers"
+        for line in (*lines, f"{counts} of {data[0]} cannot be read or do not pass"):
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+        if references.faults:
             raise typer.Exit(1)
         return
     problem = Problem("asked", question, reference, language=language, data=read_data(data or []))
@@ -62,23 +69,6 @@ def verify(
         show_verdict(explained, problem, text)
     if explained.verdict.outcome.failed:
         raise typer.Exit(1)
-
-
-def check_data(verifier: str, path: str, overrides: Sequence[str]) -> bool:
-    """List the reference answers of a file that cannot be read or do not pass; False where there are any."""
-    from groupwise.checks.audit.verifier import check_references
-    from groupwise.verifiers.extraction import clipped
-
-    references = check_references(verifier, path, overrides)
-    for problem in references.problems:
-        if problem.id in references.faults:
-            row = problem.id.rpartition("-")[2]
-            line = f"row {row}: {clipped(problem.reference)}: {references.faults[problem.id]}"
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
-    counts = f"{len(references.faults)} of {len(references.problems)} reference answers"
-    line = f"{counts} of {path} cannot be read or do not pass"
-    console.print(line, markup=False, highlight=False, soft_wrap=True)
-    return not references.faults
 
 
 def read_completion(text: str | None, file: Path | None) -> str:
