@@ -19,7 +19,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, SerializationInfo, ValidationInfo, model_validator
 from pydantic_core import CoreSchema, core_schema
@@ -73,8 +73,7 @@ class KindSection(Section):
     """A built-in name, `file.py:name`, `package.module:name`, or a name of an installed package."""
 
 
-@dataclass(frozen=True, slots=True)
-class Allowed:
+class Allowed(NamedTuple):
     """Condition on a user's implementation."""
 
     holds: Callable[[Any], bool]
@@ -113,8 +112,7 @@ class Choices:
         """
         if kind in self.table:
             return _imported(self.table[kind])
-        location = Place.of(kind)
-        if location is None:
+        if (location := Place.of(kind)) is None:
             registered = {point.name: point.value for point in entry_points(group=self.group)}.get(kind)
             target = registered or (kind if ":" in kind else None)
             location = Place.importable(target) if target else None

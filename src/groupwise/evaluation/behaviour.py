@@ -128,8 +128,7 @@ def _loop(row: Row) -> Span | None:
     pieces = units(row.text)
     if row.finish_reason is FinishReason.LENGTH:  # the last word may have been cut
         pieces = pieces[:-1]
-    period = loop_period(pieces)
-    if period is None:
+    if (period := loop_period(pieces)) is None:
         return None
     block = r"\s*".join(map(re.escape, pieces[-LOOP_TIMES * period :]))
     return _span(re.search(block, row.text), row.text)
@@ -177,8 +176,7 @@ def first_value(text: str, reference: str) -> int | None:
     >>> first_value("4042? 3760+282=4042. Wait,", "4042")
     19
     """
-    number = parse_number(reference)
-    if number:
+    if number := parse_number(reference):
         spans = [
             match.span()
             for match in _NUMBER.finditer(text)

@@ -88,8 +88,7 @@ def open_second(
     if section.kind in (trained.kind, *(config.kind for config in second_verifiers(trained.parts).values())):
         raise ConfigError(f"the second verifier {section.kind!r} is used in training already; it must be another one")
     name, verifier = section.kind, make_verifier(section)
-    problems = [problem for problem in task.problems("dev") if is_asked(problem, name)]
-    if not problems:
+    if not (problems := [problem for problem in task.problems("dev") if is_asked(problem, name)]):
         raise ConfigError(f"the second verifier {name!r} can judge no dev problem of task {task.name}")
     for problem in problems[:: max(1, len(problems) // NUM_REFERENCES)][:NUM_REFERENCES]:
         answer = task.template.gold_answer(problem)

@@ -84,8 +84,7 @@ METRICS: Mapping[str, Metric] = {
 
 def metric(key: str) -> Metric:
     """Return a metric by its key; `pass_at_K` and `majority_K` for any K, and measures of a recipe."""
-    match = re.fullmatch(r"(pass_at|majority)_(\d+)", key)
-    if not match:
+    if not (match := re.fullmatch(r"(pass_at|majority)_(\d+)", key)):
         measured = Metric(key.replace("_", " "), "%", "Mean of what a verifier, or a function of the recipe, measures.")
         return METRICS.get(key, measured)
     kind, k = match.groups()
@@ -169,8 +168,7 @@ def by_problem(rows: Iterable[Row], measure: Measure) -> dict[str, float]:
     """Return the mean over each problem's completions; problems are the units of every interval."""
     values: dict[str, list[float]] = {}
     for row in rows:
-        value = measure(row)
-        if value is not None:
+        if (value := measure(row)) is not None:
             values.setdefault(row.problem, []).append(value)
     return {problem: sum(numbers) / len(numbers) for problem, numbers in values.items()}
 
@@ -288,8 +286,7 @@ def compare(shares_a: Mapping[str, float], shares_b: Mapping[str, float]) -> Est
     Raises:
         DataError: the two sides do not hold the same problems; restrict them to `common` ones first.
     """
-    lone_problems = sorted(shares_a.keys() ^ shares_b.keys())
-    if lone_problems:
+    if lone_problems := sorted(shares_a.keys() ^ shares_b.keys()):
         raise DataError(
             f"a paired difference needs the same problems on both sides; {len(lone_problems)} are on one side only, "
             f"for example {lone_problems[0]}"

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from groupwise.algorithms.statistics import Estimate, mean_share, paired_difference, wilson
 from groupwise.config import Changes, read_toml
@@ -276,8 +276,7 @@ def _is_same(source: str, checkpoint: str) -> bool:
     return first.name == second.name and not (first.exists() and second.exists() and not first.samefile(second))
 
 
-@dataclass(frozen=True, slots=True)
-class _Measured:
+class _Measured(NamedTuple):
     policy: Policy
     run: RunDirectory
     protocol: Protocol

@@ -29,8 +29,7 @@ class Answer:
     num_samples: int
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(NamedTuple):
     """A problem and the first completion of each model, or each time, that it was asked."""
 
     kind: str

@@ -99,8 +99,7 @@ def pair_line(run: Records, pair: Pair | None) -> str:
 def costs(run: Records) -> dict[str, str]:
     """Time and tokens of the training steps, and the share of each phase."""
     seconds = {phase: sum(line.get(f"{phase}_s") or 0.0 for line in run.metrics()) for phase in PHASES}
-    total = sum(seconds.values())
-    if not total:
+    if not (total := sum(seconds.values())):
         return dict.fromkeys((METRICS["time"].name, "where it went", METRICS["tokens"].name), NOT_MEASURED)
     sampled = sum(line["sampled_tokens"] for line in run.metrics())
     return {

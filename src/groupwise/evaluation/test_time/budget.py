@@ -1,7 +1,6 @@
 """`measure_budget`: accuracy and cost of every method at every budget. `groupwise budget` prints its table."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -154,8 +153,7 @@ def _checked(
     return methods, check_budgets(config.budgets, config.samples)
 
 
-@dataclass(frozen=True, slots=True)
-class _Measurement:
+class _Measurement(NamedTuple):
     """The parts of one call."""
 
     config: BudgetConfig

@@ -5,7 +5,6 @@ depends on the order in which the pool was sampled.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -94,8 +93,7 @@ class Cost(NamedTuple):
         return Cost(*(left + right for left, right in zip(self, other, strict=True)))
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(NamedTuple):
     """A method at a budget."""
 
     method: str
@@ -105,8 +103,7 @@ class Measured:
     standard_error: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
+class Sizes(NamedTuple):
     """Numbers of weights."""
 
     policy: int
@@ -120,8 +117,7 @@ class Sizes:
         return Cost(sampled, rewarded, operations, seconds)
 
 
-@dataclass(frozen=True, slots=True)
-class Pools:
+class Pools(NamedTuple):
     """The pools of all problems with their scores."""
 
     pools: Sequence[Pool]

@@ -35,8 +35,7 @@ T = TypeVar("T")
 PROBLEMS_PER_PART = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Store:
+class Store(NamedTuple):
     """A folder of parts."""
 
     folder: Path
@@ -105,8 +104,7 @@ class Sample(NamedTuple):
         return cls(row.text, row.prefill, finished, row.answer, right, row.length, row.num_put_in)
 
 
-@dataclass(frozen=True, slots=True)
-class Pool:
+class Pool(NamedTuple):
     """The judged samples of one problem."""
 
     problem: Problem
@@ -194,8 +192,7 @@ def check_budgets(budgets: Sequence[int], num_samples: int) -> tuple[int, ...]:
 
 def enough(pools: Sequence[Pool], largest: int) -> tuple[list[int], list[str]]:
     """Return the places of the problems with at least `largest` judged samples, and the ids of the others."""
-    kept = [index for index, pool in enumerate(pools) if len(pool.samples) >= largest]
-    if not kept:
+    if not (kept := [index for index, pool in enumerate(pools) if len(pool.samples) >= largest]):
         most = max((len(pool.samples) for pool in pools), default=0)
         raise DataError(f"no problem has {largest} judged samples: at most {most} are judged, so budgets end there")
     return kept, [pool.problem.id for pool in pools if len(pool.samples) < largest]

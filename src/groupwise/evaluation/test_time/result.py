@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from groupwise.algorithms.pools import absolute_bins, cross_fitted, folds, quantile_bins
 from groupwise.algorithms.statistics import Estimate, bootstrap_difference, bootstrap_share, bootstrap_way
-from groupwise.evaluation.test_time.methods import SEARCHES, Chooser, Cost, Floats, Measured, Pools, best, weighted
+from groupwise.evaluation.test_time.methods import SEARCHES, Chooser, Cost, Measured, Pools, best, weighted
 from groupwise.runs.atomic import write_file
 from groupwise.runs.ledger import or_null
 
@@ -63,8 +63,7 @@ class Point:
         return facts
 
 
-@dataclass(frozen=True, slots=True)
-class Difficulty:
+class Difficulty(NamedTuple):
     """An estimate of how difficult each problem is."""
 
     name: str
@@ -171,7 +170,13 @@ def at_equal_tokens(
         if search not in SEARCHES or choice not in _CHOICES or not 1 <= samples <= most:
             continue
         name, choose = _CHOICES[choice]
-        before, after = _interpolated(pools, scores, samples, choose), method.accuracy
+        below = int(samples)
+        share = samples - below
+        low, *high = (
+            np.array([choose(pool, of_pool, k).value for pool, of_pool in zip(pools.pools, scores, strict=True)])
+            for k in ([below, below + 1] if share else [below])
+        )
+        before, after = low + share * (high[0] - low) if high else low, method.accuracy
         by_difficulty = {
             way.name: {
                 int(label): bootstrap_difference(before[way.bins == label].tolist(), after[way.bins == label].tolist())
@@ -183,16 +188,6 @@ def at_equal_tokens(
         against = f"{name}/prm_{aggregate}"
         compared.append(EqualTokens(method.method, method.budget, against, samples, difference, by_difficulty))
     return compared
-
-
-def _interpolated(pools: Pools, scores: Sequence[Sequence[float]], samples: float, choose: Chooser) -> Floats:
-    below = int(samples)
-    share = samples - below
-    low, *high = (
-        np.array([choose(pool, of_pool, k).value for pool, of_pool in zip(pools.pools, scores, strict=True)])
-        for k in ([below, below + 1] if share else [below])
-    )
-    return low + share * (high[0] - low) if high else low
 
 
 @dataclass(frozen=True, slots=True)

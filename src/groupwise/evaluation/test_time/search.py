@@ -121,7 +121,17 @@ class Searcher:
                 for (problem_index, _), tree in groupby(slots, key=lambda slot: (slot.problem, slot.tree))
                 for slot in self._branched(list(tree), problems[problem_index].id, round_number)
             ]
-        return self._ends(slots, prompts, spent)
+        policy, version, groups, scores = self.actors.policy, self.actors.engine.version, list[Group](), []
+        for index, prompt in enumerate(prompts):
+            ends = [slot for slot in slots if slot.problem == index]
+            ends.sort(key=lambda slot: (int(slot.path.partition("/")[0]), slot.path))
+            completions = tuple(
+                completion_in(policy, place, slot.pieces, self.sampling.tools) for place, slot in enumerate(ends)
+            )
+            groups.append(Group(prompt, completions, self.draws.step, version))
+            scores.append(tuple(slot.scored or Scored((), 0) for slot in ends))
+        judged = score_groups(self.actors, groups, self.sampling, self.draws)
+        return [Ends(*parts) for parts in zip(judged, scores, spent, strict=True)]
 
     def _planted(self, index: int, problem: Problem) -> list[Slot]:
         keys = self.draws.keys(problem.id, self.config.slots)
@@ -224,19 +234,6 @@ class Searcher:
                 branches.append(replace(slot, path=path, key=self.draws.key_after(f"search {path}", problem, child)))
         return [*finished, *branches]
 
-    def _ends(self, slots: Sequence[Slot], prompts: Sequence[Prompt], spent: Sequence[Spent]) -> list[Ends]:
-        policy, version, groups, scores = self.actors.policy, self.actors.engine.version, list[Group](), []
-        for index, prompt in enumerate(prompts):
-            ends = [slot for slot in slots if slot.problem == index]
-            ends.sort(key=lambda slot: (int(slot.path.partition("/")[0]), slot.path))
-            completions = tuple(
-                completion_in(policy, place, slot.pieces, self.sampling.tools) for place, slot in enumerate(ends)
-            )
-            groups.append(Group(prompt, completions, self.draws.step, version))
-            scores.append(tuple(slot.scored or Scored((), 0) for slot in ends))
-        judged = score_groups(self.actors, groups, self.sampling, self.draws)
-        return [Ends(*parts) for parts in zip(judged, scores, spent, strict=True)]
-
 
 def _text(policy: Policy, ids: Sequence[int]) -> str:
     text: str = policy.tokenizer.decode(visible(policy, list(ids)))
@@ -251,19 +248,16 @@ class Found(NamedTuple):
     spent: Spent
 
 
-def search_config(method: str, slots: int, config: BudgetConfig) -> SearchConfig:
-    """Return the search that a method's name stands for."""
-    trees = max(1, slots // config.width) if method == "dvts" else 1
-    lookahead = config.lookahead if method == "lookahead" else 0
-    return SearchConfig(slots, config.width, trees, lookahead, MAX_ROUNDS, config.aggregate)
-
-
 def measure_search(
     method: str, sampler: Sampler, scorer: Scorer, problems: Sequence[Problem], config: BudgetConfig, sizes: Sizes
 ) -> Iterator[Measured]:
     """Measure the best end of a search by its score, the weighted vote of its ends, and their majority."""
     for slots in sorted(set(config.budgets)):
-        found = find(sampler, scorer, problems, search_config(method, slots, config))
+        trees = max(1, slots // config.width) if method == "dvts" else 1
+        lookahead = config.lookahead if method == "lookahead" else 0
+        found = find(
+            sampler, scorer, problems, SearchConfig(slots, config.width, trees, lookahead, MAX_ROUNDS, config.aggregate)
+        )
         sampled, read, rewarded = (
             np.array(column, float) for column in zip(*(astuple(f.spent) for f in found), strict=True)
         )

@@ -6,9 +6,8 @@ An unfinished pipeline is read as far as it got: what is not there yet is empty 
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from groupwise.algorithms.statistics import Estimate
 from groupwise.errors import ConfigError, DataError
@@ -24,8 +23,7 @@ Evaluation = Mapping[str, Mapping[str, Estimate]]
 """Task of the recipe -> metric -> mean with its 95 % interval; what was not measured is absent."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
+class Stage(NamedTuple):
     """One stage: what it was made of, what it made, what that is worth."""
 
     name: str
@@ -55,8 +53,7 @@ class Stage:
         return self.makes == "model" and self.algorithm not in ("reward_model", "process_reward_model")
 
 
-@dataclass(frozen=True, slots=True)
-class PipelineData:
+class PipelineData(NamedTuple):
     """One pipeline as its files tell it; the stages in order, the base model first."""
 
     name: str
