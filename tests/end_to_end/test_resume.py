@@ -37,12 +37,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
             "aggregation": "token",
             "policy": {"clip_high": 0.28},
         },
-        "grpo": {
-            "prompts_per_step": 4,
-            "group_size": 16,
-            "refill_rounds": 2,
-            "curriculum": True,
-        },
+        "grpo": {"prompts_per_step": 4, "group_size": 16, "refill_rounds": 2, "curriculum": True},
         "advantage": {"kind": "group_normalised"},
         "sampling": {"max_tokens": 6, "temperature": 0.9},
     },

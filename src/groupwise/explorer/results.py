@@ -82,8 +82,7 @@ class Found(NamedTuple):
 
 def found_in(paths: Iterable[Path]) -> Found:
     """Runs and results of directories: a pipeline brings the runs of its stages, a stage's directory its own."""
-    runs: dict[Path, Path] = {}
-    results: list[tuple[Kind, Path, str]] = []
+    runs, results = dict[Path, Path](), list[tuple[Kind, Path, str]]()
     for path in paths:
         is_pipeline, is_budget = (path / LINEAGE).is_file(), (path / BUDGET).is_file()
         if is_pipeline:

@@ -114,8 +114,7 @@ def agreement(left: NDArray[np.uint64], right: NDArray[np.uint64]) -> float:
 
 def duplicates(signatures: Sequence[NDArray[np.uint64]], bands: int, min_agreement: float) -> dict[int, int]:
     """Map the index of every later copy to that of the first kept text whose whole signature agrees well enough."""
-    first: dict[tuple[int, bytes], list[int]] = {}
-    copies: dict[int, int] = {}
+    first, copies = dict[tuple[int, bytes], list[int]](), dict[int, int]()
     for index, text in enumerate(signatures):
         keys = [(band, part.tobytes()) for band, part in enumerate(np.split(text, bands) if len(text) else ())]
         candidates = sorted({other for name in keys for other in first.get(name, ())})

@@ -159,8 +159,7 @@ def refilled(
     Dynamic sampling (DAPO, Yu et al. 2025, arXiv:2503.14476, §3.2). The kept groups are no fair sample of the task:
     problems near pass rates 0 and 1 are under-weighted, so the pass rate of all is logged beside that of those kept.
     """
-    sampled: list[ScoredGroup] = []
-    rounds: list[list[str]] = []
+    sampled, rounds = list[ScoredGroup](), list[list[str]]()
     chosen = list(problems)
     while chosen:
         rounds.append([problem.id for problem in chosen])

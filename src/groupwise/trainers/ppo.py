@@ -162,8 +162,7 @@ def with_critic(learner: PpoLearner, scored: Sequence[ScoredGroup]) -> tuple[lis
 
 
 def _advantages(scored: ScoredGroup, values: Arrays, penalties: Arrays | None, config: PpoConfig) -> AdvantagedGroup:
-    advantages: list[TokenValues | None] = []
-    views: list[CriticView | None] = []
+    advantages, views = list[TokenValues | None](), list[CriticView | None]()
     for i, (completion, reward) in enumerate(zip(scored.group.completions, scored.rewards, strict=True)):
         if reward is None:
             advantages.append(None)

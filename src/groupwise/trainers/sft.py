@@ -247,8 +247,7 @@ def _with_results(policy: Policy, prompt: list[int], text: str, tools: Mapping[s
     except ValueError as error:
         raise DataError(f"a completion breaks the rules of calls: {error}") from None
     edges = [0, *(edge for span in spans for edge in span), len(text)]
-    ids: list[int] = []
-    trained: list[bool] = []
+    ids, trained = list[int](), list[bool]()
     for number, (begin, stop) in enumerate(pairwise(edges)):
         piece = policy.tokenizer(text[begin:stop], add_special_tokens=False)["input_ids"] if begin < stop else []
         ids += piece

@@ -182,9 +182,5 @@ def test_the_reference_is_the_base_only_where_the_run_starts_from_it(files: dict
 def test_new_weights_and_adapters_exclude_each_other(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="new_model has random weights, on which adapters learn nothing"):
         recipe(
-            "sft",
-            {"model": "base"},
-            tmp_path,
-            new_model={},
-            data={"source": "texts", "text": "worlds/diet.py:Diet"},
+            "sft", {"model": "base"}, tmp_path, new_model={}, data={"source": "texts", "text": "worlds/diet.py:Diet"}
         )

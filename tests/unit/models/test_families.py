@@ -102,11 +102,7 @@ def test_layers_with_a_state_are_refused_among_ranks(
 @pytest.mark.parametrize(
     ("architecture", "targets", "sentence"),
     [
-        (
-            "qwen3_moe",
-            "all-linear",
-            "weights that are no linear layers, such as layers.0.mlp.experts.gate_up_proj",
-        ),
+        ("qwen3_moe", "all-linear", "weights that are no linear layers, such as layers.0.mlp.experts.gate_up_proj"),
         ("qwen3_moe", ["gate_up_proj"], "'gate_up_proj' is one weight of 4 × 48 × 32, not a linear layer; allowed are"),
         ("mixtral", ["experts"], "'experts' is a MixtralExperts, not a linear layer; allowed are q_proj"),
         ("mixtral", ["gate"], "'gate' is a MixtralTopKRouter, not a linear layer"),

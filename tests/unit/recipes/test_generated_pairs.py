@@ -11,15 +11,7 @@ from diet import alphabet
 from general import Harmless, Helpful, criteria, is_harmless
 from groupwise.config import parse
 from groupwise.errors import ConfigError
-from groupwise.tasks.preferences import (
-    GeneratedPairs,
-    Labelled,
-    Pair,
-    Pairs,
-    PairsFile,
-    labelled_pairs,
-    load_pairs,
-)
+from groupwise.tasks.preferences import GeneratedPairs, Labelled, Pair, Pairs, PairsFile, labelled_pairs, load_pairs
 from groupwise.types import Problem
 
 TASK = {

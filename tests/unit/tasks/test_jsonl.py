@@ -43,9 +43,7 @@ def test_json_list_and_test_file(tmp_path: Path) -> None:
 
 def test_a_question_in_train_and_test_is_refused(tmp_path: Path) -> None:
     config = JsonlConfig(
-        kind="jsonl",
-        path=write(tmp_path / "a.jsonl", *rows(9)),
-        test_path=write(tmp_path / "b.jsonl", *rows(2, 8)),
+        kind="jsonl", path=write(tmp_path / "a.jsonl", *rows(9)), test_path=write(tmp_path / "b.jsonl", *rows(2, 8))
     )
     with pytest.raises(DataError, match=r"a: 1 training questions that are also test .*a/train-9 is a/test-1"):
         Jsonl(config).problems("train")
@@ -119,12 +117,7 @@ def test_default_template_asks_for_thought_and_box(tmp_path: Path) -> None:
 @pytest.mark.skipif(not DATA.is_dir(), reason="benchmark files are not beside the repository")
 @pytest.mark.parametrize(
     ("preset", "counts"),
-    [
-        ("gsm8k", (7079, 394, 1319)),
-        ("math", (7122, 347, 5000)),
-        ("math500", (0, 0, 500)),
-        ("svamp", (684, 42, 274)),
-    ],
+    [("gsm8k", (7079, 394, 1319)), ("math", (7122, 347, 5000)), ("math500", (0, 0, 500)), ("svamp", (684, 42, 274))],
 )
 def test_presets_read_their_files(preset: str, counts: tuple[int, int, int]) -> None:
     task = Jsonl(parse(JsonlConfig, {"kind": "jsonl", "preset": preset, "data_dir": str(DATA)}))

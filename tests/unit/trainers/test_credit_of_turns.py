@@ -12,17 +12,7 @@ from groupwise.errors import ConfigError, VerifierError
 from groupwise.pipeline.collect import Asked
 from groupwise.trainers.grpo import GrpoRecipe, advantaged
 from groupwise.trainers.ppo import PpoConfig, _advantages
-from groupwise.types import (
-    Completion,
-    FinishReason,
-    Group,
-    Outcome,
-    Problem,
-    Prompt,
-    ScoredGroup,
-    TurnRecord,
-    Verdict,
-)
+from groupwise.types import Completion, FinishReason, Group, Outcome, Problem, Prompt, ScoredGroup, TurnRecord, Verdict
 
 MASK = [1, 1, 0, 1, 0, 0, 1, 1]
 """Turns of 2, 1 and 2 tokens, with replies of 1 and 2 between them."""

@@ -133,8 +133,7 @@ MEASURED = (
 
 def not_finite(run: RunFacts) -> Finding | None:
     """Report numbers that are NaN, infinite, or null where there must be one."""
-    bad: dict[str, dict[int, str]] = {}
-    places: list[Place] = []
+    bad, places = dict[str, dict[int, str]](), list[Place]()
     lines = [("", step.step, step.line) for step in run.steps] + [("", int(o["step"]), o) for o in run.beside]
     for where, at, line in (*lines, *(("dev ", result.step, result.line) for result in run.dev)):
         for name, value in _not_finite(line):

@@ -67,9 +67,7 @@ def preflight(
     if not set(costs).isdisjoint(NEEDS_MEMORY):
         with suppress(ModelError):  # which the check that loads the model reports
             recipe = with_precision(with_chat(recipe))
-    findings: list[Finding] = []
-    figures: dict[str, Any] = {}
-    seconds: dict[str, float] = {}
+    findings, figures, seconds = list[Finding](), dict[str, Any](), dict[str, float]()
     not_done = dict.fromkeys(leave_out, "left out")
     wanted = [check for check in CHECKS.values() if check.name not in leave_out and check.cost in costs]
 

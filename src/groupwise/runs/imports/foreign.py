@@ -121,8 +121,7 @@ class Scalars:
 
     def foreign(self, answers: Mapping[int, list[Answer]], dev: Mapping[int, list[Answer]] | None = None) -> Foreign:
         """Return the run, with our names for what has one."""
-        scalars: dict[int, dict[str, float]] = {}
-        theirs: dict[int, dict[str, float]] = {}
+        scalars, theirs = dict[int, dict[str, float]](), dict[int, dict[str, float]]()
         for step, row in sorted(self.steps.items()):
             ours: dict[str, float] = {}
             rest = dict(row)

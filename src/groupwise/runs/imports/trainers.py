@@ -152,16 +152,14 @@ def read_prime_rl(source: Path, scalars: Path | None = None) -> Foreign:
     """Read an output directory of prime-rl. Raises DataError."""
     logged = Scalars(PRIME_RL)
     damage = logged.damage
-    streams: list[Path] = []
-    notes: list[Path] = []
+    streams, notes = list[Path](), list[Path]()
     for folder in sorted({path.parent for path in source.rglob("[0-9]*.jsonl*")}):
         (notes if "annotations" in folder.parts else streams).append(folder)
     later: dict[str, dict[str, Any]] = {}
     for folder in notes:
         for line in _lines(folder, damage):
             later.setdefault(str(line.get("trace_id")), {}).update(_table(line.get("info")))
-    answers: dict[int, list[Answer]] = {}
-    dev: dict[int, list[Answer]] = {}
+    answers, dev = dict[int, list[Answer]](), dict[int, list[Answer]]()
     num_stray = 0
     for folder in streams:
         for episode in _lines(folder, damage):

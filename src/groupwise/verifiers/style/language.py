@@ -81,8 +81,7 @@ class LanguagePart(StylePart):
             num_matching = kana + japanese if language == "ja" else han - japanese
         elif language in LATIN:
             # Latin words of successive sentences, MIN_WORDS or more at a time; fewer in total are in no language
-            passages: list[list[str]] = []
-            passage: list[str] = []
+            passages, passage = list[list[str]](), list[str]()
             for sentence in sentences:
                 passage += [word for word in sentence if script(word[0]) == "LATIN"]
                 if len(passage) >= MIN_WORDS:
