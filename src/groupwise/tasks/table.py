@@ -100,10 +100,10 @@ def settled(config: TaskConfig, verifier: VerifierConfig, has_chat: Callable[[],
     chat = has_chat() if template.chat is None else template.chat
     changes: dict[str, Any] = {"chat": chat}
     is_usual = template == usual and template.model_fields_set == usual.model_fields_set
-    if chat and (is_usual or "prompt" not in template.model_fields_set):
+    is_open = "prompt" not in template.model_fields_set and template.prompt == Template().prompt
+    if chat and (is_usual or is_open):
         # a prompt that writes the turns itself leaves that to the chat template
-        writes_turns = usual.prompt.endswith("\nAssistant:")
-        is_bare = writes_turns or usual.prompt == Template().prompt
+        is_bare = usual.prompt == Template().prompt or usual.prompt.endswith("\nAssistant:")
         changes["prompt"] = (_form_of(config, verifier) or "{question}") if is_bare else usual.prompt
     if not chat and (template.arguments or template.now):
         raise ConfigError(

@@ -18,6 +18,11 @@ TAG = "{question}\n\nPlease reason step by step, and put your final answer withi
 THINKING = BOXED.replace("reason step by step", "think inside <think> </think>")
 PUZZLES = {"a": {"task": {"kind": "knights_knaves"}}, "b": {"task": {"kind": "countdown"}}}
 GIVEN = {"prompt": "{question}\n"}
+OWN = f"{__file__}:Own"
+
+
+class Own(Template):
+    prompt: str = "{question} Box it."
 
 
 def chosen(task: dict[str, Any], has_chat: bool, **verifier: Any) -> Template:
@@ -37,6 +42,8 @@ def chosen(task: dict[str, Any], has_chat: bool, **verifier: Any) -> Template:
         ({"kind": "arithmetic"}, {"kind": "answered"}, "{question}"),
         ({"kind": "arithmetic", "template": GIVEN}, {}, "{question}\n"),
         ({"kind": "arithmetic", "template": {"system": "Be brief."}}, {}, BOXED),
+        ({"kind": "arithmetic", "template": OWN}, {}, "{question} Box it."),
+        ({"kind": "jsonl", "path": "a", "template": {"kind": OWN, "system": "Be brief."}}, {}, "{question} Box it."),
         ({"kind": "jsonl", "preset": "gsm8k"}, {}, BOXED),
         ({"kind": "jsonl", "preset": "gsm8k", "template": {"chat": True}}, {}, BOXED),
         ({"kind": "json_extraction"}, {}, "{question}"),
