@@ -119,6 +119,8 @@ def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
     result = dict(below)
     for key, value in above.items():
         lower = result.get(key)
+        if isinstance(lower, str) and isinstance(value, Mapping):
+            lower = {"kind": lower}  # a name alone is a section
         if isinstance(lower, Mapping) and isinstance(value, Mapping):
             is_same_kind = value.get("kind", lower.get("kind")) == lower.get("kind", value.get("kind"))
             result[key] = merged(lower, value) if is_same_kind else value
@@ -164,7 +166,9 @@ def overridden(tables: Mapping[str, Any], overrides: Sequence[str]) -> dict[str,
         *path, last = dotted.strip().split(".")
         section = result
         for name in path:
-            section = section.setdefault(name, {})
+            if isinstance(below := section.setdefault(name, {}), str) and name != "algorithm":
+                section[name] = {"kind": below}  # a name alone is a section
+            section = section[name]
             if not isinstance(section, dict):
                 raise ConfigError(f"the change {override!r}: {name} is a value, not a section")
         try:

@@ -119,9 +119,13 @@ def test_a_recipe_extends_others_and_a_section_of_another_kind_replaces_the_one_
     (tmp_path / "a.toml").write_text('coef = 1\n[shape]\nkind = "square"\nside = 4\n')
     (tmp_path / "b.toml").write_text('extends = ["a.toml"]\nhow = "thick"\n[shape]\nname = "y"\n')
     (tmp_path / "c.toml").write_text('extends = ["b.toml"]\n[shape]\nkind = "circle"\n')
+    (tmp_path / "d.toml").write_text('shape = "circle"')
+    (tmp_path / "e.toml").write_text('extends = ["d.toml"]\n[shape]\nname = "z"\n')
     assert load(Drawing, tmp_path / "b.toml").shape == Square(kind="square", side=4, name="y")
     found = load(Drawing, tmp_path / "c.toml")
     assert (found.shape, found.how) == (Circle(kind="circle"), "thick")
+    assert load(Drawing, tmp_path / "e.toml").shape == Circle(kind="circle", name="z")
+    assert load(Drawing, tmp_path / "d.toml", {"shape.radius": 2}).shape == Circle(kind="circle", radius=2)
 
 
 def test_a_circle_of_recipes_is_named(tmp_path: Path) -> None:
