@@ -9,6 +9,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from itertools import count, islice
 from typing import Annotated, Any, ClassVar, Self
@@ -115,7 +116,7 @@ class Template(KindSection, ChatArguments):
     def messages(self, problem: Problem) -> list[dict[str, Any]]:
         """The conversation that the model answers; used only with `chat`.
 
-        A problem's own conversation stays as it is but for the text of `prompt` around the user's last turn.
+        A problem's own conversation stays as it is but for what is rendered around the user's last turn.
         """
         system = [{"role": "system", "content": self.system}] if self.system else []
         if not problem.messages:
@@ -125,8 +126,9 @@ class Template(KindSection, ChatArguments):
                 f"template.system = {self.system!r:.60}: {problem.id} has a system message of its own; allowed is one"
             )
         *turns, last = (dict(message) for message in problem.messages)
-        if last["role"] == "user" and self.prompt not in ASKED:
-            last["content"] = self.prompt.strip().replace("{question}", last["content"])
+        if last["role"] == "user":
+            around = self.model_copy(update={"prompt": "{question}" if self.prompt in ASKED else self.prompt.strip()})
+            last["content"] = around.render(replace(problem, question=last["content"]))
         return [*system, *turns, last]
 
     def gold_answer(self, problem: Problem) -> str:

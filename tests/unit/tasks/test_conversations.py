@@ -103,12 +103,18 @@ def test_a_row_of_verl_is_a_problem(tmp_path: Path) -> None:
     assert problem.data["reward_model"] == VERL["reward_model"]
 
 
+class Boxed(Template):
+    def render(self, problem: Problem) -> str:
+        return f"{problem.question} Box it."
+
+
 def test_the_template_stands_around_the_last_turn_of_the_user(tmp_path: Path) -> None:
     turns = [SYSTEM, USER, {"role": "assistant", "content": "100"}, {"role": "user", "content": " Sure?\n"}]
-    [problem] = task(tmp_path, {"prompt": turns, "answer": 110}, template={"chat": True}).problems("train")
+    row = {"prompt": turns, "answer": 110, "how": "Box it."}
+    [problem] = task(tmp_path, row, template={"chat": True}).problems("train")
     assert Template(chat=True).messages(problem) == turns
-    asked = Template(chat=True, prompt="{question} Box it.").messages(problem)
-    assert asked == [*turns[:3], {"role": "user", "content": " Sure?\n Box it."}]
+    for template in (Template(chat=True, prompt="{question} {data.how}"), Boxed(chat=True)):
+        assert template.messages(problem) == [*turns[:3], {"role": "user", "content": " Sure?\n Box it."}]
     assert problem.question == "user: What is 10 x 11?\n\nassistant: 100\n\nuser:  Sure?\n"
     with pytest.raises(ConfigError, match=r"template.system = 'Be kind.': a/train-1 has a system message of its own"):
         Template(chat=True, system="Be kind.").messages(problem)
