@@ -12,6 +12,7 @@ import json
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import takewhile
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
@@ -224,15 +225,11 @@ def load_pairs(config: PairsFile | TaskPairs | GeneratedPairs) -> Pairs:
             return pairs
         case TaskPairs(task=options):
             task, template = make_task(options), options.template
-            train, dev = (
-                [_right_and_wrong(template, problem) for problem in task.problems(split)] for split in ("train", "dev")
-            )
-            return Pairs(train, dev)
+            both = task.problems("train"), task.problems("dev")
+            return Pairs(*([_right_and_wrong(template, problem) for problem in problems] for problems in both))
         case GeneratedPairs():
-            template = config.task.template
-            return Pairs(
-                *([Pair(*shown(pair, config.rule, template)) for pair in rows] for rows in labelled_pairs(config))
-            )
+            template, labelled = config.task.template, labelled_pairs(config)
+            return Pairs(*([Pair(*shown(pair, config.rule, template)) for pair in rows] for rows in labelled))
 
 
 def _pair(record: Record, config: PairsFile) -> Pair:
@@ -304,6 +301,7 @@ def _right_and_wrong(template: Template, problem: Problem) -> Pair:
     digit = draw.choice([candidate for candidate in "123456789" if candidate != reference[index]])
     wrong = reference[:index] + digit + reference[index + 1 :]
     chosen, rejected = (
-        template.gold.format(reference=answer).removeprefix(template.prefill) for answer in (reference, wrong)
+        template.gold_answer(replace(problem, reference=answer)).removeprefix(template.prefill)
+        for answer in (reference, wrong)
     )
     return Pair(template.render(problem) + template.prefill, chosen, rejected)

@@ -11,6 +11,7 @@ from groupwise.errors import ConfigError, DataError
 from groupwise.tasks.arithmetic import ArithmeticConfig
 from groupwise.tasks.base import Template
 from groupwise.tasks.preferences import Pair, PairsFile, TaskPairs, load_pairs
+from groupwise.types import Problem
 
 USER = {"role": "user", "content": "Hello?"}
 
@@ -114,8 +115,13 @@ def test_a_split_without_pairs_is_refused(tmp_path: Path) -> None:
 
 
 def test_pairs_of_a_task_differ_in_one_digit_of_the_result() -> None:
+class Spoken(Template):
+    def gold_answer(self, problem: Problem) -> str:
+        return f"<think></think>It is {problem.reference}."
+
+
     task = ArithmeticConfig(
-        kind="arithmetic", kinds=["product"], num_problems=50, num_eval_problems=9, template=Template(prefill="<think>")
+        kind="arithmetic", kinds=["product"], num_problems=50, num_eval_problems=9, template=Spoken(prefill="<think>")
     )
     found = load_pairs(TaskPairs(task=task))
     assert (len(found.train), len(found.held_out)) == (50, 9)
@@ -124,7 +130,7 @@ def test_pairs_of_a_task_differ_in_one_digit_of_the_result() -> None:
         assert isinstance(pair.prompt, str)
         assert pair.prompt.endswith("<think>")
         assert isinstance(pair.chosen, str)
-        assert not pair.chosen.startswith("<think>")
+        assert pair.chosen.startswith("</think>It is ")
         differing = [(a, b) for a, b in zip(pair.chosen, pair.rejected, strict=True) if a != b]
         assert len(differing) == 1
         assert "".join(differing[0]).isdigit()
