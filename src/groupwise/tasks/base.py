@@ -18,6 +18,7 @@ from pydantic import Field, field_validator, model_validator
 
 from groupwise.config import Section
 from groupwise.config.kinds import Kinds, KindSection
+from groupwise.config.places import Place, beside
 from groupwise.errors import ConfigError, DataError, VerifierError
 from groupwise.randomness import key
 from groupwise.types import SPLITS, Outcome, Problem, Split, Verdict
@@ -198,8 +199,9 @@ class Task(ABC):
 
     @property
     def verifier_config(self) -> VerifierConfig:
-        """The settings of its verifier, where a recipe names no other."""
-        return self.config.verifier or verifier_config(self.verifier)
+        """The settings of its verifier, where a recipe names no other; a file is looked for beside that of the task."""
+        own = Place.of(self.config.kind)
+        return self.config.verifier or verifier_config(beside(self.verifier, own.file.parent if own else None))
 
     @property
     def template(self) -> Template:

@@ -10,7 +10,7 @@ from groupwise.config import FOLDER, merged
 from groupwise.config.kinds import Kinds
 from groupwise.errors import ConfigError
 from groupwise.tasks.base import FORMS, Task, TaskConfig, Template, asking
-from groupwise.verifiers import VERIFIERS, VerifierConfig, verifier_config
+from groupwise.verifiers import VERIFIERS, VerifierConfig
 
 _HERE = "groupwise.tasks"
 
@@ -53,9 +53,13 @@ def with_verifier(tables: Any, folder: Path | None) -> Any:
     if not isinstance(tables, Mapping) or VERIFIERS.kind_of(section := tables.get("verifier", {})) is not None:
         return tables
     try:
-        judge = make_task(TASKS.read(tables.get("task"), {FOLDER: folder})).verifier_config.model_dump(mode="json")  # type: ignore[arg-type]
+        task = make_task(TASKS.read(tables.get("task"), {FOLDER: folder}))  # type: ignore[arg-type]
     except (ConfigError, ValidationError):
         return {**tables, "verifier": "answered"}  # the fault of the task comes first
+    try:
+        judge = task.verifier_config.model_dump(mode="json")
+    except (ConfigError, ValidationError) as error:
+        raise ValueError(f"the verifier of task {task.name} cannot be used: {error}") from None
     if not isinstance(section, Mapping):
         return tables
     for member in judge.get("each", {}).values():  # what the recipe says about all counts for each
@@ -85,7 +89,7 @@ def _form_of(config: TaskConfig, verifier: VerifierConfig) -> str:
     if verifier.kind != "routed" or not parts:
         return form_asked(verifier)
     given = getattr(verifier, "each", {})
-    judges = [part.task.verifier or verifier_config(TASKS.find(part.task.kind).verifier) for part in parts.values()]
+    judges = [make_task(part.task).verifier_config for part in parts.values()]
     forms = {form_asked(given.get(judge.kind, judge)) for judge in judges}
     return forms.pop() if len(forms) == 1 else ""  # one prompt asks for one form
 
