@@ -27,7 +27,7 @@ from groupwise.runs.jsonl import Record
 from groupwise.tasks import TaskOptions, make_task
 from groupwise.tasks.base import ChatArguments, Template
 from groupwise.tasks.conversations import Message, Said, said, tools_of
-from groupwise.tasks.data_files import field_of, read_file
+from groupwise.tasks.data_files import field_of, has_field, read_file
 from groupwise.types import Problem
 from groupwise.verifiers.extraction import after_thinking
 
@@ -249,10 +249,7 @@ def _pair(record: Record, config: PairsFile) -> Pair:
         raise DataError(f"{record.place}: one completion is text, the other a list of messages")
     if config.margin_field is None:
         return pair
-    try:
-        margin = field_of(record, config.margin_field)
-    except DataError:
-        margin = None
+    margin = field_of(record, config.margin_field) if has_field(record, config.margin_field) else None
     if isinstance(margin, bool) or not isinstance(margin, int | float) or not math.isfinite(margin):
         raise DataError(f"{record.place}: field '{config.margin_field}' is {margin!r}; a finite number is needed")
     return pair._replace(margin=float(margin))
@@ -277,7 +274,9 @@ def _texts(record: Record, config: PairsFile, chosen: str, rejected: str) -> Pai
 def _conversations(record: Record, config: PairsFile, chosen: list[Message], rejected: list[Message]) -> Pair:
     stated_prompt = said(record, config.prompt_field) if config.prompt_field in record.fields else []
     messages = stated_prompt if isinstance(stated_prompt, list) else []
-    sides = [messages + chosen, messages + rejected]
+    most = len(messages)  # completions may begin with the prompt that is stated beside them
+    again = next(k for k in range(most, -1, -1) if chosen[:k] == rejected[:k] == messages[most - k :])
+    sides = [messages + chosen[again:], messages + rejected[again:]]
     pairs = zip(*sides, strict=False)
     length = next((i for i, (left, right) in enumerate(pairs) if left != right), min(map(len, sides)))
     prompt, tails = sides[0][:length], [side[length:] for side in sides]

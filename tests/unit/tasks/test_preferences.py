@@ -50,8 +50,9 @@ def test_fields_have_the_names_of_the_recipe(tmp_path: Path) -> None:
         {"prompt": [USER], "chosen": [says("Hi!")], "rejected": [says("What.")]},
         {"chosen": [USER, says("Hi!")], "rejected": [USER, says("What.")]},
         {"prompt": "Hello?", "chosen": [USER, says("Hi!")], "rejected": [USER, says("What.")]},
+        {"prompt": [USER], "chosen": [USER, says("Hi!")], "rejected": [USER, says("What.")]},
     ],
-    ids=["prompt of its own", "prompt within", "prompt within, and as text"],
+    ids=["prompt of its own", "prompt within", "prompt within, and as text", "prompt within, and beside"],
 )
 def test_conversations_begin_with_their_prompt(tmp_path: Path, fields: dict[str, Any]) -> None:
     assert read(tmp_path, fields) == [Pair([USER], [says("Hi!")], [says("What.")])]
@@ -114,12 +115,12 @@ def test_a_split_without_pairs_is_refused(tmp_path: Path) -> None:
         load_pairs(PairsFile(path=write(tmp_path / "a.jsonl", row(), row(chosen="Ho!")), held_out=0.5))
 
 
-def test_pairs_of_a_task_differ_in_one_digit_of_the_result() -> None:
 class Spoken(Template):
     def gold_answer(self, problem: Problem) -> str:
         return f"<think></think>It is {problem.reference}."
 
 
+def test_pairs_of_a_task_differ_in_one_digit_of_the_result() -> None:
     task = ArithmeticConfig(
         kind="arithmetic", kinds=["product"], num_problems=50, num_eval_problems=9, template=Spoken(prefill="<think>")
     )
