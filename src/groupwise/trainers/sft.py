@@ -312,6 +312,9 @@ def _row(data: PairsData, record: Record) -> Row:
                 f"its fields are {', '.join(record.fields) or 'none'}"
             )
         prompt, completion = [], said(record, name)
+        system = record.fields.get("system") if name == "conversations" else None  # beside the turns, as in ShareGPT
+        if isinstance(completion, list) and isinstance(system, str) and system and completion[0]["role"] != "system":
+            completion = [{"role": "system", "content": system}, *completion]
     if isinstance(prompt, str) and isinstance(completion, str) and not data.chat:
         return prompt, completion
     if isinstance(prompt, str):
