@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from groupwise.runs.jsonl import of_pairs
 from groupwise.tasks.environments.base import Attempt, CallFormat, Turn
 from groupwise.tasks.environments.tools import Schema, fault_of, names_in
 
@@ -90,17 +91,11 @@ def _typed(text: str, schema: Any) -> Any:
         return text  # which does not fit, and is named so
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len(whole := dict(pairs)) < len(pairs):
-        raise ValueError("an object names a key twice")
-    return whole
-
-
 def _refused(name: str) -> Any:
     raise ValueError(f"{name} is no JSON")
 
 
-_JSON = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refused)
+_JSON = json.JSONDecoder(object_pairs_hook=of_pairs, parse_constant=_refused)
 _SPACE = re.compile(r"\s*")
 
 

@@ -52,7 +52,8 @@ def _whole(text: str) -> int:
     return int(text)
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def of_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON. Raises ValueError: a field stands there twice."""
     value = dict(pairs)
     if len(value) < len(pairs):
         names = [name for name, _ in pairs]
@@ -61,7 +62,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return value
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_float=Written, parse_int=_whole)
+_DECODER = json.JSONDecoder(object_pairs_hook=of_pairs, parse_float=Written, parse_int=_whole)
 
 
 def read_json(text: str, place: str) -> Any:

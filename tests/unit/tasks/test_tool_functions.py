@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import Callable
+from enum import Enum
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Dict, List, Literal, Tuple  # noqa: UP035  # as many still write them
 
 import pytest
 from pydantic import ValidationError
@@ -13,14 +14,11 @@ from groupwise.rollout.tools.calculator import calculator
 from groupwise.rollout.tools.python import python
 from groupwise.tasks.environments.base import Attempt, Turn
 from groupwise.tasks.environments.others import Trl, TrlConfig
-from groupwise.tasks.environments.tools import MOST_CALLS, Tools, ToolsConfig, schema_of
+from groupwise.tasks.environments.tools import MOST_CALLS, Tools, ToolsConfig, fault_of, schema_of
 from groupwise.types import Problem
 
 
-def every_type(
-    a: int, b: list[str], c: dict[str, float] | None = None, d: Literal["x", "y"] = "x", e: str | int = 3,
-    f: Any = None, g: int | list[int] = 1,
-) -> dict[str, int]:  # fmt: skip
+def described(a: int, b: list[str] | None = None) -> dict[str, int]:
     """Do it.
 
     And more of it.
@@ -29,11 +27,6 @@ def every_type(
         a: first
             goes on
         b: second: with a colon
-        c: third
-        d: fourth
-        e: fifth
-        f: sixth
-        g: seventh
 
     Returns:
         nothing
@@ -41,46 +34,47 @@ def every_type(
     return {}
 
 
-@pytest.mark.parametrize("function", [calculator, python, every_type])
+def of(hint: Any, doc: str = "Do it.\n\nArgs:\n    a: it\n\nNote:\n    more") -> Callable[..., Any]:
+    def tool(a): ...  # type: ignore[no-untyped-def]
+
+    tool.__annotations__, tool.__doc__ = {"a": hint, "return": None}, doc
+    return tool
+
+
+TYPES = (
+    Tuple[int, str], List, Dict, tuple, Enum("Way", {"UP": "up"}), Literal["x", None], list | tuple,  # noqa: UP006
+    None, list[str], Any, str | int, dict[str, float] | None, Literal["x", "y"], int | list[int],
+)  # fmt: skip
+CHOICES = 'Do it.\n\nArgs:\n    a: it (choices: ["tea", "coffee"])'
+
+
+@pytest.mark.parametrize("function", [calculator, python, described, *map(of, TYPES), of(str, CHOICES)])
 def test_schemas_are_those_of_transformers(function: Callable[..., Any]) -> None:
     from transformers.utils.chat_template_utils import get_json_schema
 
     assert schema_of(function) == get_json_schema(function)
 
 
-def undocumented(a: int) -> None: ...
+def test_what_a_call_gives_is_compared_with_them() -> None:
+    pair = schema_of(of(TYPES[0]))["function"]["parameters"]
+    assert not fault_of({"a": [1, "x"]}, pair, "it")
+    assert fault_of({"a": ["x", "x"]}, pair, "it") == 'it.a[0] = "x": integer is needed'
+
+
 def untyped(a) -> None:  # type: ignore[no-untyped-def]
-    """Do it.
-
-    Args:
-        a: it
-    """
-
-
-def untold(a: int) -> None:
     """Do it."""
 
 
 def positions(*a: int) -> None:
-    """Do it.
-
-    Args:
-        a: it
-    """
-
-
-def a_class(a: Path) -> None:
-    """Do it.
-
-    Args:
-        a: it
-    """
+    """Do it."""
 
 
 @pytest.mark.parametrize(
     ("function", "fault"),
-    [(undocumented, "has no docstring"), (untyped, "has no type hint"), (untold, "has no line below `Args:`"),
-     (positions, "cannot be given by its name"), (a_class, "has the type <class 'pathlib.*allowed are int")],
+    [(untyped, "has no type hint"), (of(int, ""), "has no docstring"), (of(int, "Do it."), "has no line below `Args:`"),
+     (positions, "cannot be given by its name"), (of(Path), "has the type <class 'pathlib.*allowed are int"),
+     (of(int, CHOICES.replace('"', "")), r"choices: .* of the tool tool is not read: Expecting value"),
+     (of("Nowhere"), "a type hint, .* of the tool tool is not read: name 'Nowhere'")],
 )  # fmt: skip
 def test_a_function_that_cannot_be_shown_is_named(function: Callable[..., Any], fault: str) -> None:
     with pytest.raises(ConfigError, match=fault):
@@ -90,6 +84,9 @@ def test_a_function_that_cannot_be_shown_is_named(function: Callable[..., Any], 
 def test_settings_name_what_is_no_tool(tmp_path: Path) -> None:
     with pytest.raises(ValidationError, match=r"there is no tool 'calculater'; did you mean 'calculator'"):
         ToolsConfig(kind="tools", tools=("calculater",))
+    (tmp_path / "own.py").write_text("from functools import partial\ntool = partial(print)\n")
+    with pytest.raises(ValidationError, match="tool is no tool: allowed is a function with type hints"):
+        ToolsConfig(kind="tools", tools=(f"{tmp_path / 'own.py'}:tool",))
     with pytest.raises(ValidationError, match="tools has 'calculator' twice"):
         ToolsConfig(kind="tools", tools=("calculator", "calculator"))
 
@@ -212,26 +209,18 @@ def test_a_class_without_reset_is_no_environment(tmp_path: Path) -> None:
 
 KEPT = '''
 SEEN = []
-
 class Guess:
     def reset(self, secret, **row):
         SEEN.append((secret, row))
         self.secret, self.won = secret, False
         return " It is below 100."
 
-    def guess(self, number: int) -> str:
-        """Compare.
-
-        Args:
-            number: what you guess
-        """
-        return "equal" if number == self.secret else "higher"
-
-    async def stop(self, reasons: list[str], final: bool = True) -> str:
+    async def stop(self, reasons: list[str], number: int, final: bool = True) -> str:
         """Stop.
 
         Args:
             reasons: why
+            number: how often
             final: for ever
         """
         return ""

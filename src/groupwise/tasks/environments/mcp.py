@@ -19,9 +19,6 @@ from typing import IO, Any
 
 from groupwise.errors import ConfigError
 
-NO_SUCH_METHOD = -32601
-
-
 PARTS = frozenset(["text", "image", "image_url", "audio", "input_audio", "video", "resource", "resource_link"])
 """Types of parts of a result, as the protocol and OpenAI's messages have them."""
 
@@ -118,7 +115,7 @@ class Server:
                 continue
             if "method" in message and "id" in message:  # a client offers nothing but that it is there
                 there = message["method"] == "ping"
-                answer = {"result": {}} if there else {"error": {"code": NO_SUCH_METHOD, "message": "not offered"}}
+                answer = {"result": {}} if there else {"error": {"code": -32601, "message": "not offered"}}
                 with suppress(OSError):  # where it has ended, its output ends, too
                     self._write({"id": message["id"], **answer})
             elif waiting := self._waiting.pop(message.get("id", -1), None):

@@ -12,6 +12,8 @@ import re
 import types
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from enum import Enum
 from functools import cache
 from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin, get_type_hints
 
@@ -37,13 +39,12 @@ from groupwise.verifiers.table import VERIFIERS
 
 Schema = Mapping[str, Any]
 
-_NAMES = {int: "integer", float: "number", str: "string", bool: "boolean", list: "array", dict: "object"}
-_TYPES: dict[str, tuple[type, ...]] = {
-    "integer": (int,), "number": (int, float), "string": (str,), "boolean": (bool,), "array": (list,),
-    "object": (dict,), "null": (type(None),),
-}  # fmt: skip
+_SCALARS = {int: "integer", float: "number", str: "string", bool: "boolean", type(None): "null"}
+_NAMES = {**_SCALARS, list: "array", tuple: "array", dict: "object"}
+_TYPES = {name: kind for kind, name in _NAMES.items() if kind is not tuple} | {"number": int | float}
 _PARTS = re.compile(r"(?m)^(Args|Returns|Raises):[ \t]*$")
-_ARGUMENT = re.compile(r"(?ms)^([ \t]*)(\w+)(?: *\([^)]*\))?:[ \t]*(.*?)(?=^\1\w+(?: *\([^)]*\))?:|\Z)")
+_ARGUMENT = re.compile(r"(?ms)^([ \t]*)(\w+)(?: *\([^)]*\))?:[ \t]*(.*?)(?=^(?!\1[ \t])[ \t]*\w+(?: *\([^)]*\))?:|\Z)")
+_CHOICES = re.compile(r"(?i)\s*\(choices:\s*(.*?)\)\s*$")
 
 
 def schema_of(function: Callable[..., Any]) -> dict[str, Any]:
@@ -58,9 +59,14 @@ def schema_of(function: Callable[..., Any]) -> dict[str, Any]:
     before, *sections = _PARTS.split(doc)
     texts = dict(zip(sections[::2], map(inspect.cleandoc, sections[1::2]), strict=True))
     told = {each[1]: " ".join(each[2].split()) for each in _ARGUMENT.findall(texts.get("Args", ""))}
-    hints, properties, required = get_type_hints(function), dict[str, Any](), list[str]()
+    properties, required = dict[str, Any](), list[str]()
+    try:
+        hints = get_type_hints(function)
+        enums = {n: {"enum": json.loads(found[1])} for n, text in told.items() if (found := _CHOICES.search(text))}
+    except (NameError, ValueError) as error:
+        raise ConfigError(f'a type hint, or (choices: ["a", "b"]), of the tool {name} is not read: {error}') from None
     for parameter in inspect.signature(function).parameters.values():
-        if parameter.name == "self" and parameter.annotation is parameter.empty:
+        if parameter.name in ("self", "cls") and parameter.annotation is parameter.empty:
             continue  # of a method
         what = f"the argument {parameter.name} of the tool {name}"
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
@@ -69,17 +75,15 @@ def schema_of(function: Callable[..., Any]) -> dict[str, Any]:
             raise ConfigError(f"{what} has no type hint")
         if parameter.name not in told:
             raise ConfigError(f"{what} has no line below `Args:` in the docstring")
-        properties[parameter.name] = _of_hint(hints[parameter.name], what) | {"description": told[parameter.name]}
+        described = enums.get(parameter.name, {}) | {"description": _CHOICES.sub("", told[parameter.name])}
+        properties[parameter.name] = _of_hint(hints[parameter.name], what) | described
         if parameter.default is parameter.empty:
             required.append(parameter.name)
     parameters = {"type": "object", "properties": properties} | ({"required": required} if required else {})
     shown = {"name": name, "description": before.strip(), "parameters": parameters}
-    try:
-        result = _of_hint(hints["return"], "") if hints.get("return", type(None)) is not type(None) else None
-    except ConfigError:
-        result = None  # it is never written by the model
-    if result is not None:
-        shown["return"] = result | ({"description": texts["Returns"]} if "Returns" in texts else {})
+    with suppress(ConfigError, KeyError):  # the model never writes it
+        shown["return"] = _of_hint(hints["return"], "")
+        shown["return"] |= {"description": texts["Returns"]}
     return {"type": "function", "function": shown}
 
 
@@ -87,28 +91,28 @@ def _of_hint(hint: Any, what: str) -> dict[str, Any]:
     origin, parts = get_origin(hint), get_args(hint)
     if hint is Any:
         return {}
-    if (origin or hint) in _NAMES:
-        schema: dict[str, Any] = {"type": _NAMES[origin or hint]}
-        if origin is list:
-            schema["items"] = _of_hint(parts[0], what)
-        if origin is dict:
-            schema["additionalProperties"] = _of_hint(parts[1], what)
-        return schema
-    if origin is Literal and all(type(part) in _NAMES for part in parts):
-        names = list(dict.fromkeys(_NAMES[type(part)] for part in parts))
+    if (origin or hint) in _NAMES and ... not in parts:
+        inner = [_of_hint(part, what) for part in (parts if origin is tuple else parts[-1:])]
+        key = {dict: "additionalProperties", tuple: "prefixItems"}.get(origin, "items")
+        within = {key: inner if origin is tuple else inner[0]} if inner else {}
+        return {"type": _NAMES[origin or hint], **within}
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        origin, parts = Literal, tuple(member.value for member in hint)
+    if origin is Literal and parts and all(type(part) in _SCALARS for part in parts):
+        names = list(dict.fromkeys(_SCALARS[type(part)] for part in parts))
         return {"type": names[0] if len(names) == 1 else names, "enum": list(parts)}
     if origin in (Union, types.UnionType):
         schemas = [_of_hint(part, what) for part in parts if part is not type(None)]
         if len(schemas) == 1:
             schema = schemas[0]
         elif all(each.keys() == {"type"} and isinstance(each["type"], str) for each in schemas):
-            schema = {"type": sorted({each["type"] for each in schemas})}
+            schema = {"type": names if len(names := sorted({each["type"] for each in schemas})) > 1 else names[0]}
         else:
             schema = {"anyOf": schemas}
         return schema | ({"nullable": True} if type(None) in parts else {})
     raise ConfigError(
-        f"{what} has the type {hint!r}; allowed are int, float, str, bool, list[...], dict[str, ...], Literal, Any and "
-        "unions of these"
+        f"{what} has the type {hint!r}; allowed are int, float, str, bool, list[...], tuple[A, B], dict[str, ...], "
+        "Literal, an Enum of such values, Any and unions of these"
     )
 
 
@@ -126,14 +130,13 @@ def fault_of(value: Any, schema: Any, what: str) -> str:
     if options := schema.get("anyOf"):
         return "" if any(not fault_of(value, each, what) for each in options) else f"{shown} fits none of its types"
     names = names_in(schema)
-    if names and not any(isinstance(value, _TYPES[name]) for name in names):
-        return f"{shown}: {' or '.join(names)} is needed"
-    if isinstance(value, bool) and names and "boolean" not in names:
+    if names and not any(isinstance(value, _TYPES[n]) for n in names if (n == "boolean") == isinstance(value, bool)):
         return f"{shown}: {' or '.join(names)} is needed"
     if "enum" in schema and value not in schema["enum"]:
         return f"{shown}: allowed are {', '.join(map(str, schema['enum']))}"
-    if isinstance(value, list) and "items" in schema:
-        faults = (fault_of(each, schema["items"], f"{what}[{i}]") for i, each in enumerate(value))
+    if isinstance(value, list):
+        kinds = [*schema.get("prefixItems", ()), *[schema.get("items", True)] * len(value)]
+        faults = (fault_of(each, kinds[i], f"{what}[{i}]") for i, each in enumerate(value))
         return next(filter(None, faults), "")
     if not isinstance(value, dict):
         return ""
@@ -166,7 +169,7 @@ Function = Callable[..., Any]
 FUNCTIONS = Choices(
     "tool",
     {"calculator": "groupwise.rollout.tools.calculator:calculator", "python": "groupwise.rollout.tools.python:python"},
-    allowed=Allowed(callable, "a function with type hints and a docstring"),
+    allowed=Allowed(lambda it: hasattr(it, "__name__") and callable(it), "a function with type hints and a docstring"),
 )
 
 
