@@ -15,7 +15,8 @@ no random numbers but those of the seed. So it can be made again at any turn, in
 and replays. Instances live in worker processes and are only a cache. An environment sees texts, never token ids.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -162,6 +163,16 @@ class Environment:
 
     def close(self) -> None:
         """Let go of what the instance holds."""
+
+    @staticmethod
+    def outside(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        """Call a function as its author did, outside the loop that runs here: it may begin one (`asyncio.run`)."""
+        loop = asyncio.get_running_loop()
+        asyncio._set_running_loop(None)
+        try:
+            return function(*arguments, **named)
+        finally:
+            asyncio._set_running_loop(loop)
 
     @classmethod
     def problems(cls, config: EnvironmentConfig) -> Iterator[Problem] | None:

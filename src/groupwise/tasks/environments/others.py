@@ -140,7 +140,7 @@ class MessageEnv(Others):
         factory = self.config.factories.find(self.config.factory)
         known = {"seed": self._seed % 2**31, "question": problem.question, "answer": problem.reference, **problem.data}
         wanted = inspect.signature(factory).parameters.values()
-        made = factory(**{p.name: known[p.name] for p in wanted if p.name in known})
+        made = self.outside(factory, **{p.name: known[p.name] for p in wanted if p.name in known})
         made = await made if inspect.isawaitable(made) else made
         if hasattr(made, "make_envs"):
             [made, *_] = await made.make_envs()
@@ -174,9 +174,6 @@ class MessageEnv(Others):
         now = list(map(plain, result.next_messages))
         added, self._past = news(self._past, now), now
         return Reply(tuple(added), reward=reward, evidence=metrics)
-
-
-_OTHERS = ("reset", "get_reward")
 
 
 class TrlConfig(FactoryConfig, CallingConfig):
@@ -225,7 +222,7 @@ class Trl(Others, Calling):
 
     async def _worth(self, evidence: str, ending: Any = "") -> Reply:
         if hasattr(self._instance, "get_reward"):
-            reward = self._instance.get_reward()
+            reward = self.outside(self._instance.get_reward)
             reward = await reward if inspect.isawaitable(reward) else reward
         else:
             reward = getattr(self._instance, "reward", None)
@@ -234,4 +231,4 @@ class Trl(Others, Calling):
 
 def _tools(factory: type) -> list[Function]:
     members = inspect.getmembers(factory, inspect.isfunction)
-    return [function for name, function in members if name not in _OTHERS and not name.startswith("_")]
+    return [tool for name, tool in members if name not in ("reset", "get_reward") and not name.startswith("_")]

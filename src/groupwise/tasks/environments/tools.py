@@ -229,7 +229,7 @@ class Calling(Environment):
             if inspect.iscoroutinefunction(function):
                 result = await function(**attempt.arguments)
             elif self.in_order:
-                result = function(**attempt.arguments)
+                result = self.outside(function, **attempt.arguments)
             else:
                 result = await asyncio.to_thread(function, **attempt.arguments)
         except BROKEN:

@@ -81,7 +81,7 @@ class Server:
         if inspect.iscoroutinefunction(method):
             result = await method(*arguments)
         elif environment.alone:
-            result = method(*arguments)
+            result = environment.outside(method, *arguments)
         else:
             result = await self._loop.run_in_executor(self._threads, method, *arguments)
         if name == "ended" and result is None:
