@@ -179,7 +179,7 @@ class Dialogue:
         messages = list[Message](self._apart(messages))
         if self._in_text:
             messages, tools = in_text(messages, tools), ()
-        roles, question = [message["role"] for message in messages], "\n".join(m["content"] for m in messages)
+        roles, question = [message["role"] for message in messages], "\n".join(map(as_hermes, messages))
         asked = replace(problem, question=question)
         if self._template.chat and (tools or roles != ["user"]):
             data = {**problem.data, "tools": list(tools)} if tools else problem.data

@@ -59,7 +59,7 @@ class Others(Environment):
 
 
 def plain(message: Any) -> dict[str, Any]:
-    """Return role, content and the tool's name of a message as OpenAI, or a class with these attributes, writes it.
+    """Return role, content, calls and the tool's name of a message as OpenAI, or a class with these attributes, has it.
 
     Raises:
         VerifierError: it holds something else than text.
@@ -74,7 +74,10 @@ def plain(message: Any) -> dict[str, Any]:
             raise VerifierError(f"a message holds {other.get('type')!r}; allowed is text")
         content = "\n".join(part["text"] for part in parts if part["type"] == "text")
     name = {"name": str(said["name"])} if said.get("name") else {}
-    return {"role": str(said["role"]), "content": content, **name}
+    given = (call if isinstance(call, Mapping) else call.model_dump() for call in said.get("tool_calls") or ())
+    made = ({**call["function"], "arguments": json.loads(call["function"]["arguments"] or "{}")} for call in given)
+    calls = [{"type": "function", "function": function} for function in made]
+    return {"role": str(said["role"]), "content": content, **name, **({"tool_calls": calls} if calls else {})}
 
 
 def news(past: Iterable[Message], now: Iterable[Message]) -> list[Message]:
