@@ -69,7 +69,7 @@ class House:
                 )
         if len(asking := [role for role, seat in roles.items() if seat.client is None]) != 1:
             raise ValueError(f"agents without a `client` are {asking}; allowed is one, the policy")
-        self._role, self._talks = asking[0], dict[str, Talk]()
+        self.policy, self._talks = asking[0], dict[str, Talk]()
         self._stack, self._open = AsyncExitStack(), asyncio.Lock()
         self._env: Any = None
         self._tasks, self._source = list[Any](), iter(())
@@ -78,10 +78,8 @@ class House:
     def problems(self) -> Iterator[Problem]:
         for index, task in enumerate(loaders.load_taskset(self.config.taskset)):
             answer, data = getattr(task.data, "answer", ""), {"task": index, "key": task.key}
-            yield Problem(f"{self.config.env_id}/{task.key[:16]}", task.data.prompt_text, str(answer), data=data)
-
-    def is_policy(self, trace: Any) -> bool:
-        return bool(trace.agent.name == self._role)
+            name = task.key[:16] if task.key == task.hash else task.key  # half of one of its own is no name
+            yield Problem(f"{self.config.env_id}/{name}", task.data.prompt_text, str(answer), data=data)
 
     async def episode(self, problem: Problem, talk: Talk) -> Coroutine[Any, Any, Any]:
         """Return the run of an episode, yet to be started."""

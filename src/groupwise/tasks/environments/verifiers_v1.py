@@ -136,7 +136,7 @@ class Verifiers(Others, Calling):
                 raise VerifierError(f"{part.errors[-1].type}: {part.errors[-1].message}{where}")
             if part.is_timeout:
                 raise VerifierError("a deadline of its own has passed")
-        [trace] = [trace for trace in episode.traces if self.config.house().is_policy(trace)]
+        [trace] = [trace for trace in episode.traces if trace.agent.name == self.config.house().policy]
         rewards = {name: reward for name, reward in trace.rewards.items() if reward is not None}
         numbers: Mapping[str, float] = {name: reward.score for name, reward in rewards.items()} | trace.metrics
         evidence = ", ".join(f"{name} {number:g}" for name, number in numbers.items() if number is not None)
