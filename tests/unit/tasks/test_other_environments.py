@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from groupwise.errors import VerifierError
 from groupwise.rollout.environments import Crews, Played
 from groupwise.tasks.environments.base import ENVIRONMENTS, Attempt, EnvironmentConfig, Turn
+from groupwise.tasks.environments.openenv import OpenEnv
 from groupwise.tasks.environments.others import news, plain
 from groupwise.types import Problem
 
@@ -63,6 +65,8 @@ def test_a_conversation_that_is_given_whole_may_only_grow() -> None:
         news([USER], [USER, USER])
     with pytest.raises(VerifierError, match="has added nothing"):
         news([USER], [USER, ANSWER])
+    called = plain({"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": "{}"}}]})
+    assert called["tool_calls"] == [{"type": "function", "function": {"name": "f", "arguments": {}}}]
     assert plain({"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}) == {
         "role": "user", "content": "a\nb",
     }  # fmt: skip
@@ -78,6 +82,7 @@ class Data(vf.TaskData):
     answer: str
 
 class Guess(vf.Task[Data]):
+    key = property(lambda self: f"a name of its own/{self.data.answer}")
     @vf.reward(weight=1.0)
     async def won(self, trace: vf.Trace) -> float:
         return float(trace.last_reply == self.data.answer)
@@ -157,7 +162,8 @@ def taskset(tmp_path: Path) -> str:
 def test_an_environment_for_verifiers_plays_unchanged(taskset: str) -> None:
     config = configured("verifiers", taskset=taskset, env={"taskset": {"highest": 2}})
     problems = problems_of(config)
-    assert [problem.reference for problem in problems] == ["0", "1"]
+    named = [(problem.reference, problem.id[-19:]) for problem in problems]
+    assert named == [("0", "a name of its own/0"), ("1", "a name of its own/1")]
     whole = played(config, problems[1], ["0", "2", "1"])
     assert whole.opening["messages"] == [{"role": "system", "content": "Guess."}, {"role": "user", "content": "1?"}]
     first, second, last = replies(whole)
@@ -234,7 +240,6 @@ from openenv.core.env_server.types import Action, Observation, State
 
 class Number(Action):
     guess: int
-
 class Hint(Observation):
     hint: str = ""
 
@@ -250,15 +255,12 @@ class Guess(Environment):
             raise RuntimeError("negative")
         won = action.guess == self.secret
         return Hint(hint="equal" if won else "higher" if action.guess < self.secret else "lower", done=won, reward=won)
-
 class Way(str, Enum):
     up = "up"
     down = "down"
-
 class Move(Action):
     way: Way
     steps: int
-
 class Place(Observation):
     height: int = 0
     place: str = "hill"
@@ -365,6 +367,16 @@ def test_its_mcp_tools_are_the_models(served: Callable[..., EnvironmentConfig]) 
     assert (reply["reward"], reply["done"]) == (1, True)
 
 
+def test_a_turn_is_the_value_that_its_field_takes() -> None:
+    session: Any = OpenEnv(configured("openenv", url="http://x"))
+    session._faults, session._rewarded, session._shown = 0, False, lambda answer: str(answer["sent"])
+    session._tell = lambda message: {"sent": message["data"], "done": False, "reward": None}
+    for schema, value in (({"type": "integer", "enum": [0, 1]}, 1), ({"anyOf": [{"type": "string"}]}, "1")):
+        action = {"properties": {"move": schema}}
+        session._server = SimpleNamespace(field="move", action=action, is_mcp=False, sessions=[])
+        assert session.step(Turn("1")).messages[0]["content"] == str({"move": value})
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [({}, "allowed is one of them"), ({"url": "http://x", "command": "y"}, "one of them"),
@@ -391,7 +403,8 @@ def test_a_game_of_textarena_is_played_alone_and_against_others(tmp_path: Path) 
     assert (late["reward"], late["outcome"]) == (0, "wrong")
 
     (tmp_path / "own.py").write_text(
-        "def last(seen):\n    return seen.split('Available Moves: ')[-1].split(\"'\")[-2]\n"
+        "import asyncio\ndef last(seen):\n    asyncio.run(asyncio.sleep(0))\n"
+        "    return seen.split('Available Moves: ')[-1].split(\"'\")[-2]\n"
     )
     config = configured("textarena", game="TicTacToe-v0", num_players=2, opponent=f"{tmp_path}/own.py:last")
     problem = problems_of(config)[0]

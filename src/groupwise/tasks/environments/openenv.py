@@ -8,6 +8,7 @@ a session is closed, and when it is needed again it is made anew from its seed a
 import contextlib
 import ctypes
 import json
+import operator
 import re
 import shlex
 import socket
@@ -18,7 +19,6 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from functools import cache
-from itertools import count
 from typing import Any
 from urllib.request import urlopen
 
@@ -28,9 +28,9 @@ from groupwise.config import FOLDER
 from groupwise.config.places import beside
 from groupwise.errors import VerifierError
 from groupwise.randomness import key
-from groupwise.tasks.environments.base import Attempt, EnvironmentConfig, Opening, Reply, Turn
+from groupwise.tasks.environments.base import Attempt, Opening, Reply, Turn
 from groupwise.tasks.environments.mcp import text_of
-from groupwise.tasks.environments.others import needs
+from groupwise.tasks.environments.others import Others, needs
 from groupwise.tasks.environments.tools import MOST_CALLS, Calling, CallingConfig, fault_of, said
 from groupwise.types import Problem
 
@@ -123,6 +123,7 @@ class _Server:
 
 _server = cache(_Server)
 _STARTING = threading.Lock()
+_worth = operator.itemgetter("reward", "done")
 
 
 def ends_with_me() -> None:
@@ -155,9 +156,7 @@ class OpenEnv(Calling):
     _server: Any = None
     _socket: Any = None
 
-    @classmethod
-    def problems(cls, config: EnvironmentConfig) -> Iterator[Problem]:
-        return (Problem(f"openenv/{index}", "", "") for index in count())
+    problems = Others.problems
 
     def start(self, problem: Problem, seed: int) -> Opening:
         self._faults, self._rewarded, self._lock = 0, False, threading.Lock()
@@ -195,10 +194,10 @@ class OpenEnv(Calling):
             text = turn.text.strip()
             field, schema = self._server.field, self._server.action["properties"][self._server.field]
             value: Any = text
-            if schema.get("type") != "string" and "enum" not in schema:
+            if schema.get("type") != "string":
                 with contextlib.suppress(ValueError):
                     value = json.loads(text)
-            fault = fault_of(value, schema, field)
+            fault = fault_of(value, schema, field) and fault_of(value := text, schema, field)
             turn = Turn(turn.text, (Attempt("bad_argument" if fault else "ok", 0, 0, "act", {field: value}, fault),))
         elif not turn.attempts and self._rewarded:
             return Reply(done=True)
@@ -324,7 +323,3 @@ class OpenEnv(Calling):
         self._socket = None
 
     close = _shut
-
-
-def _worth(answer: Mapping[str, Any]) -> tuple[Any, ...]:
-    return answer["reward"], answer["done"]

@@ -80,7 +80,7 @@ def schema_of(function: Callable[..., Any]) -> dict[str, Any]:
         if parameter.default is parameter.empty:
             required.append(parameter.name)
     parameters = {"type": "object", "properties": properties} | ({"required": required} if required else {})
-    shown = {"name": name, "description": before.strip(), "parameters": parameters}
+    shown: dict[str, Any] = {"name": name, "description": before.strip(), "parameters": parameters}
     with suppress(ConfigError, KeyError):  # the model never writes it
         shown["return"] = _of_hint(hints["return"], "")
         shown["return"] |= {"description": texts["Returns"]}
