@@ -242,7 +242,6 @@ class Number(Action):
     guess: int
 class Hint(Observation):
     hint: str = ""
-
 class Guess(Environment):
     state = State()
 
@@ -265,7 +264,6 @@ class Place(Observation):
     height: int = 0
     place: str = "hill"
     hint: str | None = None  # is read, too
-
 class Climb(Environment):
     state = State()
 
@@ -276,7 +274,6 @@ class Climb(Environment):
     def step(self, action, timeout_s=None):
         self.height += action.steps if action.way == Way.up else -action.steps
         return Place(height=self.height, done=self.height == 3, reward=1.0 if self.height == 3 else None)
-
 class Adding(MCPEnvironment):
     state = State()
 
