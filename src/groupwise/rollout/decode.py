@@ -262,24 +262,20 @@ class Step:
         return len(self.tokens) == shape.rows and all((length == longest).all() for length, longest in ends)
 
     def packed(self, shape: Shape) -> NDArray[np.int64]:
-        """(4 * rows + slots * members,) all that the device needs, in one array: one transfer."""
+        """(4 * rows + slots * members,) all that the device needs, in one array: one transfer.
+
+        The rows of each slot are padded with row 0; of each row it has the place in that table, too.
+        """
         packed = np.zeros(4 * shape.rows + shape.slots * shape.members, np.int64)
-        members, positions = self._members(shape)
+        order, counts = np.argsort(self.slots, kind="stable"), np.bincount(self.slots)
+        rank = np.empty_like(order)
+        rank[order] = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
+        positions = self.slots * shape.members + rank
+        packed[4 * shape.rows :][positions] = np.arange(len(order))
         by_row = packed[: 4 * shape.rows].reshape(4, shape.rows)
         by_row[:, : len(self.tokens)] = self.tokens, self.lengths, self.prompt_lengths, positions
         by_row[2, len(self.tokens) :] = 1  # a prompt of one token: there is something to attend to
-        packed[4 * shape.rows :] = members.ravel()
         return packed
-
-    def _members(self, shape: Shape) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Rows of each slot (slots, members), padded with row 0, and each row's place in that table."""
-        order = np.argsort(self.slots, kind="stable")
-        counts = np.bincount(self.slots)
-        rank = np.empty_like(order)
-        rank[order] = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
-        members = np.zeros((shape.slots, shape.members), np.int64)
-        members[self.slots, rank] = np.arange(len(order))
-        return members, self.slots * shape.members + rank
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,10 @@ a file with a class, and a line in `ENGINES`. A recipe may name your own: `engin
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Protocol, runtime_checkable
+from typing import Annotated, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -132,7 +132,7 @@ class Engine(Protocol):
         An engine whose attribute `uses_tools` is true puts the results of immediate tools in itself, and ends a
         completion that calls another tool by `tool_call`. What others sample is cut behind the first call, and
         `rollout.tool_rounds` asks them to continue from there. One that has room for fewer tokens than the model
-        says so by `context_length`.
+        says so by `context_length`; one with states and proofs of its servers for a step's metrics by `facts`.
 
         Raises:
             ConfigError: a prompt and its completion do not fit in the model's context.
@@ -144,31 +144,13 @@ class Engine(Protocol):
         ...
 
 
-@runtime_checkable
-class Reporting(Protocol):
-    """An engine that reports on itself."""
-
-    @property
-    def facts(self) -> Mapping[str, Any]:
-        """States and proofs of its servers, for a step's metrics."""
-        ...
-
-
-def facts_of(engine: Engine) -> Mapping[str, Any] | None:
-    """Return what an engine reports on itself; None for one that reports nothing."""
-    return engine.facts if isinstance(engine, Reporting) else None
-
-
 class EngineConfig(KindSection):
     """The engine that samples completions."""
 
+    continues: ClassVar[bool] = True
     kind: str = "in_process"
     """`in_process`: the very weights that are trained, in this process. `scripted`: completions that a file holds, for
     dry runs. `vllm`: servers of their own (docs/do/vllm.md). `file.py:name`: your own engine."""
-
-    @property
-    def continues(self) -> bool:
-        return True
 
     @property
     def looks_ahead(self) -> bool:

@@ -210,35 +210,31 @@ class _LiveBatch:
     def admit(self) -> None:
         while self.num_admitted < len(self.request_of) and len(self.row_output) < self.max_rows:
             free = self.max_rows - len(self.row_output)
-            self._admit(np.arange(self.num_admitted, min(self.num_admitted + free, len(self.request_of))))
-
-    def _admit(self, outputs: NDArray[np.int64]) -> None:
-        requests = self.request_of[outputs]
-        if self.shared:
-            logits = self._behind_shared(outputs)
-        else:
-            self._prefill_new(np.unique(requests[self.slot_of[requests] < 0]))
-            logits = torch.stack([self.first_logits[request] for request in requests.tolist()])
-        self.num_admitted += len(outputs)
-        self.first_logits = {r: row for r, row in self.first_logits.items() if self._waits(r)}
-        self.row_output = np.concatenate((self.row_output, outputs))
-        self._keep(draw(logits, self._uniforms(outputs), self.config), outputs)
-        self._release()
+            outputs = np.arange(self.num_admitted, min(self.num_admitted + free, len(self.request_of)))
+            requests = self.request_of[outputs]
+            if self.shared:
+                logits = self._behind_shared(outputs)
+            else:
+                self._prefill(np.unique(requests[self.slot_of[requests] < 0]))
+                logits = torch.stack([self.first_logits[request] for request in requests.tolist()])
+            self.num_admitted += len(outputs)
+            self.first_logits = {r: row for r, row in self.first_logits.items() if self._waits(r)}
+            self.row_output = np.concatenate((self.row_output, outputs))
+            self._keep(draw(logits, self._uniforms(outputs), self.config), outputs)
+            self._release()
 
     def _waits(self, requests: NDArray[np.int64] | int) -> NDArray[np.bool_]:
         return np.asarray(self.first[np.asarray(requests) + 1] > self.num_admitted)
 
-    def _prefill_new(self, requests: NDArray[np.int64]) -> None:
-        self.slot_of[requests] = len(self.slot_request) + np.arange(len(requests))
-        self.slot_request = np.concatenate((self.slot_request, requests))
-        for chunk in micro_batches(self.prompt_lengths[requests].tolist(), PREFILL_TOKENS):
-            self._prefill(requests[chunk].tolist())
-
-    def _prefill(self, chunk: list[int]) -> None:
-        prompts = [self.requests[request].token_ids for request in chunk]
-        with self.rounded:
-            logits = self.policy.next_logits(prefill(self.policy, self.decoder.cache, prompts, self.slot_of[chunk]))
-        self.first_logits |= dict(zip(chunk, logits, strict=True))
+    def _prefill(self, new: NDArray[np.int64]) -> None:
+        self.slot_of[new] = len(self.slot_request) + np.arange(len(new))
+        self.slot_request = np.concatenate((self.slot_request, new))
+        for places in micro_batches(self.prompt_lengths[new].tolist(), PREFILL_TOKENS):
+            chunk = new[places].tolist()
+            prompts = [self.requests[request].token_ids for request in chunk]
+            with self.rounded:
+                states = prefill(self.policy, self.decoder.cache, prompts, self.slot_of[chunk])
+                self.first_logits |= dict(zip(chunk, self.policy.next_logits(states), strict=True))
 
     def _behind_shared(self, outputs: NDArray[np.int64]) -> torch.Tensor:
         """Compute the tokens that all prompts share, once, and the rest of each in its row; returns their logits."""
@@ -384,18 +380,14 @@ class _LiveBatch:
                 on_finished(request, self.group(request))
 
     def group(self, request: int) -> list[Sampled]:
-        return [self._result(output) for output in np.flatnonzero(self.asked_of == request).tolist()]
-
-    def _result(self, output: int) -> Sampled:
-        told = slice(self.since[output], self.length[output])
-        reason = FinishReason.STOP if self.stopped[output] else FinishReason.LENGTH
-        one = Sampled(
-            self.tokens[output, told].copy(),
-            self.logprobs[output, told].copy(),
-            self.entropy[output, told].copy(),
-            reason,
-        )
-        return one if self.tools is None else self.tools.told(output, one)
+        found = list[Sampled]()
+        for output in np.flatnonzero(self.asked_of == request).tolist():
+            told = slice(self.since[output], self.length[output])
+            reason = FinishReason.STOP if self.stopped[output] else FinishReason.LENGTH
+            ids, logprobs = self.tokens[output, told].copy(), self.logprobs[output, told].copy()
+            one = Sampled(ids, logprobs, self.entropy[output, told].copy(), reason)
+            found.append(one if self.tools is None else self.tools.told(output, one))
+        return found
 
 
 def _without_gaps(

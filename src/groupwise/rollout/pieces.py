@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from groupwise.errors import ModelError
 from groupwise.models.policy import Policy
@@ -115,26 +114,19 @@ def own_text(policy: Policy, pieces: Pieces, tools: ToolSections) -> str | None:
         return None
     written, is_whole, before = [list[int]()], True, 0
     for piece in pieces:
-        runs, before = _runs(piece, before, tools), len(piece.calls)
-        for ids, may_answer in runs:
-            if may_answer is None:  # what the policy wrote goes on from piece to piece
+        ran = [tools[call.tool].may_answer for call in piece.calls[before:] if call.outcome not in _NOT_PUT_IN]
+        before = len(piece.calls)
+        # a piece begins with what the policy wrote, or is a phrase, so every second run is a tool's
+        for i, ids in enumerate(np.split(piece.token_ids, np.flatnonzero(np.diff(piece.drawn)) + 1)):
+            if i % 2 == 0:  # what the policy wrote goes on from piece to piece
                 written[-1] += ids.tolist()
             else:
+                may_answer = i // 2 < len(ran) and ran[i // 2]
                 is_whole = is_whole and may_answer
                 written += [ids.tolist(), []] if may_answer else [[]]
     if is_whole:
         return None
     return " ".join(policy.tokenizer.batch_decode([visible(policy, run) for run in written if run]))
-
-
-def _runs(piece: Sampled, calls_before: int, tools: ToolSections) -> list[tuple[NDArray[np.int64], bool | None]]:
-    """Runs of tokens of a piece; of each that a tool put in whether it may answer, else None."""
-    if not piece.drawn.any():
-        return [(piece.token_ids, None)]
-    ran = [tools[call.tool].may_answer for call in piece.calls[calls_before:] if call.outcome not in _NOT_PUT_IN]
-    runs = np.split(piece.token_ids, np.flatnonzero(np.diff(piece.drawn)) + 1)
-    # a piece begins with what the policy wrote, so every second run is a tool's
-    return [(run, (i // 2 < len(ran) and ran[i // 2]) if i % 2 else None) for i, run in enumerate(runs)]
 
 
 _NOT_PUT_IN = (CallOutcome.FAILED, CallOutcome.LIMIT, CallOutcome.MALFORMED)
@@ -225,22 +217,16 @@ class ReasoningEnd(NamedTuple):
 
 def reasoning_end(policy: Policy, pieces: Pieces) -> ReasoningEnd | None:
     """The first mark that no tool has printed; None where the reasoning is open."""
-    whole = joined(pieces)
+    whole, decode = joined(pieces), policy.tokenizer.decode
     ids = whole.token_ids.tolist()
-    text = policy.tokenizer.decode(ids)
+    text = decode(ids)
     for mark in re.finditer(re.escape(CLOSED), text):
-        thought = text[: mark.start()]
-        tokens = _whole_tokens(policy, ids, thought)
+        thought, tokens, high = text[: mark.start()], 0, len(ids)
+        while tokens < high:
+            middle = (tokens + high + 1) // 2
+            tokens, high = (middle, high) if len(decode(ids[:middle])) <= len(thought) else (tokens, middle - 1)
+        while not thought.startswith(decode(ids[:tokens])):  # it ends within a character
+            tokens -= 1
         if whole.drawn[tokens]:
-            return ReasoningEnd(tokens, thought[len(policy.tokenizer.decode(ids[:tokens])) :])
+            return ReasoningEnd(tokens, thought[len(decode(ids[:tokens])) :])
     return None
-
-
-def _whole_tokens(policy: Policy, ids: Sequence[int], thought: str) -> int:
-    low, high = 0, len(ids)
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if len(policy.tokenizer.decode(ids[:middle])) <= len(thought) else (low, middle - 1)
-    while not thought.startswith(policy.tokenizer.decode(ids[:low])):  # it ends within a character
-        low -= 1
-    return low

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Generic, NamedTuple, Self, TypeVar
+from typing import NamedTuple, Self
 
 from groupwise.errors import ConfigError, InvariantError
 from groupwise.models.cores import CoreMeter
@@ -23,15 +23,7 @@ from groupwise.ranks.group import RANKS
 from groupwise.rollout.engine import Engine, EngineConfig, Pause, Recorded, Request, Sampled, make_engine
 from groupwise.rollout.environments import Crews
 from groupwise.rollout.episodes import Episodes
-from groupwise.rollout.pieces import (
-    Pieces,
-    completion_in,
-    completion_of,
-    joined,
-    own_text,
-    reflected,
-    visible,
-)
+from groupwise.rollout.pieces import Pieces, completion_in, completion_of, joined, own_text, reflected, visible
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.tool_rounds import generate_with_tools
 from groupwise.rollout.tool_watch import ToolWatch
@@ -41,21 +33,11 @@ from groupwise.types import FinishReason, Group, Problem, Prompt, ScoredGroup
 from groupwise.verifiers import OverlappedScoring, Verifier, check_failures, spot_check
 from groupwise.verifiers.scoring import score
 
-T = TypeVar("T")
+Shares = list[list[ScoredGroup]]
+"""Groups that one rank sampled and judged, by its shares."""
 
 
-class Wanted(NamedTuple):
-    """The problems and draws of a step."""
-
-    problems: tuple[str, ...]
-    draws: Draws
-
-    @classmethod
-    def of(cls, problems: Sequence[Problem], draws: Draws) -> "Wanted":
-        return cls(tuple(problem.id for problem in problems), draws)
-
-
-class Ahead(Generic[T]):
+class Ahead:
     """Completions that are sampled for the next step, from the weights that the present one begins with.
 
     Nothing is sampled across new weights: `publish` waits until they are there.
@@ -63,43 +45,40 @@ class Ahead(Generic[T]):
 
     def __init__(self) -> None:
         self._plan: tuple[Sequence[Problem], Draws] | None = None
-        self._begun: tuple[Wanted, Future[T]] | None = None
+        self._begun: tuple[list[str], Draws, Future[Shares]] | None = None
 
     def plan(self, problems: Sequence[Problem], draws: Draws) -> None:
         self._plan = problems, draws
 
-    def begin(self, sample: Callable[[Sequence[Problem], Draws], T]) -> None:
+    def begin(self, sample: Callable[[Sequence[Problem], Draws], Shares]) -> None:
         """Begin what is planned, if anything is; it computes nothing with the model's weights."""
-        if self._plan is not None:
-            problems, draws = self._plan
-            self._plan, self._begun = None, (Wanted.of(problems, draws), _begun(lambda: sample(problems, draws)))
+        if self._plan is None:
+            return
+        (problems, draws), self._plan = self._plan, None
+        future: Future[Shares] = Future()
 
-    def take(self, problems: Sequence[Problem], draws: Draws) -> T | None:
-        if self._begun is None or self._begun[0] != Wanted.of(problems, draws):
+        def run() -> None:
+            try:
+                future.set_result(sample(problems, draws))
+            except BaseException as error:
+                future.set_exception(error)
+
+        threading.Thread(target=run, name="ahead", daemon=True).start()
+        self._begun = [problem.id for problem in problems], draws, future
+
+    def take(self, problems: Sequence[Problem], draws: Draws) -> Shares | None:
+        if self._begun is None or self._begun[:2] != ([problem.id for problem in problems], draws):
             return None
-        (_, future), self._begun = self._begun, None
+        (_, _, future), self._begun = self._begun, None
         return future.result()
 
     def wait(self) -> None:
         if self._begun is not None:
-            self._begun[1].result()
+            self._begun[2].result()
 
     def drop(self) -> None:
         self.wait()
         self._begun = None
-
-
-def _begun(call: Callable[[], T]) -> "Future[T]":
-    future: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(call())
-        except BaseException as error:
-            future.set_exception(error)
-
-    threading.Thread(target=run, name="ahead", daemon=True).start()
-    return future
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,14 +127,14 @@ class Actors:
     recorded: Mapping[str, tuple[Recorded, ...]] = field(default_factory=dict)
     """By problem, its completions as they were sampled before, whose results of tools are used again."""
 
-    ahead: "Ahead[Shares] | None" = None
+    ahead: Ahead | None = None
     crews: Crews = field(default_factory=Crews)
     """The workers of the problems' environments."""
 
     @classmethod
     def of(cls, policy: Policy, template: Template, verifier: Verifier, engine: EngineConfig | None = None) -> Self:
         config = engine or EngineConfig()
-        ahead: Ahead[Shares] | None = Ahead() if config.looks_ahead else None
+        ahead = Ahead() if config.looks_ahead else None
         return cls(policy, make_engine(config, policy), template, verifier, ahead=ahead)
 
     def publish(self, version: int) -> None:
@@ -203,10 +182,6 @@ def sample_and_score(
     with clock("verify"):  # for the other ranks
         scored = RANKS.collect(own)
     return _checked(actors, scored, [one for share in own for one in share], sampling, draws)
-
-
-Shares = list[list[ScoredGroup]]
-"""Groups that one rank sampled and judged, by its shares."""
 
 
 def _own_shares(

@@ -23,13 +23,10 @@ Script = Mapping[str, Sequence[str]]
 class ScriptedConfig(EngineConfig):
     """A file of completions."""
 
+    continues: ClassVar[bool] = False
     path: DataRef
     """JSON lines, each `{"prompt": text, "completions": [text, ...]}`: a prompt as the model reads it, and at least as
     many completions as are requested. The end token is added; what passes `sampling.max_tokens` is cut off."""
-
-    @property
-    def continues(self) -> bool:
-        return False
 
 
 class ScriptedEngine:
@@ -66,33 +63,27 @@ class ScriptedEngine:
             raise ConfigError(
                 f"the script has {len(texts)} completions of the prompt {prompt!r}; {len(request.keys)} are needed"
             )
-        ids = [self._encoded(text, sampling.max_tokens) for text in texts[: len(request.keys)]]
+        asked = self.policy.tokenizer(list(texts[: len(request.keys)]), add_special_tokens=False)["input_ids"]
+        ids = [[*own, self.policy.tokenizer.eos_token_id][: sampling.max_tokens] for own in asked]
         return self._sampled(request, ids, sampling.temperature)
 
     def publish(self, policy: Policy, version: int) -> None:
         self.policy, self.version = policy, version
 
-    def _encoded(self, text: str, max_tokens: int) -> list[int]:
-        tokenizer = self.policy.tokenizer
-        ids: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
-        return [*ids, tokenizer.eos_token_id][:max_tokens]
-
     @torch.no_grad()
     def _sampled(self, request: Request, completions: Sequence[Sequence[int]], temperature: float) -> list[Sampled]:
         packed = pack([Sequences(request.token_ids, completions)], self.policy.device)
         computed = self.policy.token_logprobs(packed, temperature or 1.0)
-        scale = np.float32(1 if temperature else 0)
+        scale, stops = np.float32(1 if temperature else 0), self.policy.stop_ids
         ends = np.cumsum([len(ids) for ids in completions])[:-1]
         logprobs, entropy = (
             np.split(scale * values.cpu().numpy(), ends) for values in (computed.logprobs, computed.entropy)
         )
+        reasons = [FinishReason.STOP if ids[-1] in stops else FinishReason.LENGTH for ids in completions]
         return [
-            Sampled(np.array(ids, np.int64), np.minimum(row_logprobs, 0), row_entropy, self._reason(ids))
-            for ids, row_logprobs, row_entropy in zip(completions, logprobs, entropy, strict=True)
+            Sampled(np.array(ids, np.int64), np.minimum(row_logprobs, 0), row_entropy, reason)
+            for ids, row_logprobs, row_entropy, reason in zip(completions, logprobs, entropy, reasons, strict=True)
         ]
-
-    def _reason(self, ids: Sequence[int]) -> FinishReason:
-        return FinishReason.STOP if ids[-1] in self.policy.stop_ids else FinishReason.LENGTH
 
 
 def read_script(path: Path) -> Script:

@@ -291,10 +291,11 @@ class ToolRows:
         )
 
     def _look(self, output: int, token_ids: NDArray[np.int64]) -> None:
-        found = self._watch.look([*self._before(output), *token_ids[self._begin[output] :].tolist()])
+        begin, calls = self._begin[output], self.calls[output]
+        before = () if begin else self._request[output][0].open_tokens
+        found = self._watch.look([*before, *token_ids[begin:].tolist()])
         if found is None:
             return
-        calls = self.calls[output]
         if ended := self._watch.refused(found, calls):
             self._end(output, ended.reason)
             calls.append(ended.call)
@@ -307,20 +308,13 @@ class ToolRows:
             self._put_in(output, recorded)
             calls.append(ToolCall(found.tool, found.call.content, CallOutcome.RECORDED))
         else:
-            self._run(output, found)
-
-    def _before(self, output: int) -> tuple[int, ...]:
-        request, _ = self._request[output]
-        return () if self._begin[output] else request.open_tokens
-
-    def _run(self, output: int, seen: Seen) -> None:
-        earlier = earlier_calls(self.calls[output], seen.tool)
-        call, ids = self._watch.put_in(seen, answered(self._watch.tools[seen.tool], seen.call.content, earlier))
-        self.calls[output].append(call)
-        if call.outcome is CallOutcome.FAILED:
-            self._end(output, FinishReason.TOOL_FAILED)
-        else:
-            self._put_in(output, ids)
+            tool, earlier = self._watch.tools[found.tool], earlier_calls(calls, found.tool)
+            call, ids = self._watch.put_in(found, answered(tool, found.call.content, earlier))
+            calls.append(call)
+            if call.outcome is CallOutcome.FAILED:
+                self._end(output, FinishReason.TOOL_FAILED)
+            else:
+                self._put_in(output, ids)
 
     def _put_in(self, output: int, ids: Sequence[int]) -> None:
         self._coming[output] = deque(ids)

@@ -14,7 +14,6 @@ from groupwise.evaluation.metrics import by_family, estimate
 from groupwise.models.policy import load_policy
 from groupwise.randomness import Draws, Purpose, key, permutation, uniforms
 from groupwise.ranks.group import RANKS
-from groupwise.rollout.engine import facts_of
 from groupwise.rollout.sample_and_score import Actors
 from groupwise.runs.progress import tell
 from groupwise.tasks.base import Task, split_problems
@@ -143,7 +142,7 @@ class RlRun:
         } | ({"ages": ages} if any(ages) else {})  # fmt: skip
         report = step_report(step, self.recipe.run.num_steps, result, self.session.optimizer.lr(step), ages)
         metrics = {"kind": "step", **report._asdict(), "record_s": record_s, "distributions": spreads}
-        if engine_facts := facts_of(self.actors.engine):
+        if engine_facts := getattr(self.actors.engine, "facts", None):
             metrics["engine"] = engine_facts
         self.session.record(facts, metrics)
 

@@ -26,21 +26,9 @@ from groupwise.rollout.tools.base import (
 )
 
 __all__ = [
-    "TOOLS",
-    "AnyTool",
-    "Call",
-    "Fault",
-    "Result",
-    "Seen",
-    "Tool",
-    "ToolConfig",
-    "ToolName",
-    "ToolResult",
-    "ToolSections",
-    "make_tools",
-    "put_in_spans",
-    "results_in",
-]
+    "TOOLS", "AnyTool", "Call", "Fault", "Result", "Seen", "Tool", "ToolConfig", "ToolName", "ToolResult",
+    "ToolSections", "make_tools", "put_in_spans", "results_in",
+]  # fmt: skip
 
 
 TOOLS = Kinds(
