@@ -20,24 +20,20 @@ _FIRST = "0" * 64
 _TAIL = 1 << 16  # bytes from the end of a ledger that are read at first; doubled while the last line is longer
 
 
-def as_json(value: Any) -> Any:
-    """Return a value with texts for the numbers that JSON does not have: `NaN`, `Infinity` and `-Infinity`."""
+def as_json(value: Any, spelled: bool = True) -> Any:
+    """Return a value with texts for the numbers that JSON does not have: `NaN`, `Infinity` and `-Infinity`; or null."""
     if isinstance(value, Mapping):
-        return {str(name): as_json(entry) for name, entry in value.items()}
+        return {str(name): as_json(entry, spelled) for name, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [as_json(entry) for entry in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return value
+        return [as_json(entry, spelled) for entry in value]
+    if not isinstance(value, float) or math.isfinite(value):
+        return value
+    return ("NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity") if spelled else None
 
 
 def or_null(value: Any) -> Any:
     """Return a value with null for the numbers that JSON does not have, as for the ends of a one-problem interval."""
-    if isinstance(value, Mapping):
-        return {str(name): or_null(entry) for name, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [or_null(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return as_json(value, spelled=False)
 
 
 def from_json(value: Any) -> Any:

@@ -95,7 +95,11 @@ def write_rows(
             writer.write_table(table.slice(first, len(group)), row_group_size=max(1, len(group)))
             written.append(GroupEntry.of(group, number, first))
             first += len(group)
-        writer.add_key_value_metadata({LISTED_KEY: packed_list(every)})
+        listed = {name: [row.get(name) for row in every] for name in LISTED}
+        listed["text"] = [(text or "")[:MOST_LISTED_TEXT] for text in listed["text"]]
+        listed["reward_parts"] = [json.dumps(dict(parts or {})) for parts in listed["reward_parts"]]  # as in the file
+        packed = zlib.compress(json.dumps(listed, separators=(",", ":")).encode("ascii"), 6)
+        writer.add_key_value_metadata({LISTED_KEY: base64.b64encode(packed)})
     path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path, buffer.getvalue())
     return written
@@ -135,14 +139,6 @@ LISTED: Mapping[str, type | tuple[type, ...]] = {
 """Columns and the types of their values; each may be null, too."""
 MOST_LISTED_TEXT = 160  # characters of a completion that a list shows
 MOST_LISTED_BYTES = 64_000_000  # largest size of the columns in bytes; larger ones are not unpacked
-
-
-def packed_list(rows: Sequence[Mapping[str, Any]]) -> bytes:
-    """The columns of these rows, for the footer."""
-    columns = {name: [row.get(name) for row in rows] for name in LISTED}
-    columns["text"] = [(text or "")[:MOST_LISTED_TEXT] for text in columns["text"]]
-    columns["reward_parts"] = [json.dumps(dict(parts or {})) for parts in columns["reward_parts"]]  # as in the file
-    return base64.b64encode(zlib.compress(json.dumps(columns, separators=(",", ":")).encode("ascii"), 6))
 
 
 def unpacked_list(footer: Mapping[bytes, bytes] | None, num_rows: int) -> dict[str, list[Any]] | None:
