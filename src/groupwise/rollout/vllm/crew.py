@@ -6,6 +6,7 @@ proven to the first.
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 from groupwise.errors import EngineError, GroupwiseError
 from groupwise.ranks.group import RANKS
 from groupwise.rollout.sampling import SamplingConfig
-from groupwise.rollout.vllm.canary import Proof, Reading, judge
+from groupwise.rollout.vllm.canary import Proof, judge
 from groupwise.rollout.vllm.fleet import Event, Fleet, State
 from groupwise.rollout.vllm.loading import Asker, Weights, load
 from groupwise.rollout.vllm.server import Server, Unreachable
@@ -141,7 +142,7 @@ class Crew:
             state = self.fleet.states[address]
             if state is State.STALE and RANKS.is_first:
                 RANKS.post(address, "")
-                self._care(address, self._load)
+                self._care(address, partial(load, asker=self.asker))
             elif state is State.SUSPECT:
                 self._care(address, self._probe)
             elif state is not State.HEALTHY and monotonic() >= self._next_probe.get(address, 0.0):
@@ -154,9 +155,6 @@ class Crew:
         self._cared.add(address)
         server = self.servers[address]
         self.errands.begin(Care(address, weights.name), lambda: call(server, weights))
-
-    def _load(self, server: Server, weights: Weights) -> Reading:
-        return load(server, weights, self.asker)
 
     def _probe(self, server: Server, weights: Weights) -> Event:
         one = SamplingConfig(max_tokens=1)

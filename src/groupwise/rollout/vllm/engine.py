@@ -20,7 +20,7 @@ from groupwise.rollout.engine import OnFinished, Request, Sampled
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.vllm.canary import Canary
 from groupwise.rollout.vllm.config import VllmConfig
-from groupwise.rollout.vllm.crew import LOOK_S, Care, Crew, Outcome
+from groupwise.rollout.vllm.crew import LOOK_S, Care, Crew
 from groupwise.rollout.vllm.fleet import Attempt, Event, State
 from groupwise.rollout.vllm.launch import Started, WeightsFolder, start
 from groupwise.rollout.vllm.loading import Weights
@@ -49,7 +49,7 @@ class Round:
         fleet.begin(len(self.tasks))
         fleet.max_live = self.sampling.max_live_completions
         healthy_at = monotonic()
-        while not fleet.is_idle:
+        while fleet.waiting or fleet.owed:
             self.crew.tend()
             self._ask()
             self._hear()
@@ -89,17 +89,22 @@ class Round:
         )
 
     def _hear(self) -> None:
-        outcome = self.crew.errands.next(LOOK_S)
-        if outcome is not None and isinstance(outcome.what, Care):
+        fleet, outcome = self.crew.fleet, self.crew.errands.next(LOOK_S)
+        if outcome is None:
+            return
+        if isinstance(outcome.what, Care):
             self.crew.cared(outcome)
-        elif outcome is not None and outcome.what[0] is self:  # else it is from a round that was given up
-            self._settle(outcome.what[1], outcome)
-
-    def _settle(self, attempt: Attempt, outcome: Outcome) -> None:
-        fleet, result = self.crew.fleet, outcome.result
+            return
+        (asking, attempt), result = outcome
+        if asking is not self:  # it is from a round that was given up
+            return
         if isinstance(result, Sampled):
             if fleet.settle(attempt, Event.ANSWERED):
-                self._keep(attempt.task, result)
+                index, sample = self.tasks[attempt.task]
+                group = self.groups[index]
+                group[sample] = result
+                if len(group) == len(self.requests[index].keys):
+                    self.on_finished(index, [group[i] for i in range(len(group))])
         elif isinstance(result, Unfinished):
             fleet.drop(attempt)
         elif isinstance(result, ForeignWeights):
@@ -110,13 +115,6 @@ class Round:
             fleet.settle(attempt, Event.FAILED)
         else:
             raise result if isinstance(result, GroupwiseError) else EngineError(f"{attempt.server}: {result!r}")
-
-    def _keep(self, task: int, sampled: Sampled) -> None:
-        index, sample = self.tasks[task]
-        group = self.groups[index]
-        group[sample] = sampled
-        if len(group) == len(self.requests[index].keys):
-            self.on_finished(index, [group[i] for i in range(len(group))])
 
 
 OTHERS_S = 0.05
@@ -175,18 +173,14 @@ class VllmEngine:
         finally:
             RANKS.count(reissued, crew.fleet.reissued)  # of all rounds from these weights: an episode takes several
             RANKS.count(done, 1)
-        if RANKS.is_first:
-            self._look_after_others(crew, done)
-        self.facts |= {"reissued": RANKS.count(reissued), "servers": self._states(crew)}
-
-    def _look_after_others(self, crew: Crew, done: str) -> None:
         end = monotonic() + RANKS.deadline_s
-        while RANKS.count(done) < RANKS.size:
+        while RANKS.is_first and RANKS.count(done) < RANKS.size:
             crew.look_after(OTHERS_S)
             if monotonic() > end:
                 raise RankError(
                     f"the other ranks did not get their completions within {RANKS.deadline_s:g} s (ranks.deadline_s)"
                 )
+        self.facts |= {"reissued": RANKS.count(reissued), "servers": self._states(crew)}
 
     def publish(self, policy: Policy, version: int) -> None:
         """Give these weights to every living server, and let each prove that it has them; all ranks call it."""

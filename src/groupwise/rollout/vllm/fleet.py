@@ -79,10 +79,6 @@ class Fleet:
         self.waiting, self.owed = deque(range(num_tasks)), {}
         self.done, self.tries, self.reissued = set(), Counter(), 0
 
-    @property
-    def is_idle(self) -> bool:
-        return not self.waiting and not self.owed
-
     def having(self, *states: State) -> list[str]:
         return [server for server, state in self.states.items() if state in states]
 

@@ -33,13 +33,7 @@ def keep(command: list[str]) -> int:
 
     for wait in (wait_for_end_of_input, wait_for_child):
         threading.Thread(target=wait, daemon=True).start()
-    ended.wait()
-    end_group(child)
-    return child.returncode or 0
-
-
-def end_group(child: "subprocess.Popen[bytes]") -> None:
-    """End every process of a group: politely, and what is left of it by force."""
+    ended.wait()  # then every process of the group ends: politely, and what is left of it by force
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGTERM)
     with suppress(subprocess.TimeoutExpired):
@@ -47,6 +41,7 @@ def end_group(child: "subprocess.Popen[bytes]") -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
     child.wait()
+    return child.returncode or 0
 
 
 if __name__ == "__main__":

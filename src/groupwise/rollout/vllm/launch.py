@@ -157,7 +157,12 @@ def launched(config: VllmConfig, policy: Policy, weights: dict[str, Tensor]) -> 
     if len(servers) < config.launch:
         for server in servers:
             server.close()
-        python = _python(Path(config.environment))
+        if not (python := (Path(config.environment) / "bin" / "python").absolute()).exists():
+            raise EngineError(
+                f"engine.environment = '{Path(config.environment)}' is no virtual environment (it has no bin/python): "
+                "`make vllm` makes .venv-vllm with vLLM's build for processors; for a GPU install vLLM in one and name "
+                "it"
+            )
         folder = WeightsFolder(config.directory)
         _FOLDERS.append(folder)
         model = folder.write(policy, "start", weights)
@@ -196,16 +201,6 @@ def end_all() -> None:
     for folder in _FOLDERS:
         folder.close()
     _FOLDERS.clear()
-
-
-def _python(environment: Path) -> Path:
-    python = environment / "bin" / "python"
-    if not python.exists():
-        raise EngineError(
-            f"engine.environment = '{environment}' is no virtual environment (it has no bin/python): `make vllm` makes "
-            ".venv-vllm with vLLM's build for processors; for a GPU install vLLM in one and name it"
-        )
-    return python.absolute()
 
 
 def _command(config: VllmConfig, python: Path, model: Path, policy: Policy, port: int) -> list[str]:

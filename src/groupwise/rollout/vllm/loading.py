@@ -94,7 +94,16 @@ def load(server: Server, weights: Weights, asker: Asker) -> Reading:
     """Give a server its weights, and read the canary from it; where anything fails, it is left as it is."""
     label, own = weights.label, weights.asker(asker)
     if weights.adapters is None or not _has(server, label, asker):
-        _reload(server, weights, asker)
+        asker.warm(server, weights.canary)
+        server.pause()
+        server.reload(str(weights.directory))
+        if not server.clear_prefix_cache():
+            raise EngineError(
+                f"the server {server.address} keeps keys and values of older weights: it could not clear its prefix "
+                "cache, although it is paused"
+            )
+        server.set_label(label)
+        server.resume()
     if weights.adapters and weights.adapters.name not in server.models():
         server.load_adapters(weights.adapters.name, str(weights.adapters))
     try:
@@ -122,19 +131,6 @@ def _has(server: Server, label: str, asker: Asker) -> bool:
     except Unfinished as error:
         raise Unreachable(f"a short completion ended by {error}") from None
     return True
-
-
-def _reload(server: Server, weights: Weights, asker: Asker) -> None:
-    asker.warm(server, weights.canary)
-    server.pause()
-    server.reload(str(weights.directory))
-    if not server.clear_prefix_cache():
-        raise EngineError(
-            f"the server {server.address} keeps keys and values of older weights: it could not clear its prefix cache, "
-            "although it is paused"
-        )
-    server.set_label(weights.label)
-    server.resume()
 
 
 class Facts(NamedTuple):

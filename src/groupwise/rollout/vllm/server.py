@@ -112,14 +112,11 @@ class Server:
             connection.close()
         if answer.status >= 500:
             raise Unreachable(f"{path}: HTTP {answer.status}: {_message(text)}")
-        if answer.status >= 400:
-            raise self._refused(path, answer.status, text)
+        if (status := answer.status) >= 400:
+            missing = [hint for route, hint in HINTS.items() if path.startswith(route) and status in (403, 404, 405)]
+            hint = f": {missing[0]}" if missing else ""
+            raise Refused(status, f"the server {self.address} refuses {path} (HTTP {status}, {_message(text)}){hint}")
         return text
-
-    def _refused(self, path: str, status: int, text: bytes) -> Refused:
-        missing = [hint for route, hint in HINTS.items() if path.startswith(route) and status in (403, 404, 405)]
-        hint = f": {missing[0]}" if missing else ""
-        return Refused(status, f"the server {self.address} refuses {path} (HTTP {status}, {_message(text)}){hint}")
 
 
 def _field(answer: Any, name: str, server: str) -> Any:

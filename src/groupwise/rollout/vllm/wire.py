@@ -104,8 +104,7 @@ def read_sampled(
         ForeignWeights: a token came from other weights.
         Unfinished: it was ended before its end.
     """
-    found = _read(_Generated, answer, server)
-    _check_model(found.served, model, server)
+    found = _read(_Generated, answer, server, model)
     if len(found.choices) != 1:
         raise EngineError(f"the server {server} answered with {len(found.choices)} completions where 1 was asked for")
     choice = found.choices[0]
@@ -123,7 +122,11 @@ def read_sampled(
         raise EngineError(
             f"the server {server} sampled the token {outside[0]}, outside the model's vocabulary of {vocabulary}"
         )
-    _check_versions(choice.weight_versions, len(tokens), label)
+    versions = sorted((span.start, span.end, span.version) for span in choice.weight_versions)
+    ends = [0, *(end for _, end, _ in versions)]
+    whole = [start for start, _, _ in versions] == ends[:-1] and ends[-1] == len(tokens)
+    if not whole or {version for _, _, version in versions} != {label}:
+        raise ForeignWeights(", ".join(f"{version} for tokens {start} to {end}" for start, end, version in versions))
     if sampling.temperature == 0:  # the likeliest token is certain; servers give the model's own log-probability
         _check_logprobs(logprobs, server)
         logprobs = [0.0] * len(tokens)
@@ -138,8 +141,7 @@ def read_sampled(
 
 def read_scores(answer: Any, token_ids: tuple[int, ...], server: str, model: str) -> np.ndarray[Any, Any]:
     """(T - 1,) log-probabilities of a text's tokens but the first; raises EngineError."""
-    found = _read(_Scored, answer, server)
-    _check_model(found.served, model, server)
+    found = _read(_Scored, answer, server, model)
     entries = [(entry or {}).get(str(token)) for entry, token in zip(found.prompt_logprobs, token_ids, strict=False)]
     logprobs = [entry.logprob for entry in entries[1:] if entry is not None]
     if len(logprobs) != len(token_ids) - 1:
@@ -150,28 +152,18 @@ def read_scores(answer: Any, token_ids: tuple[int, ...], server: str, model: str
     return np.array(logprobs, np.float32)
 
 
-def _read(kind: type[Any], answer: Any, server: str) -> Any:
+def _read(kind: type[Any], answer: Any, server: str, model: str) -> Any:
     try:
-        return kind.model_validate(answer)
+        found = kind.model_validate(answer)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the answer"
         raise EngineError(
             f"the server {server} gave an answer without what training needs: {where}: {first['msg'].lower()}"
         ) from None
-
-
-def _check_model(found: str, model: str, server: str) -> None:
-    if found != model:
-        raise EngineError(f"the server {server} answered with the model {found!r}; {model!r} was asked for")
-
-
-def _check_versions(spans: list[_Span], num_tokens: int, label: str) -> None:
-    versions = sorted((span.start, span.end, span.version) for span in spans)
-    ends = [0, *(end for _, end, _ in versions)]
-    whole = [start for start, _, _ in versions] == ends[:-1] and ends[-1] == num_tokens
-    if not whole or {version for _, _, version in versions} != {label}:
-        raise ForeignWeights(", ".join(f"{version} for tokens {start} to {end}" for start, end, version in versions))
+    if found.served != model:
+        raise EngineError(f"the server {server} answered with the model {found.served!r}; {model!r} was asked for")
+    return found
 
 
 def _check_logprobs(logprobs: list[float], server: str) -> None:

@@ -88,7 +88,7 @@ def test_an_answer_that_comes_after_its_servers_death_does_not_count() -> None:
     assert (again.server, again.task) == ("b", 0)
     assert fleet.settle(again, Event.ANSWERED)
     assert not fleet.settle(again, Event.ANSWERED)
-    assert fleet.is_idle
+    assert (list(fleet.waiting), fleet.owed) == ([], {})
 
 
 def test_an_abort_says_nothing_of_the_server() -> None:
@@ -172,7 +172,7 @@ class Steps(RuleBasedStateMachine):
             fleet.settle(attempt, Event.ANSWERED)
         while attempt := fleet.next():
             assert fleet.settle(attempt, Event.ANSWERED)
-        assert fleet.is_idle
+        assert (list(fleet.waiting), fleet.owed) == ([], {})
         assert fleet.done == set(range(self.tasks))
 
 
