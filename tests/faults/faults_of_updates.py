@@ -58,7 +58,7 @@ FAULTS = (
         15,
         "Completions attend to what stands before their prompt too",
         FORWARD,
-        (Edit("models", "slice(prompt.start, start)", "slice(0, start)"),),
+        (Edit("models", "slice(prefix.start, end)", "slice(0, end)"),),
     ),
     Fault(
         15,

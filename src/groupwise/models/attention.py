@@ -163,8 +163,14 @@ class _PackedAttention(torch.autograd.Function):
     ) -> Tensor:
         parts = [_block_forward(query, key, value, block, cap) for block in blocks]
         out, log_sum = (torch.cat(rows).index_select(0, inverse) for rows in zip(*parts, strict=True))
-        for prefix in prefixes:
-            _join_prefix(query, key, value, prefix, out, log_sum, cap)
+        for prefix in prefixes:  # the attention to the prompt is added in place
+            q = _by_head(query[prefix.tokens], key.shape[1])
+            k, v = (_by_head(tensor[prefix.prompt], key.shape[1]) for tensor in (key, value))
+            ours, log_ours = out[prefix.tokens], log_sum[prefix.tokens]
+            before, log_before = (_by_token(rows, len(ours)) for rows in _attend(prefix.scores(q, k, cap), v))
+            total = torch.logaddexp(log_ours, log_before)
+            ours.mul_((log_ours - total).exp_()).add_(before.mul_((log_before - total).exp_()))
+            log_ours.copy_(total)
         if sinks is not None:
             join_sinks(sinks, out, log_sum)
         ctx.save_for_backward(query, key, value, out, log_sum, inverse, sinks)
@@ -180,11 +186,14 @@ class _PackedAttention(torch.autograd.Function):
         tensors = query, key, value, grad, delta, log_sum
         parts = [_block_backward(*tensors, block, ctx.cap) for block in ctx.blocks]
         on_query, on_key, on_value = (torch.cat(rows).index_select(0, inverse) for rows in zip(*parts, strict=True))
-        for prefix in ctx.prefixes:
-            of_query, of_key, of_value = _prefix_gradients(*tensors, prefix, ctx.cap)
-            on_query[prefix.tokens] += of_query
-            on_key[prefix.prompt] += of_key
-            on_value[prefix.prompt] += of_value
+        for prefix in ctx.prefixes:  # by queries behind a prompt, by its keys and values
+            of_tokens = (_by_head(tensor[prefix.tokens], key.shape[1]) for tensor in (query, grad, delta, log_sum))
+            q, g, d, log_sums = of_tokens
+            k, v = (_by_head(tensor[prefix.prompt], key.shape[1]) for tensor in (key, value))
+            made = _gradients(prefix.scores(q, k, ctx.cap), q, k, v, g, d, log_sums, ctx.cap)
+            places = (on_query, prefix.tokens), (on_key, prefix.prompt), (on_value, prefix.prompt)
+            for (gradient, rows), part in zip(places, made, strict=True):
+                gradient[rows] += _by_token(part, len(gradient[rows]))
         return on_query, on_key, on_value, None, None, None, on_sinks, None
 
 
@@ -263,19 +272,6 @@ def _block_forward(
     return out, log_sum
 
 
-def _join_prefix(
-    query: Tensor, key: Tensor, value: Tensor, prefix: Prefix, out: Tensor, log_sum: Tensor, cap: float | None
-) -> None:
-    """Add the attention to the prompt to the output (N, H, D) and the log-sum-exp (N, H, 1), in place."""
-    q = _by_head(query[prefix.tokens], key.shape[1])
-    k, v = (_by_head(tensor[prefix.prompt], key.shape[1]) for tensor in (key, value))
-    ours, log_ours = out[prefix.tokens], log_sum[prefix.tokens]
-    before, log_before = (_by_token(rows, len(ours)) for rows in _attend(prefix.scores(q, k, cap), v))
-    total = torch.logaddexp(log_ours, log_before)
-    ours.mul_((log_ours - total).exp_()).add_(before.mul_((log_before - total).exp_()))
-    log_ours.copy_(total)
-
-
 def _block_backward(
     query: Tensor,
     key: Tensor,
@@ -303,22 +299,3 @@ def _block_backward(
         on_value[:, :, :stop] += of_value
     rows = (_by_token(tensor, block.tokens.shape[1]) for tensor in (torch.cat(on_query, 2), on_key, on_value))
     return tuple(tensor.flatten(0, 1) for tensor in rows)  # type: ignore[return-value]
-
-
-def _prefix_gradients(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    grad: Tensor,
-    delta: Tensor,
-    log_sum: Tensor,
-    prefix: Prefix,
-    cap: float | None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of the part of the attention that goes to the prompt: by queries behind it, by its keys and values."""
-    heads = key.shape[1]
-    q, g, d, log_sums = (_by_head(tensor[prefix.tokens], heads) for tensor in (query, grad, delta, log_sum))
-    k, v = (_by_head(tensor[prefix.prompt], heads) for tensor in (key, value))
-    of_query, of_key, of_value = _gradients(prefix.scores(q, k, cap), q, k, v, g, d, log_sums, cap)
-    num_queries, num_keys = len(query[prefix.tokens]), len(key[prefix.prompt])
-    return _by_token(of_query, num_queries), _by_token(of_key, num_keys), _by_token(of_value, num_keys)

@@ -119,11 +119,7 @@ class Root(nn.Module):
         return self.computes_on or self.model.device
 
     def hidden(
-        self,
-        input_ids: Tensor,
-        position_ids: Tensor,
-        layout: Layout,
-        states_of_layers: States | None = None,
+        self, input_ids: Tensor, position_ids: Tensor, layout: Layout, states_of_layers: States | None = None
     ) -> Tensor:
         named: dict[str, Any] = {"position_ids": position_ids, "layout": layout, "use_cache": False}
         if states_of_layers is not None:
@@ -199,11 +195,7 @@ class Backbone:
         return is_recurrent(self.model)
 
     def hidden(
-        self,
-        input_ids: Tensor,
-        position_ids: Tensor,
-        layout: Layout,
-        states_of_layers: States | None = None,
+        self, input_ids: Tensor, position_ids: Tensor, layout: Layout, states_of_layers: States | None = None
     ) -> Tensor:
         """Return the (N, d) final hidden states of a packed row (1, N), in the precision around the call.
 

@@ -65,23 +65,19 @@ def provenance(run: RunDirectory) -> list[dict[str, Any]]:
     has_parent = not recipe.get("new_model") and start.is_dir() and (parent / "config.toml").exists()
     ancestors = provenance(find_run(parent)) if has_parent else []
     lines = list(run.metrics.lines())
+    losses = [(line["step"], line["loss"]) for line in lines if "loss" in line]
+    size = max(1, len(losses) // CURVE_POINTS)
+    windows = [losses[start : start + size] for start in range(0, len(losses), size)]
     entry = {
         "recipe": recipe,
         "environment": json.loads((run.path / "environment.json").read_text()),
         "trained_tokens": sum(line.get("num_tokens", 0) for line in lines),
         "sampled_tokens": sum(line.get("sampled_tokens", 0) for line in lines),
         "seconds": round(sum(line.get(part, 0.0) for line in lines for part in PARTS), 1),
-        "loss_curve": _curve(lines),
+        # mean loss over windows, as (last step of the window, nats per trained token)
+        "loss_curve": [(w[-1][0], round(sum(loss for _, loss in w) / len(w), 4)) for w in windows],
     }
     return [*ancestors, entry]
-
-
-def _curve(lines: list[dict[str, Any]]) -> list[tuple[int, float]]:
-    """Mean loss over windows, as (last step of the window, nats per trained token)."""
-    losses = [(line["step"], line["loss"]) for line in lines if "loss" in line]
-    size = max(1, len(losses) // CURVE_POINTS)
-    windows = [losses[start : start + size] for start in range(0, len(losses), size)]
-    return [(window[-1][0], round(sum(loss for _, loss in window) / len(window), 4)) for window in windows]
 
 
 class Data(NamedTuple):
@@ -113,19 +109,15 @@ def card(name: str, record: Sequence[Mapping[str, Any]], run: RunDirectory, step
     return template.from_string((resources.files(__package__) / "card.md.jinja").read_text()).render(
         name=name, record=record, step=step, recipe=newest, start=start, base_model=start if on_hub else None,
         version=__version__, is_reward_model=is_classifier,
-        data=_distinct(data for entry in record for data in _data(entry["recipe"])),
-        hub_data=_distinct(
+        data=list(dict.fromkeys(data for entry in record for data in _data(entry["recipe"]))),
+        hub_data=list(dict.fromkeys(
             path.split(":")[1] for entry in record for path in _strings(entry["recipe"], ("path", "test_path"))
             if path.startswith("hub:")
-        ),
+        )),
         measured=list(_evaluations(run, newest, step)), held_out=held_out[-1] if held_out else None,
         prompt=newest.get("task", {}).get("template", {}).get("prompt"),
         toml=run.config.read_text().strip(), json=json.dumps,
     )  # fmt: skip
-
-
-def _distinct(values: Iterator[Any]) -> list[Any]:
-    return list(dict.fromkeys(values))
 
 
 def _strings(value: Any, keys: Sequence[str]) -> Iterator[str]:

@@ -5,7 +5,7 @@ of factors. What llama.cpp and transformers do not compute alike is refused in b
 """
 
 from collections.abc import Mapping
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -14,6 +14,9 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerFast
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from groupwise.errors import ModelError
+
+if TYPE_CHECKING:
+    from groupwise.models.gguf import GGUF
 
 FREQUENCIES = "rope_freqs.weight"
 """Tensor of (head_dim / 2,) factors by which Llama 3's scaling divides frequencies: what came out of its settings."""
@@ -28,20 +31,7 @@ NEUTRAL = {
 """Keys of YaRN that transformers has no place for, and their values without effect."""
 
 
-class File(Protocol):
-    """An open GGUF file."""
-
-    @property
-    def tensors(self) -> Mapping[str, Any]: ...
-    @property
-    def keys(self) -> Mapping[str, Any]: ...
-    @property
-    def architecture(self) -> str: ...
-    def number(self, name: str, default: Any = None) -> Any: ...
-    def refuse(self, why: str) -> NoReturn: ...
-
-
-def scaling_of(file: File) -> dict[str, Any]:
+def scaling_of(file: "GGUF") -> dict[str, Any]:
     """Return transformers' settings of a file's scaled positions; empty where they are not scaled."""
     key, has_factors = "rope.scaling.", FREQUENCIES in file.tensors
     kind = file.number(f"{key}type", "none")
@@ -61,13 +51,13 @@ def scaling_of(file: File) -> dict[str, Any]:
     return scaling
 
 
-def check_factors(file: File, config: PreTrainedConfig) -> None:
+def check_factors(file: "GGUF", config: PreTrainedConfig) -> None:
     """Refuse a file whose factors are not those of the configuration made of it."""
     if FREQUENCIES in file.tensors and not np.allclose(_factors(file), frequency_factors(config), rtol=1e-4):
         file.refuse(f"has a {FREQUENCIES} that is not of Llama 3's scaling of positions; put config.json beside it")
 
 
-def _factors(file: File) -> Any:
+def _factors(file: "GGUF") -> Any:
     return np.array(file.tensors[FREQUENCIES].data, dtype=np.float32)
 
 
@@ -128,7 +118,7 @@ SPLITS: dict[str, tuple[str, ...]] = {
 """Patterns that cut a text before byte-level BPE, by the key `tokenizer.ggml.pre`: one after the other."""
 
 
-def tokenizer_of(file: File) -> PreTrainedTokenizerFast:
+def tokenizer_of(file: "GGUF") -> PreTrainedTokenizerFast:
     """Return the tokenizer that the keys describe."""
     key = {name.removeprefix("tokenizer.ggml."): value for name, value in file.keys.items() if "tokenizer" in name}
     kind, tokens, types = key.get("model"), key.get("tokens"), key.get("token_type")
@@ -165,7 +155,7 @@ def tokenizer_of(file: File) -> PreTrainedTokenizerFast:
     return whole
 
 
-def _byte_level(file: File, key: Mapping[str, Any]) -> Tokenizer:
+def _byte_level(file: "GGUF", key: Mapping[str, Any]) -> Tokenizer:
     if (pre := key.get("pre")) not in SPLITS:
         file.refuse(
             f"cuts texts in a way that is not known here, tokenizer.ggml.pre = {pre!r}; allowed are "
@@ -186,7 +176,7 @@ def _byte_level(file: File, key: Mapping[str, Any]) -> Tokenizer:
     return tokenizer
 
 
-def _sentencepiece(file: File, key: Mapping[str, Any]) -> Tokenizer:
+def _sentencepiece(file: "GGUF", key: Mapping[str, Any]) -> Tokenizer:
     # Gemma's files spell runs of spaces as they are; and its merges stand in the order of its vocabulary
     tokens = [token.replace(" ", SPACE) if not token.strip(" ") else token for token in key["tokens"]]
     vocabulary = {
@@ -214,7 +204,7 @@ def _sentencepiece(file: File, key: Mapping[str, Any]) -> Tokenizer:
     return tokenizer
 
 
-def stop_ids(file: File, tokenizer: Any) -> list[int]:
+def stop_ids(file: "GGUF", tokenizer: Any) -> list[int]:
     """Return the tokens that end a completion: the file's ends, and the one behind the template's last turn."""
     stops = {file.keys.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot", "eom")}
     if tokenizer.chat_template:

@@ -377,8 +377,10 @@ def pack(sequences: Sequence[Sequences], device: torch.device | str = "cpu") -> 
         if len(completions) == 1:  # prompt and completion are neighbours: one causal sequence, no prefix needed
             runs[begin:] = [_Run(prefix.start, at - prefix.start)]
         else:
-            runs.append(prefix)
-            prefixes += _prefixes(prefix, at)
+            runs.append(prefix)  # all completion tokens see it, as many at a time as MAX_SCORES allows
+            end, size = prefix.start + prefix.length, max(1, MAX_SCORES // prefix.length)
+            seen = slice(prefix.start, end)
+            prefixes += [Prefix(slice(start, min(start + size, at)), seen) for start in range(end, at, size)]
     device = torch.device(device)
 
     def tensor(array: Any) -> Tensor:
@@ -411,14 +413,6 @@ def _in_blocks(runs: Sequence[_Run], prefixes: Sequence[Prefix], device: torch.d
     inverse[np.concatenate(tokens)[real]] = np.flatnonzero(real)
     assert real.sum() == num_tokens and (inverse >= 0).all()
     return BlockLayout(tuple(blocks), tuple(prefixes), torch.from_numpy(inverse).to(device))
-
-
-def _prefixes(prompt: _Run, end: int) -> Iterator[Prefix]:
-    """All completion tokens behind a prompt, which end at `end`, as many at a time as MAX_SCORES allows."""
-    start = prompt.start + prompt.length
-    size = max(1, MAX_SCORES // prompt.length)
-    for at in range(start, end, size):
-        yield Prefix(slice(at, min(at + size, end)), slice(prompt.start, start))
 
 
 def _in_window(row: PackedLayout, window: int) -> tuple[Sequence[_Run], Sequence[Prefix]]:

@@ -72,7 +72,7 @@ def rendered(
         if not any("".join(form.split()) in dense for form in forms):
             raise ModelError(f"{place}: the chat template leaves out what {message['role']} says, {said!r:.60}")
     plain, _ = _rendered(tokenizer, messages, chat, False, tools, place)
-    at = _common(text, plain)
+    at = common(text, plain)
     header = _header(tokenizer, messages, chat, tools, text[:at])
     if text == plain and header is not None and header.strip() and not prefill.startswith(header.strip()):
         raise ModelError(
@@ -80,13 +80,14 @@ def rendered(
             f"an answer; allowed is a template that writes it, or task.template.prefill = {header!r}"
         )
     written = text[at:]
-    end = len(written) if header is None else _common(written, header)
+    end = len(written) if header is None else common(written, header)
     if tag := THINKING.search(written):
         end = min(end, tag.start())
     return Rendered(text, written[end:] if written[end:].strip() else "", marked)
 
 
-def _common(first: str, second: str) -> int:
+def common(first: Sequence[object], second: Sequence[object]) -> int:
+    """Count the characters, or tokens, that two texts begin with alike."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False)))
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -16,24 +16,8 @@ from groupwise.models.prompts import prompt_ids
 from groupwise.models.reward_model import RewardModel, load_reward_model
 from groupwise.tasks.step_rows import StepRow
 
-
-class ScoresSteps(Protocol):
-    """A model that says of every step how likely it is to be right: a reward model with a head, or an implicit one."""
-
-    @property
-    def tokenizer(self) -> Any: ...
-
-    @property
-    def stop_ids(self) -> frozenset[int]: ...
-
-    @property
-    def context_length(self) -> int: ...
-
-    @property
-    def device(self) -> torch.device: ...
-
-    def step_scores(self, sequences: Sequence[Sequences], ends: Sequence[Sequence[Sequence[int]]]) -> Tensor:
-        """Return the (N,) log-odds at every step's end, with gradient; `ends` in tokens of each completion."""
+ScoresSteps: TypeAlias = "RewardModel | ImplicitRewardModel"
+"""A model that says of every step how likely it is to be right: a reward model with a head, or an implicit one."""
 
 
 class EncodedSteps(NamedTuple):
@@ -182,9 +166,7 @@ class ImplicitRewardModel:
         return self.beta * torch.stack([piece[:end].sum() for piece, step_ends in each for end in step_ends])
 
 
-def load_scorer(
-    config: ModelConfig, reference: str = "", beta: float = 0.05, frozen: bool = True
-) -> RewardModel | ImplicitRewardModel:
+def load_scorer(config: ModelConfig, reference: str = "", beta: float = 0.05, frozen: bool = True) -> ScoresSteps:
     """Load a process reward model: with a head, or where a reference is named an implicit one, frozen or not.
 
     Raises:

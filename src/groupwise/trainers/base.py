@@ -4,15 +4,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
-import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from groupwise.config import Section, read_toml
 from groupwise.config.schema import Makes, walk
 from groupwise.errors import ConfigError, ModelError
+from groupwise.models.backbone import Backbone
 from groupwise.models.config import LoraConfig, ModelConfig
 from groupwise.models.loading import compute_dtype, device_of, tokenizer_of
 from groupwise.models.located import is_adapter_directory
@@ -21,6 +21,7 @@ from groupwise.models.policy import Policy, start_policy
 from groupwise.models.prompts import reads_clock, settled_task
 from groupwise.models.sharded import sharded
 from groupwise.models.size import language_model_size
+from groupwise.models.steps import ImplicitRewardModel
 from groupwise.ranks.group import RANKS
 from groupwise.runs import progress
 from groupwise.runs.directory import RunDirectory, flattened
@@ -157,15 +158,6 @@ class HeldOutConfig(MicroBatchConfig):
         return done % self.evaluate_every == 0 or done == num_steps
 
 
-class Trainable(Protocol):
-    """A model with weights to train."""
-
-    @property
-    def device(self) -> torch.device: ...
-
-    def trainable(self) -> list[tuple[str, nn.Parameter]]: ...
-
-
 R = TypeVar("R")
 M = TypeVar("M")
 
@@ -177,7 +169,7 @@ def accumulate_rows(
     loss_of: Callable[[list[R]], tuple[Tensor, M]],
     rows: Sequence[R],
     num_tokens: Callable[[R], int],
-    model: Trainable,
+    model: Backbone | ImplicitRewardModel,
     tokens_per_micro_batch: int,
 ) -> list[M]:
     """Accumulate the gradient of a step's loss over micro-batches of rows of similar length, on all ranks.

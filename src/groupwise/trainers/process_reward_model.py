@@ -6,11 +6,11 @@ last step alone make it an outcome reward model; an implicit one is a language m
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Literal, NamedTuple, Protocol
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from groupwise.algorithms.step_metrics import area_under_curve, first_errors
@@ -114,7 +114,7 @@ def train_process_reward_model(
     measured = read_step_rows(data.held_out)[:NUM_HELD_OUT] if data.held_out else []
     start = Start(recipe, recipe.run, restart)
     base = start.model_to_load(recipe.model)
-    model: Learns
+    model: ScoresSteps
     saved: Backbone
     if config.supervision == "implicit":
         saved = policy = sharded(start_policy(base, recipe.lora, recipe.run.seed, in_rows=True))
@@ -156,14 +156,8 @@ def step_rows(
     return new + [earlier[i] for i in shuffled_epochs(len(earlier), num_earlier, number, seed, "replay order")]
 
 
-class Learns(ScoresSteps, Protocol):
-    """A model that scores steps and can be trained to."""
-
-    def trainable(self) -> list[tuple[str, nn.Parameter]]: ...
-
-
 def process_reward_model_step(
-    step: int, rows: Sequence[EncodedSteps], model: Learns, optimizer: Optimizer, tokens_per_micro_batch: int
+    step: int, rows: Sequence[EncodedSteps], model: ScoresSteps, optimizer: Optimizer, tokens_per_micro_batch: int
 ) -> ProcessRewardModelStep:
     """Do one step: score every step of the rows, compare with the labels, update."""
     began = time.perf_counter()
@@ -176,7 +170,7 @@ def process_reward_model_step(
 
 
 def process_reward_model_gradient(
-    model: Learns, rows: Sequence[EncodedSteps], tokens_per_micro_batch: int
+    model: ScoresSteps, rows: Sequence[EncodedSteps], tokens_per_micro_batch: int
 ) -> tuple[float, Tensor, Tensor]:
     """Accumulate the gradient of the mean of -y log σ(s) - (1 - y) log(1 - σ(s)) over the labelled steps.
 
@@ -185,7 +179,10 @@ def process_reward_model_gradient(
     denominator = sum(label is not None for row in rows for label in row.labels)
 
     def loss_of(chunk: list[EncodedSteps]) -> tuple[Tensor, tuple[float, Tensor, Tensor]]:
-        scores, labels = labelled_scores(model, chunk)
+        pairs = [zip(row.ends, row.labels, strict=True) for row in chunk]
+        labelled = [[(end, label) for end, label in of_row if label is not None] for of_row in pairs]
+        scores = model.step_scores([row.sequences for row in chunk], [[[end for end, _ in row]] for row in labelled])
+        labels = scores.new_tensor([label for row in labelled for _, label in row])
         loss = binary_cross_entropy_with_logits(scores, labels, reduction="sum") / denominator
         return loss, (loss.item(), scores.detach().cpu(), labels.cpu())
 
@@ -194,14 +191,9 @@ def process_reward_model_gradient(
     return sum(losses), torch.cat(scores), torch.cat(labels)
 
 
-def labelled_scores(model: Learns, rows: Sequence[EncodedSteps]) -> tuple[Tensor, Tensor]:
-    """Return (N,) scores with gradient and labels of the steps that have one."""
-    ends = [[[end for end, label in zip(row.ends, row.labels, strict=True) if label is not None]] for row in rows]
-    scores = model.step_scores([row.sequences for row in rows], ends)
-    return scores, scores.new_tensor([label for row in rows for label in row.labels if label is not None])
-
-
-def measure_steps(step: int, model: Learns, rows: Sequence[EncodedSteps], tokens_per_micro_batch: int) -> HeldOutSteps:
+def measure_steps(
+    step: int, model: ScoresSteps, rows: Sequence[EncodedSteps], tokens_per_micro_batch: int
+) -> HeldOutSteps:
     """Measure loss, area under the curve and F1 on some rows."""
     scores = score_rows(model, rows, tokens_per_micro_batch)
     pairs = [

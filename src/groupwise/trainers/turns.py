@@ -2,12 +2,11 @@
 
 import re
 from collections.abc import Sequence
-from itertools import takewhile
 from typing import Any, NamedTuple
 
 from groupwise.errors import DataError
 from groupwise.models.backbone import Backbone
-from groupwise.models.prompts import reads_tools, rendered
+from groupwise.models.prompts import common, reads_tools, rendered
 from groupwise.models.steps import has_unknown
 from groupwise.rollout.dialogue import in_text
 from groupwise.tasks.base import ChatArguments
@@ -78,7 +77,7 @@ def turns(model: Backbone, dialogue: Dialogue, chat: ChatArguments) -> Turns:
             )
     encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
     ids, offsets = list[int](encoded["input_ids"]), encoded["offset_mapping"]
-    shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(prompt, ids, strict=False)))
+    shared = common(prompt, ids)
     trained = [
         index >= shared and any(first < end and last > start for start, end in spans)
         for index, (first, last) in enumerate(offsets)
@@ -131,7 +130,7 @@ def _asked(model: Backbone, dialogue: Dialogue, messages: Sequence[Message], cha
 
 def _check_past(before: str, text: str, place: str) -> None:
     if not text.startswith(before):
-        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, text, strict=False)))
+        same = common(before, text)
         raise DataError(
             f"{place}: the chat template writes {before[same : same + 40]!r} while a turn is the last, and "
             f"{text[same : same + 40]!r} once another follows, so what is learnt would not be what is sampled; allowed "

@@ -1,6 +1,5 @@
 """A run around its steps: started or resumed, recorded, checkpointed, and stopped between two steps."""
 
-import ctypes
 import resource
 import signal
 import sys
@@ -19,7 +18,7 @@ from groupwise.config import Section, dump_toml, parse, read_toml
 from groupwise.config.recipes import dump_tables
 from groupwise.config.schema import walk
 from groupwise.errors import CheckpointError, ConfigError
-from groupwise.models.activations import available_memory
+from groupwise.models.activations import available_memory, return_freed_memory
 from groupwise.models.backbone import Backbone
 from groupwise.models.checkpoint import TrainerState, load_trainer_state, save_checkpoint
 from groupwise.models.config import ModelConfig
@@ -97,11 +96,10 @@ def return_memory() -> None:
     Packs differ in size, so its heaps grow over steps to several times what is in use. The next step pays for pages
     anew, so nothing happens while others could still take twice what this process holds.
     """
-    if sys.platform != "linux" or not hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
-        return
-    resident = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-    if 2 * resident > available_memory(torch.device("cpu")):
-        libc.malloc_trim(0)
+    if sys.platform == "linux":
+        resident = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+        if 2 * resident > available_memory(torch.device("cpu")):
+            return_freed_memory()
 
 
 @dataclass(slots=True)
