@@ -223,21 +223,16 @@ def shared_vocabulary(student: Policy, teacher: Policy) -> int:
 def batches(recipe: DistillRecipe) -> DrawBatch:
     """Open the source of a recipe's completions: pairs or problems in shuffled epochs."""
     data, seed = recipe.data, recipe.run.seed
-    if isinstance(data, TeacherData | StudentData):
-        return _sampled(data, seed)
-    rows, size = read_rows(data), data.sequences_per_step
+    if isinstance(data, DistilledPairs):
+        rows, size = read_rows(data), data.sequences_per_step
 
-    def draw_batch(step: int, student: Policy, teacher: Policy) -> Batch:
-        chosen = pairs_of_step(len(rows), size, seed, step)
-        examples = encode(student, [rows[i] for i in chosen], "completion", chat=data)
-        return Batch(
-            [Sequences(example.prompt, [example.completion], [example.mask]) for example in examples], None, {}
-        )
+        def from_file(step: int, student: Policy, teacher: Policy) -> Batch:
+            chosen = pairs_of_step(len(rows), size, seed, step)
+            examples = encode(student, [rows[i] for i in chosen], "completion", chat=data)
+            sequences = [Sequences(example.prompt, [example.completion], [example.mask]) for example in examples]
+            return Batch(sequences, None, {})
 
-    return draw_batch
-
-
-def _sampled(data: TeacherData | StudentData, seed: int) -> DrawBatch:
+        return from_file
     task, size = make_task(data.task), data.prompts_per_step
     problems = split_problems(task, "train", None)
     if size > len(problems):
