@@ -31,7 +31,6 @@ from groupwise.pipeline.step_rollouts import (
     Rollouts,
     by_search,
     cut_rows,
-    every_prefix,
     searched,
     shared,
 )
@@ -170,7 +169,10 @@ class StepLabels(Stage[StepLabelsConfig]):
         rollouts = Rollouts(completer, by_id, work.directory.samples, work.progress, {})
         if settings.method == "binary_search":
             return searched(cut, rollouts), rollouts.tokens
-        return every_prefix(cut, rollouts), rollouts.tokens
+        # from the end of every step but the last: Math-Shepherd
+        asked = [[(each.row.problem, prefix) for prefix in each.prefixes] for each in cut]
+        rollouts.ask([prefix for of_row in asked for prefix in of_row], "rollouts")
+        return [[rollouts.found[prefix] for prefix in of_row] for of_row in asked], rollouts.tokens
 
     def _row(self, settings: StepLabelsConfig, cut: Cut, rolled: Sequence[Rolled | None], problem: Problem) -> StepRow:
         truth = exact_labels(problem, cut, settings.step) if set(PLANNED) <= problem.data.keys() else None

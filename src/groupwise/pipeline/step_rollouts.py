@@ -145,12 +145,6 @@ class Rollouts:
         return sum(rolled.tokens for rolled in self.found.values())
 
 
-def every_prefix(cut: Sequence[Cut], rollouts: Rollouts) -> list[list[Rolled | None]]:
-    """Roll out from the end of every step but the last: Math-Shepherd."""
-    rollouts.ask([(each.row.problem, prefix) for each in cut for prefix in each.prefixes], "rollouts")
-    return [[rollouts.found[each.row.problem, prefix] for prefix in each.prefixes] for each in cut]
-
-
 def searched(cut: Sequence[Cut], rollouts: Rollouts) -> list[list[Rolled | None]]:
     """Find the first hopeless prefix by binary search: OmegaPRM (arXiv:2406.06592).
 
