@@ -17,10 +17,7 @@ WEIGHTS = {
 """Attributes that lead to weights."""
 CONFIGS = ("recipe", "settings", "config", "self", "heading")
 """Their `.model` is a section of a recipe or its class; the `.model` of anything else is a transformers model."""
-EXCEPTIONS = {
-    ("training/optimizer.py", "optimizer.state_dict"),
-    ("training/optimizer.py", "optimizer.load_state_dict"),
-}
+EXCEPTIONS = {("training/optimizer.py", "optimizer.state_dict"), ("training/optimizer.py", "optimizer.load_state_dict")}
 """The state of AdamW, which is no weight."""
 
 

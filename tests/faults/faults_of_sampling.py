@@ -32,13 +32,7 @@ FAULTS = (
         1,
         "The sampler draws at one temperature and records log-probabilities at temperature 1",
         DISAGREE,
-        (
-            Edit(
-                "rollout",
-                "logprobs.gather(1, tokens)",
-                "torch.log_softmax(logits, -1).gather(1, tokens)",
-            ),
-        ),
+        (Edit("rollout", "logprobs.gather(1, tokens)", "torch.log_softmax(logits, -1).gather(1, tokens)"),),
     ),
     Fault(
         1,
@@ -62,13 +56,7 @@ FAULTS = (
         2,
         "The sampler cuts to the likeliest tokens; the loss is that of the full softmax",
         DISAGREE,
-        (
-            Edit(
-                "rollout",
-                "_truncate(scaled, config)",
-                "_truncate(scaled, config.model_copy(update={'top_k': 5}))",
-            ),
-        ),
+        (Edit("rollout", "_truncate(scaled, config)", "_truncate(scaled, config.model_copy(update={'top_k': 5}))"),),
     ),
     Fault(
         2,
@@ -79,13 +67,7 @@ FAULTS = (
             device="cpu",
             temperature=1.0,
         ),
-        (
-            Edit(
-                "rollout",
-                "logprobs.exp()",
-                "logprobs.exp() * (logprobs >= logprobs.topk(5).values[:, -1:])",
-            ),
-        ),
+        (Edit("rollout", "logprobs.exp()", "logprobs.exp() * (logprobs >= logprobs.topk(5).values[:, -1:])"),),
     ),
     Fault(
         3,
@@ -156,9 +138,7 @@ FAULTS = (
         stops("models", "begins with two BOS tokens", ModelError),
         (
             Edit(
-                "models",
-                "tokenizer(text, add_special_tokens=not is_chat)['input_ids']",
-                "tokenizer(text)['input_ids']",
+                "models", "tokenizer(text, add_special_tokens=not is_chat)['input_ids']", "tokenizer(text)['input_ids']"
             ),
         ),
     ),

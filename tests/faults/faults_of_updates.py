@@ -34,13 +34,7 @@ FAULTS = (
         14,
         "Masked completions leave the loss and stay in its denominator",
         fails(LOSSES, "test_masked_truncated_completions_leave_loss_and_denominator", aggregation="sequence"),
-        (
-            Edit(
-                "training",
-                "sum(len(rows) for rows in rows_of)",
-                "sum(len(group.advantages) for group in groups)",
-            ),
-        ),
+        (Edit("training", "sum(len(rows) for rows in rows_of)", "sum(len(group.advantages) for group in groups)"),),
     ),
     Fault(
         15,
@@ -88,13 +82,7 @@ FAULTS = (
         0,
         "Threads add a gradient in the order in which they come",
         fails("unit/models/test_packed.py", "test_the_order_of_threads_cannot_change_a_gradient"),
-        (
-            Edit(
-                "models",
-                "nn.functional.embedding(positions, row)",
-                "row[positions]",
-            ),
-        ),
+        (Edit("models", "nn.functional.embedding(positions, row)", "row[positions]"),),
     ),
     Fault(
         16,
@@ -150,13 +138,7 @@ FAULTS = (
         0,
         "The old log-probabilities are not detached",
         stops("training", "the gradient is exactly zero"),
-        (
-            Edit(
-                "training",
-                "before if first else old",
-                "logprobs if first else old",
-            ),
-        ),
+        (Edit("training", "before if first else old", "logprobs if first else old"),),
     ),
     Fault(
         0,

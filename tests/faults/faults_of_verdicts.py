@@ -72,12 +72,7 @@ FAULTS = (
         NUMBER,
         (Edit("verifiers:score", REQUESTS, f"(lambda all: [*all, all[0]])({REQUESTS})"),),
     ),
-    Fault(
-        7,
-        "A verdict is lost",
-        NUMBER,
-        (Edit("verifiers:score", REQUESTS, f"{REQUESTS}[1:]"),),
-    ),
+    Fault(7, "A verdict is lost", NUMBER, (Edit("verifiers:score", REQUESTS, f"{REQUESTS}[1:]"),)),
     Fault(
         7,
         "Groups are never scored",

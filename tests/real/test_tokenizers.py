@@ -14,12 +14,7 @@ from groupwise.rollout.pieces import Written
 from groupwise.tasks.base import ChatArguments
 
 pytestmark = pytest.mark.real
-TEXTS = (
-    "naïve 数学 🙂👩‍👩‍👧 e\u0301",
-    "  def f(x):\n\n\treturn x",
-    "\\boxed{42} don't 1,234.5",
-    "<think>a</think> b",
-)
+TEXTS = ("naïve 数学 🙂👩‍👩‍👧 e\u0301", "  def f(x):\n\n\treturn x", "\\boxed{42} don't 1,234.5", "<think>a</think> b")
 TOOL = {"type": "function", "function": {"name": "add", "description": "Adds.", "parameters": {"type": "object"}}}
 TURNS = [
     [{"role": "user", "content": "What is 2 + 2?"}],

@@ -157,10 +157,7 @@ def test_settings_in_the_pages_are_those_of_a_recipe(blocks: Any, reader: Path) 
     assert [(page, why) for page, why in faults if not missing.search(why)] == []
 
 
-STAGES = {
-    "tasks": {"sums": {"kind": "arithmetic"}},
-    "stages": {"a": {"kind": "budget", "task": "sums", "path": "{b}"}},
-}
+STAGES = {"tasks": {"sums": {"kind": "arithmetic"}}, "stages": {"a": {"kind": "budget", "task": "sums", "path": "{b}"}}}
 
 
 def test_a_key_that_is_none_is_seen(reader: Path) -> None:

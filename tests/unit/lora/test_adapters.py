@@ -107,10 +107,7 @@ def test_gradients_are_the_merged_models_by_the_chain_rule(base: str, start: Sta
         gradient, scale = merged[f"{name}.weight"].grad, layer.scaling["default"]
         assert scale == lora.get("alpha", 8) / 4
         first, second = layer.lora_A["default"].weight, layer.lora_B["default"].weight
-        for found, expected in (
-            (first.grad, scale * second.T @ gradient),
-            (second.grad, scale * gradient @ first.T),
-        ):
+        for found, expected in ((first.grad, scale * second.T @ gradient), (second.grad, scale * gradient @ first.T)):
             assert expected.abs().max() > 1e-3
             torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-6)
     assert all(weight.grad is None for name, weight in ours.model.named_parameters() if not is_adapter(name))
