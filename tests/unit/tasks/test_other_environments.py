@@ -365,6 +365,7 @@ def test_its_mcp_tools_are_the_models(served: Callable[..., EnvironmentConfig]) 
 
 
 def test_a_turn_is_the_value_that_its_field_takes() -> None:
+    pytest.importorskip("websockets")
     session: Any = OpenEnv(configured("openenv", url="http://x"))
     session._faults, session._rewarded, session._shown = 0, False, lambda answer: str(answer["sent"])
     session._tell = lambda message: {"sent": message["data"], "done": False, "reward": None}

@@ -128,15 +128,18 @@ class Bench(Closing):
         sampling = sampling.model_copy(update={"max_tokens": max_tokens})
         return sample_and_score(actors, problems, number, sampling, draws, clock)
 
+    def _speed(self, problems: Sequence[Problem]) -> float:
+        """Return the tokens that a few completions have in a second, their prompts' time counted; none is judged."""
+        few, began = min(PROBE_TOKENS, self.recipe.sampling.max_tokens), time.perf_counter()
+        scored = self._sample(problems[:FEW], -(-FEW // len(problems[:FEW])), few, Clock(), Unjudged())
+        tokens = sum(completion.num_tokens for group in scored for completion in group.group.completions)
+        return tokens / (time.perf_counter() - began)
+
     def _within(self, problems: Sequence[Problem], number: int, clock: Clock) -> Sampled:
         """Sample what half of what is left of the budget allows: all; or few of each, as many as fit; or short ones."""
         limit, wanted = self.recipe.sampling.max_tokens, len(problems) * number
         end = time.perf_counter() + HALF * self.seconds_left
-        # the tokens that a few completions have in a second, their prompts' time counted; none is judged
-        few, began = min(PROBE_TOKENS, limit), time.perf_counter()
-        probed = self._sample(problems[:FEW], -(-FEW // len(problems[:FEW])), few, Clock(), Unjudged())
-        tokens = sum(completion.num_tokens for group in probed for completion in group.group.completions)
-        rate, length, scored = tokens / (time.perf_counter() - began), float(limit), list[ScoredGroup]()
+        rate, length, scored = self._speed(problems), float(limit), list[ScoredGroup]()
 
         def room() -> float:
             return (end - time.perf_counter()) * rate

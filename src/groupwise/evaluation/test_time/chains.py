@@ -90,20 +90,26 @@ class Chainer:
 
     def revised(self, links: Sequence[Link], remembered: int) -> Link:
         opened, shown = list[Opened](), [0] * len(links[0].groups)
-        room = self.actors.policy.context_length - self.sampling.max_tokens
-        for index, scored in enumerate(links[0].groups):
-            prompt = scored.group.prompt
+        for index in range(len(shown)):
             for chain in range(self.chains):
-                ids = prompt.token_ids
-                for link in reversed(links[-remembered:]):
-                    attempt = link.groups[index].group.completions[chain]
-                    longer = (*prompt.token_ids, *attempt.token_ids.tolist(), *ids)
-                    if len(longer) > room:
-                        break
-                    ids, shown[index] = longer, shown[index] + 1
-                key = self.draws.key_after(f"revision {len(links)}", prompt.problem.id, chain)
+                ids, number = self._context(links, index, chain, remembered)
+                problem = links[0].groups[index].group.prompt.problem.id
+                key = self.draws.key_after(f"revision {len(links)}", problem, chain)
                 opened.append(Opened(index, chain, (), Request(ids, (key,))))
+                shown[index] += number
         return self.next(links[-1], opened)._replace(shown=shown)
+
+    def _context(self, links: Sequence[Link], index: int, chain: int, remembered: int) -> tuple[tuple[int, ...], int]:
+        prompt = links[0].groups[index].group.prompt.token_ids
+        room = self.actors.policy.context_length - self.sampling.max_tokens
+        ids, shown = prompt, 0
+        for link in reversed(links[-remembered:]):
+            attempt = link.groups[index].group.completions[chain]
+            longer = (*prompt, *attempt.token_ids.tolist(), *ids)
+            if len(longer) > room:
+                break
+            ids, shown = longer, shown + 1
+        return ids, shown
 
     def forced(self, links: Sequence[Link], phrases: Mapping[str, str]) -> Link:
         draws, before, opened = replace(self.draws, detail=f"force {len(links)}"), links[-1], list[Opened]()

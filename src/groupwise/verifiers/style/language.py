@@ -8,6 +8,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 from groupwise.errors import ConfigError
@@ -92,19 +93,15 @@ class LanguagePart(StylePart):
                     passage = []
             if passages:
                 passages[-1] += passage
-            whole = _detector().classify(" ".join(word for part in passages for word in part))[0]
-            num_matching = sum(len(part) for part in passages if _is_in(language, " ".join(part), whole))
+            whole, num_matching = _detector().classify(" ".join(chain(*passages)))[0], 0
+            for part in passages:
+                likely: dict[str, float] = dict(_detector().rank(" ".join(part)))
+                gap = max(likely.values()) - likely[language]
+                num_matching += len(part) if gap == 0 or (language == whole and gap < DOUBT) else 0
         else:
             languages = ", ".join(sorted((*SCRIPTS, "zh", "ja", *LATIN)))
             raise ConfigError(f"language consistency cannot tell the language {language!r}; known are {languages}")
         return num_matching / len(scripts) if len(scripts) >= MIN_WORDS else 0.0
-
-
-def _is_in(language: str, text: str, whole: str) -> bool:
-    """Tell whether a passage is in a language: by itself, or, where that is in doubt, as the `whole` text is."""
-    likely: dict[str, float] = dict(_detector().rank(text))
-    best = max(likely.values())
-    return likely[language] == best or (language == whole and likely[language] > best - DOUBT)
 
 
 def scripts_of(language: str) -> tuple[str, ...] | None:
