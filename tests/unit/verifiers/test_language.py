@@ -30,7 +30,7 @@ def share(asked: str, text: str, prefill: str = "") -> float:
         ("zh", r"<think>所以 $x = 3y \text{ apples}$</think> \boxed{\frac{total}{2}}", None),
         ("zh", "总数 total = 3 * price, 答案", 1.0),  # names beside operators
         ("zh", "一共 5km 或 x1 和 n", 1.0),
-        ("en", "Wait, let me check. 5+7=12. Yes. So we get 12 here.", 1.0),  # in doubt: French is likelier by three nats
+        ("en", "Wait, let me check. 5+7=12. Yes. So we get 12 here.", 1.0),  # French is likelier
         ("en", "Attendez, je vais vérifier. So we get 12 here.", 4 / 8),
         ("ru", "Значит, ответ равен трём.", 1.0),
         ("ru", "Значит, the answer равен", 2 / 4),
