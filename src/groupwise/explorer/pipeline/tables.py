@@ -251,8 +251,8 @@ def tasks(data: PipelineData) -> list[str]:
 
 
 def _origin(data: PipelineData, stage: Stage) -> str:
-    parent = data.parent(stage)
-    return f"{stage.algorithm or stage.kind} from {parent.name}" if parent else "the start"
+    source = parent.name if (parent := data.parent(stage)) else stage.starts_from
+    return f"{stage.algorithm or stage.kind} from {source}" if source else "the start"
 
 
 def _measured(data: PipelineData, task: str, key: str) -> list[Stage]:

