@@ -130,8 +130,8 @@ def test_scores_of_a_real_model_do_not_depend_on_the_batch(scorer: Path) -> None
     pairs = [("short", "yes"), ("a much longer question than the other", "no, " * 9), ("等一下", "好"), ("a", "b")]
     together = module._scores(model, pairs)
     assert len(set(together)) == 4
-    assert module._scores(model, pairs, budget=1) == pytest.approx(together, abs=1e-5)
-    assert [module._scores(model, [pair])[0] for pair in pairs] == pytest.approx(together, abs=1e-5)
+    assert module._scores(model, pairs, budget=1) == pytest.approx(together, rel=1e-5)
+    assert [module._scores(model, [pair])[0] for pair in pairs] == pytest.approx(together, rel=1e-5)
 
 
 def test_a_real_model_sorts_candidates(scorer: Path) -> None:
