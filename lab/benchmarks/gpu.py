@@ -40,7 +40,7 @@ from machine import describe
 from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig, PreTrainedModel
 from workload import Parameters, count_parameters
 
-from groupwise.models import packed
+from groupwise.models import fused
 from groupwise.models.config import ModelConfig
 from groupwise.models.loading import quiet_transformers
 from groupwise.models.new_model import byte_tokenizer
@@ -308,7 +308,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _refuse("No CUDA device is here, so nothing was measured; --device cpu --tiny only tries the script out.")
     quiet_transformers()
     if options.blocks:
-        packed.KERNELS.clear()
+        fused.KERNELS.clear()
     bench = make_bench(options)
     size = 1 << (20 if options.tiny else 30)
     bytes_per_second = bandwidth(bench.device, size)

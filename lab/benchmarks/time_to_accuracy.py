@@ -1,15 +1,17 @@
-"""From the same base checkpoint: how long do Groupwise and TRL's GRPOTrainer take to a held-out pass@1?
+r"""From the same weights: how long do Groupwise and TRL's GRPOTrainer take to a held-out result?
 
     python lab/benchmarks/time_to_accuracy.py                      # both sides, three seeds; needs TRL
     python lab/benchmarks/time_to_accuracy.py --picture docs/time_to_accuracy.png --json curves.json
+    python lab/benchmarks/time_to_accuracy.py --recipe recipes/real/json_short.toml --measure valid --target 0.8 \\
+        --whole --every 5 --problems 40                            # a real model with adapters, in bf16
 
-Both sides train the shipped base model on two-digit products as `recipes/arithmetic.toml` does: the same problems in
-the same order, 16 prompts × 16 completions of up to 128 tokens a step, Dr. GRPO, the same AdamW, rate and schedule,
-fp32, one strictly on-policy update. TRL's reward function asks our verifier, and its micro-batch is the fastest of
-`grpo_step.py`. For each seed one side runs after the other; which one begins alternates. Every few steps the clock
-stops, the weights are copied, and the same code measures pass@1 on the same held-out problems, so the time is that of
-training alone. The draws differ, so the curves do. Compared are the time and the steps at which the mean of two
-evaluations in a row has reached the target.
+Both sides train the recipe's model: the same problems in the same order, as many prompts and completions a step and
+tokens a completion, Dr. GRPO, the same AdamW, rate and schedule, one strictly on-policy update. Where ours computes in
+bf16, TRL does by autocast; its adapters are peft's, of the same rank and targets. TRL's reward function asks our
+verifier, and its micro-batch is the fastest of `grpo_step.py`. For each seed one side runs after the other; which one
+begins alternates. Every few steps the clock stops, the weights are copied, and the same code measures the same held-out
+problems, so the time is that of training alone. The draws differ, so the curves do. Compared are the time and the steps
+at which the mean of two evaluations in a row has reached the target.
 """
 
 import argparse
@@ -29,11 +31,9 @@ from machine import describe
 
 import groupwise as gw
 from groupwise.models.loading import quiet_transformers
-
-TARGET = 0.85
-EVERY = 2
-"""Steps between two evaluations."""
-RECIPE = "recipes/arithmetic.toml"
+from groupwise.models.located import locate
+from groupwise.models.policy import start_policy
+from groupwise.models.prompts import encode_prompt
 
 
 @dataclass
@@ -45,6 +45,8 @@ class Curve:
     seconds: list[float] = field(default_factory=list)
     """Of training alone, at each evaluation."""
     steps: list[int] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+    """Sampled until then, for training."""
     accuracy: list[float] = field(default_factory=list)
 
     def reached(self, target: float) -> int | None:
@@ -54,42 +56,50 @@ class Curve:
 
 
 class Examiner:
-    """Measures pass@1 of any weights of the model on the same held-out problems."""
+    """Measures any weights of the model on the same held-out problems."""
 
-    def __init__(self, recipe: gw.GrpoRecipe, problems: int) -> None:
-        self.recipe, self.policy = recipe, gw.load_policy(recipe.model)
+    def __init__(self, recipe: gw.GrpoRecipe, options: argparse.Namespace) -> None:
+        self.recipe, self.options = recipe, options
+        self.policy = start_policy(recipe.model, recipe.lora, recipe.run.seed)
         self.task = gw.make_task(recipe.task)
-        self.problems = self.task.problems("test")[:problems]
+        self.problems = self.task.problems("test")[: options.problems]
         self.verifier = gw.make_verifier(recipe.verifier)
 
     def measure(self, model: Any) -> float:
         """Mean over all problems and two samples each."""
         with torch.no_grad():
-            for ours, theirs in zip(self.policy.model.parameters(), model.parameters(), strict=True):
+            for ours, theirs in zip(trained(self.policy.model), trained(model), strict=True):
                 ours.copy_(theirs)
         actors = gw.Actors.of(self.policy, self.task.template, self.verifier, self.recipe.engine)
         draws = gw.Draws(0, gw.Purpose.TEST, 0)
         groups = gw.sample_and_score(actors, self.problems, 2, self.recipe.sampling, draws)
-        rewards = [reward for group in groups for reward in group.rewards if reward is not None]
-        return sum(rewards) / len(rewards)
+        verdicts = [verdict for group in groups for verdict in group.verdicts if verdict.outcome.judged]
+        name = self.options.measure
+        return statistics.mean(v.measures[name] if name else float(v.outcome == "correct") for v in verdicts)
+
+
+def trained(model: Any) -> list[torch.nn.Parameter]:
+    """Return the parameters that are trained, in the order of the layers."""
+    return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
 class Clock:
     """Adds up training time, and stops it for evaluations."""
 
     def __init__(self, curve: Curve, examiner: Examiner) -> None:
-        self.curve, self.examiner, self.spent, self.began = curve, examiner, 0.0, 0.0
+        self.curve, self.examiner, self.spent, self.tokens, self.began = curve, examiner, 0.0, 0, time.perf_counter()
 
     def start(self) -> None:
         self.began = time.perf_counter()
 
     def stop(self, steps: int, model: Any) -> None:
-        """After a step; evaluates when it is time to."""
+        """After so many steps; evaluates when it is time to."""
         self.spent += time.perf_counter() - self.began
-        if steps % EVERY == 0:
+        if steps % self.examiner.options.every == 0:
             accuracy = self.examiner.measure(model)
             self.curve.seconds.append(self.spent)
             self.curve.steps.append(steps)
+            self.curve.tokens.append(self.tokens)
             self.curve.accuracy.append(accuracy)
             line = f"seed {self.curve.seed} {self.curve.side:9} step {steps:2d} {self.spent:7.1f} s  {accuracy:.3f}"
             print(line, file=sys.stderr, flush=True)
@@ -97,7 +107,8 @@ class Clock:
 
     @property
     def done(self) -> bool:
-        return self.curve.reached(TARGET) is not None
+        options = self.examiner.options
+        return not options.whole and self.curve.reached(options.target) is not None
 
 
 def ours(recipe: gw.GrpoRecipe, examiner: Examiner) -> Curve:
@@ -105,14 +116,16 @@ def ours(recipe: gw.GrpoRecipe, examiner: Examiner) -> Curve:
     from groupwise.trainers.grpo import grpo_learner, grpo_step
 
     curve = Curve("Groupwise", recipe.run.seed)
-    clock, policy = Clock(curve, examiner), gw.load_policy(recipe.model)
+    clock, policy = Clock(curve, examiner), start_policy(recipe.model, recipe.lora, recipe.run.seed)
     problems = _ordered(examiner, recipe)
     with gw.make_verifier(recipe.verifier) as verifier:
         learner = grpo_learner(recipe, policy, verifier)
         clock.start()
+        clock.stop(0, policy.model)
         for step in range(recipe.run.num_steps):
             size = recipe.grpo.prompts_per_step
-            grpo_step(learner, step, problems[step * size : (step + 1) * size])
+            result = grpo_step(learner, step, problems[step * size : (step + 1) * size])
+            clock.tokens += sum(int(c.sampled.sum()) for group in result.groups for c in group.scored.group.completions)
             clock.stop(step + 1, policy.model)
             if clock.done:
                 break
@@ -126,43 +139,52 @@ def _ordered(examiner: Examiner, recipe: gw.GrpoRecipe) -> list[Any]:
     return [everything[index] for order in orders for index in order]
 
 
-def trl(recipe: gw.GrpoRecipe, examiner: Examiner, micro_batch: int) -> Curve:
+def trl(recipe: gw.GrpoRecipe, examiner: Examiner) -> Curve:
     """TRL's trainer on the same problems."""
     import datasets
+    from peft import LoraConfig
     from transformers import AutoModelForCausalLM, PrinterCallback, TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
 
-    from groupwise.config.schema import resolve
     from groupwise.verifiers import Request
 
     curve = Curve("TRL", recipe.run.seed)
     clock, tokenizer = Clock(curve, examiner), examiner.policy.tokenizer
     problems = _ordered(examiner, recipe)
-    by_prompt = {examiner.task.template.render(problem): problem for problem in problems}
-    model = AutoModelForCausalLM.from_pretrained(resolve(recipe.model.path), dtype=torch.float32)
+    prompts = [encode_prompt(examiner.policy, examiner.task.template, problem) for problem in problems]
+    assert all(tokenizer(prompt.text).input_ids == list(prompt.token_ids) for prompt in prompts)
+    by_prompt = {prompt.text: prompt.problem for prompt in prompts}
+    model = AutoModelForCausalLM.from_pretrained(locate(recipe.model.path).weights, dtype=torch.float32)
+    in_bf16 = examiner.policy.compute_dtype is torch.bfloat16
+    peft_config = LoraConfig(
+        r=recipe.lora.rank, lora_alpha=recipe.lora.alpha, target_modules=recipe.lora.targets, task_type="CAUSAL_LM"
+    ) if recipe.lora else None  # fmt: skip
 
     def reward(prompts: list[str], completion_ids: list[list[int]], **columns: Any) -> list[float]:
         stop = tokenizer.eos_token_id
+        clock.tokens += sum(map(len, completion_ids))
         texts = tokenizer.batch_decode([[token for token in ids if token != stop] for ids in completion_ids])
         limit = recipe.sampling.max_tokens
         requests = [
             Request(by_prompt[prompt], text, truncated=len(ids) >= limit and ids[-1] != stop)
             for prompt, text, ids in zip(prompts, texts, completion_ids, strict=True)
         ]
-        return [float(verdict.outcome == "correct") for verdict in examiner.verifier.verify_many(requests)]
+        return [float(verdict.reward or 0.0) for verdict in examiner.verifier.verify_many(requests)]
 
     class Timer(TrainerCallback):
         def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             clock.start()
+            if state.global_step == 0:
+                clock.stop(0, kwargs["model"])
 
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            clock.stop(state.global_step, model)
+            clock.stop(state.global_step, kwargs["model"])
             control.should_training_stop = clock.done
 
-    size = recipe.grpo.prompts_per_step * recipe.grpo.group_size
+    size, micro_batch = recipe.grpo.prompts_per_step * recipe.grpo.group_size, examiner.options.trl_micro_batch
     with tempfile.TemporaryDirectory() as directory:
         config = GRPOConfig(
-            output_dir=directory, use_cpu=True, bf16=False, fp16=False, gradient_checkpointing=False,
+            output_dir=directory, use_cpu=True, bf16=in_bf16, fp16=False, gradient_checkpointing=False,
             per_device_train_batch_size=micro_batch, gradient_accumulation_steps=size // micro_batch,
             num_generations=recipe.grpo.group_size, max_completion_length=recipe.sampling.max_tokens,
             max_steps=recipe.run.num_steps, shuffle_dataset=False, temperature=recipe.sampling.temperature,
@@ -172,31 +194,34 @@ def trl(recipe: gw.GrpoRecipe, examiner: Examiner, micro_batch: int) -> Curve:
             adam_beta2=recipe.optimizer.betas[1], weight_decay=0.0, max_grad_norm=recipe.optimizer.max_grad_norm,
             save_strategy="no", logging_strategy="no", report_to="none", disable_tqdm=True,
         )  # fmt: skip
-        prompts = [examiner.task.template.render(problem) for problem in problems]
         trainer = GRPOTrainer(
             model=model,
             reward_funcs=reward,
             args=config,
-            train_dataset=datasets.Dataset.from_dict({"prompt": prompts}),
+            train_dataset=datasets.Dataset.from_dict({"prompt": [prompt.text for prompt in prompts]}),
             processing_class=tokenizer,
             callbacks=[Timer()],
+            peft_config=peft_config,
         )
         trainer.remove_callback(PrinterCallback)
         trainer.train()
     return curve
 
 
-def summary(curves: Sequence[Curve]) -> str:
+def summary(curves: Sequence[Curve], target: float) -> str:
     """Seconds and steps to the target of each seed and side, and the ratio per seed."""
     lines, ratios = [], []
     for seed in dict.fromkeys(curve.seed for curve in curves):
         seconds = {}
         for curve in (curve for curve in curves if curve.seed == seed):
-            if (place := curve.reached(TARGET)) is None:
+            if (place := curve.reached(target)) is None:
                 lines.append(f"seed {seed} {curve.side}: not reached, {curve.accuracy[-1]:.3f} at the end")
                 continue
             seconds[curve.side] = curve.seconds[place]
-            lines.append(f"seed {seed} {curve.side}: {curve.seconds[place]:.1f} s, {curve.steps[place]} steps")
+            lines.append(
+                f"seed {seed} {curve.side}: {curve.seconds[place]:.1f} s, {curve.steps[place]} steps, "
+                f"{curve.tokens[place]} tokens"
+            )
         if len(seconds) == 2:
             ratios.append(seconds["TRL"] / seconds["Groupwise"])
     if ratios:
@@ -205,8 +230,8 @@ def summary(curves: Sequence[Curve]) -> str:
     return "\n".join(lines)
 
 
-def draw(curves: Sequence[Curve], path: Path) -> None:
-    """Accuracy over training time, a line per seed and side."""
+def draw(curves: Sequence[Curve], path: Path, measure: str, target: float) -> None:
+    """Draw what was measured over training time, a line per seed and side."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -217,9 +242,9 @@ def draw(curves: Sequence[Curve], path: Path) -> None:
         color = "#0b5394" if curve.side == "Groupwise" else "#b45f06"
         label = curve.side if curve.seed == curves[0].seed else None
         axes.plot(curve.seconds, curve.accuracy, ".-", color=color, label=label, linewidth=1.2)
-    axes.axhline(TARGET, color="#999999", linewidth=0.8)
+    axes.axhline(target, color="#999999", linewidth=0.8)
     axes.set_xlabel("seconds of training")
-    axes.set_ylabel("held-out pass@1")
+    axes.set_ylabel(f"held-out {measure or 'pass@1'}")
     axes.legend(frameon=False)
     figure.tight_layout()
     figure.savefig(path, dpi=110)
@@ -228,30 +253,36 @@ def draw(curves: Sequence[Curve], path: Path) -> None:
 def main() -> None:
     """Run both sides, print, draw."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--recipe", default="recipes/arithmetic.toml", help="a recipe of GRPO")
+    parser.add_argument("--measure", default="", help="measure of the verifier; default: the share that is right")
+    parser.add_argument("--target", type=float, default=0.85, help="value of it that is to be reached")
+    parser.add_argument("--whole", action="store_true", help="train all steps, not only to the target")
+    parser.add_argument("--every", type=int, default=2, help="steps between two evaluations")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument(
         "--problems", type=int, default=128, help="held-out problems of an evaluation, two samples each"
     )
     parser.add_argument("--trl-micro-batch", type=int, default=8, help="TRL's completions per forward")
     parser.add_argument("--ours-only", action="store_true", help="leave TRL out")
     parser.add_argument("--picture", type=Path, help="write a picture to this file")
-    parser.add_argument("--json", type=Path, help="write the curves to this file")
+    parser.add_argument("--json", type=Path, help="write curves to this file as they come; those in it are kept")
     options = parser.parse_args()
     quiet_transformers()
     warnings.filterwarnings("ignore")
-    curves: list[Curve] = []
-    for seed in range(options.seeds):
-        recipe = gw.load_recipe(RECIPE, {"run.seed": seed})
+    kept = json.loads(options.json.read_text()) if options.json and options.json.exists() else []
+    curves = [Curve(**each) for each in kept]
+    for seed in options.seeds:
+        recipe = gw.load_recipe(options.recipe, {"run.seed": seed})
         assert isinstance(recipe, gw.GrpoRecipe)
-        examiner = Examiner(recipe, options.problems)
-        sides = ["ours", "trl"] if seed % 2 == 0 else ["trl", "ours"]
-        for side in ["ours"] if options.ours_only else sides:
-            curves.append(ours(recipe, examiner) if side == "ours" else trl(recipe, examiner, options.trl_micro_batch))
-    print(f"{describe()}\n{summary(curves)}")
-    if options.json:
-        options.json.write_text(json.dumps([asdict(curve) for curve in curves], indent=1) + "\n")
+        sides = {"Groupwise": ours} if options.ours_only else {"Groupwise": ours, "TRL": trl}
+        for side in sorted(sides, reverse=seed % 2 == 1):
+            if all((curve.side, curve.seed) != (side, seed) for curve in curves):
+                curves.append(sides[side](recipe, Examiner(recipe, options)))
+            if options.json:
+                options.json.write_text(json.dumps([asdict(curve) for curve in curves], indent=1) + "\n")
+    print(f"{describe()}\n{summary(curves, options.target)}")
     if options.picture:
-        draw(curves, options.picture)
+        draw(curves, options.picture, options.measure, options.target)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from groupwise.errors import UnsupportedModelError
-from groupwise.models import attention, packed
+from groupwise.models import attention, fused, packed
 from groupwise.models.attention import Scoring
 from groupwise.models.packed import Pack, Sequences, pack
 from groupwise.models.policy import Policy
@@ -22,13 +22,13 @@ SHAPES = [(5, [4, 1, 7]), (1, [3]), (9, [2, 2]), (3, [1, 1]), (6, [1]), (2, [8, 
 @pytest.fixture
 def in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """The layout of devices without a fused kernel."""
-    monkeypatch.setattr(packed, "KERNELS", {})
+    monkeypatch.setattr(fused, "KERNELS", {})
 
 
 @pytest.fixture(params=["fused", "in blocks"])
 def either_layout(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "in blocks":
-        monkeypatch.setattr(packed, "KERNELS", {})
+        monkeypatch.setattr(fused, "KERNELS", {})
 
 
 def blocks(batch: Pack) -> Any:
@@ -240,8 +240,8 @@ def test_fused_attention_gradients_equal_finite_differences(kv_heads: int, width
 def test_a_long_group_is_the_same_fused_and_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     sequences = ragged([(130, [300, 513, 40]), (1, [700])])  # longer than the kernel's own blocks
     results = []
-    for kernels in ({"cpu": packed.OneByOne()}, dict[str, packed.Kernel]()):
-        monkeypatch.setattr(packed, "KERNELS", kernels)
+    for kernels in ({"cpu": fused.OneByOne()}, dict[str, fused.Kernel]()):
+        monkeypatch.setattr(fused, "KERNELS", kernels)
         results.append(attended(pack(sequences), torch.float32, (16, 16, 16), 1, Scoring(0.25)))
     for ours, theirs in zip(*results, strict=True):
         torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=1e-4)
@@ -301,8 +301,8 @@ def test_all_sequences_in_one_call_are_what_they_are_one_by_one(monkeypatch: pyt
     one_by_one = attended(batch, torch.float32, widths, 2, how)
     monkeypatch.setattr(torch.ops.aten, "_flash_attention_forward", Slowly.forward)
     monkeypatch.setattr(torch.ops.aten, "_flash_attention_backward", Slowly.backward)
-    monkeypatch.setattr(packed.AtOnce, "fits", lambda *_: True)
-    monkeypatch.setattr(packed, "KERNELS", {"cpu": packed.AtOnce()})
+    monkeypatch.setattr(fused.AtOnce, "fits", lambda *_: True)
+    monkeypatch.setattr(fused, "KERNELS", {"cpu": fused.AtOnce()})
     torch.set_deterministic_debug_mode("warn")
     for ours, theirs in zip(attended(batch, torch.float32, widths, 2, how), one_by_one, strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
@@ -318,7 +318,7 @@ def test_what_the_kernel_of_cuda_computes(
     monkeypatch: pytest.MonkeyPatch, age: tuple[int, int], dtype: torch.dtype, width: int, fits: bool
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: age)
-    assert packed.AtOnce().fits(torch.zeros(1, dtype=dtype), width) is fits
+    assert fused.AtOnce().fits(torch.zeros(1, dtype=dtype), width) is fits
 
 
 @pytest.mark.gpu
@@ -331,7 +331,7 @@ def test_the_kernel_of_cuda_is_the_blocks(monkeypatch: pytest.MonkeyPatch, how: 
     fused, again = (attended(batch, torch.bfloat16, widths, heads, how) for _ in range(2))
     for ours, theirs in zip(fused, again, strict=True):
         assert torch.equal(ours, theirs)
-    monkeypatch.setattr(packed, "KERNELS", {})
+    monkeypatch.setattr(fused, "KERNELS", {})
     exact = attended(batch, torch.float32, widths, heads, how)
     for ours, theirs in zip(fused, exact, strict=True):
         assert (ours.float() - theirs).norm() <= 0.01 * theirs.norm()
