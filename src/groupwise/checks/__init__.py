@@ -50,9 +50,9 @@ class Advice(NamedTuple):
 class Finding:
     """A fault that a check found, or a fact worth knowing."""
 
-    check: str
     severity: Severity
     evidence: str
+    check: str = ""  # which it is of; whoever runs the check says so
     means: str = ""
     advice: tuple[Advice, ...] = ()
     places: tuple[Place | str, ...] = ()  # places in a run, or problems, texts and files, that show it

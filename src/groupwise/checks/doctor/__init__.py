@@ -19,9 +19,11 @@ from groupwise.config import Section
 from groupwise.errors import ConfigError
 from groupwise.runs.records import Records
 
-RULES: dict[str, Rule] = {
-    rule.name: rule for module in (rewards, results, completions, updates) for rule in module.RULES
-}
+RULES = {
+    member.name: member
+    for module in (rewards, results, completions, updates) for member in vars(module).values()
+    if isinstance(member, Rule)
+}  # fmt: skip
 
 
 class Diagnosis(NamedTuple):
@@ -40,8 +42,7 @@ def diagnose(run: RunFacts, ignore: Sequence[str] = ()) -> Diagnosis:
     """Apply every rule to a run, or to as much as there is of it."""
     rules = [rule for rule in RULES.values() if rule.name not in ignore]
     every, run = run, replace(run, dev=tuple(result for result in run.dev if math.isfinite(result.pass_at_1)))
-    found = ((rule, rule(every if rule.reads_all else run)) for rule in rules)
-    findings = [replace(finding, advice=finding.advice or rule.advice) for rule, finding in found if finding]
+    findings = [found for rule in rules if (found := rule(every if rule.reads_all else run))]
     findings.sort(key=lambda finding: (-finding.severity.rank, finding.since_step))
     missing = {rule.name: names for rule in rules if (names := rule.missing(run))}
     return Diagnosis(tuple(findings), missing, len(run.steps))

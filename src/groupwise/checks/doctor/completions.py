@@ -9,10 +9,11 @@ from groupwise.algorithms.statistics import wilson
 from groupwise.checks import Advice, Finding, Place, Severity
 from groupwise.checks.doctor.facts import RunFacts, StepFacts, ends_in_loop, strays
 from groupwise.checks.doctor.rule import (
+    EPOCHS,
     LIKELY,
+    LR,
     SURE,
     WINDOW,
-    Rule,
     falls,
     gains,
     graded,
@@ -22,6 +23,7 @@ from groupwise.checks.doctor.rule import (
     rank_correlation,
     recent,
     rises,
+    rule,
     shown,
     since,
     slope,
@@ -32,8 +34,15 @@ from groupwise.runs.row import Row
 from groupwise.types import FinishReason
 
 
+@rule(needs=("entropy", "sampled_correct"), statistic="Theil-Sen line of log entropy: when it reaches 10 % of the "
+      "start; only while neither dev nor the pass rate rises and a group's different answers become fewer; where the "
+      "pass rate has gained (p < 0.01, or 10 points), only if less than a quarter of the entropy is left that there "
+      "was at 80 % of the gain", thresholds="warning inside the rest of the run, critical when there",
+      source="rldoctor 0.2; Jones, Debugging RL",
+      advice=(LR, Advice("sampling.temperature", "1"),
+      Advice("loss.policy.clip_high", "0.28 (DAPO)"), EPOCHS))  # fmt: skip
 def entropy_collapse(run: RunFacts) -> Finding | None:
-    """Entropy runs towards zero, and nothing is gained by it."""
+    """Entropy runs to zero, and nothing is gained by it."""
     series = run.values("entropy")
     if len(series) < 2 * WINDOW or start(series) <= 0 or improves(run):
         return None
@@ -51,7 +60,7 @@ def entropy_collapse(run: RunFacts) -> Finding | None:
         return None
     first = next((s for s, value in run.series("entropy") if value <= 0.5 * start(series)), run.steps[-1].step)
     return Finding(
-        check="entropy_collapse", severity=Severity.CRITICAL if there else Severity.WARNING, since_step=first,
+        severity=Severity.CRITICAL if there else Severity.WARNING, since_step=first,
         statistic=now / start(series), threshold=0.1, unit="share of the entropy at the start",
         evidence=f"entropy went from {start(series):.3f} to {now:.3f} nats per token while neither dev nor the pass "
         "rate rises: the completions of a group become alike before the problems are learnt",
@@ -75,8 +84,12 @@ def _groups(step: StepFacts) -> tuple[Place, ...]:
     return tuple(Place(step.step, group.problem) for group in sorted(step.groups, key=lambda g: g.distinct)[:5])
 
 
+@rule(needs=("entropy", "reward", "sampled_correct"), statistic="entropy now / at the start, with a reward that "
+      "falls; where entropy rises and the pass rate falls (both p < 0.01), less is enough, and when the Theil-Sen "
+      "line of log entropy reaches 2", thresholds="warning 2; with both trends 1.25, or 2 inside the rest of the "
+      "run; critical 4", source="verl issue 2738; axolotl", advice=(Advice("loss.entropy_coef", "0"), LR))  # fmt: skip
 def entropy_explosion(run: RunFacts) -> Finding | None:
-    """Completions become noise."""
+    """Completions turn into noise."""
     series = run.values("entropy")
     if len(series) < 2 * WINDOW or start(series) <= 0 or improves(run):
         return None
@@ -95,7 +108,7 @@ def entropy_explosion(run: RunFacts) -> Finding | None:
         return None
     first = next(s for s, value in run.series("entropy") if value >= (1 + growth) / 2 * start(series))
     return Finding(
-        check="entropy_explosion", severity=severity, since_step=first, statistic=growth,
+        severity=severity, since_step=first, statistic=growth,
         threshold=bound, unit="times the entropy at the start",
         evidence=f"entropy went from {start(series):.3f} to {recent(series):.3f} nats per token and the reward from "
         f"{start(rewards):.3f} to {recent(rewards):.3f}: the completions turn into noise",
@@ -103,8 +116,12 @@ def entropy_explosion(run: RunFacts) -> Finding | None:
     )  # fmt: skip
 
 
+@rule(needs=("entropy", "sampled_correct"), statistic="loss.entropy_coef times the entropy per token, mean of 5 "
+      "steps; advantages are about 1; only while neither dev nor the pass rate rises",
+      thresholds="warning 0.1, critical 1", source="own",
+      advice=(Advice("loss.entropy_coef", "divide by 10, or 0"),))  # fmt: skip
 def entropy_bonus(run: RunFacts) -> Finding | None:
-    """The bonus for entropy pulls as the reward does."""
+    """The bonus for entropy pulls as hard as the reward."""
     coef, series = float(run.key("loss.entropy_coef") or 0.0), run.values("entropy")
     if len(series) < WINDOW or improves(run):
         return None
@@ -112,7 +129,7 @@ def entropy_bonus(run: RunFacts) -> Finding | None:
     if (severity := graded(weight, 0.1, 1.0)) is None:
         return None
     return Finding(
-        check="entropy_bonus", severity=severity, since_step=run.steps[0].step, statistic=weight,
+        severity=severity, since_step=run.steps[0].step, statistic=weight,
         threshold=1.0 if severity is Severity.CRITICAL else 0.1, unit="nats per token that the bonus pays",
         evidence=f"the bonus pays {coef:g} for a nat: {weight:.2f} for the {recent(series):.3f} nats of a token, "
         "beside advantages of about 1, and neither dev nor the pass rate rises",
@@ -120,8 +137,13 @@ def entropy_bonus(run: RunFacts) -> Finding | None:
     )  # fmt: skip
 
 
+@rule(needs=("length", "reward", "sampled_correct"), statistic="growth of the mean length from the start (p < 0.01), "
+      "correctness not rising", thresholds="warning 0.5; critical with a rank correlation with the reward of 0.6 or "
+      "falling correctness", source="rldoctor 0.2; Dr. GRPO (arXiv:2503.20783)",
+      advice=(Advice("loss.aggregation", "a constant denominator"),
+      Advice("verifier.parts", "an overlong penalty")))  # fmt: skip
 def length_runaway(run: RunFacts) -> Finding | None:
-    """Completions grow, and the reward with them, but correctness does not."""
+    """Completions grow, correctness does not."""
     lengths = run.values("length")
     if len(lengths) < 2 * WINDOW or improves(run):
         return None
@@ -133,15 +155,20 @@ def length_runaway(run: RunFacts) -> Finding | None:
     first = next(s for s, value in run.series("length") if value >= 1.25 * start(lengths))
     longest = sorted(run.steps[-1].completions, key=lambda row: row.num_tokens or 0, reverse=True)[:5]
     return Finding(
-        check="length_runaway", severity=severity, since_step=first, statistic=growth, threshold=0.5,
+        severity=severity, since_step=first, statistic=growth, threshold=0.5,
         unit="growth of the length", evidence=f"completions grew from {start(lengths):.0f} to {recent(lengths):.0f} "
         f"tokens (rank correlation with the reward {follows:+.2f}), and correctness did not",
         places=tuple(Place(run.steps[-1].step, row.problem, row.sample) for row in longest), wasted=since(run, first),
     )  # fmt: skip
 
 
+@rule(needs=("length", "sampled_correct"), statistic="loss of mean length from the start, with a pass rate or dev "
+      "below the start", thresholds="warning 0.5, or 0.25 where length falls and the pass rate of 10 steps is below "
+      "the start's (both p < 0.01); critical with 5 points of pass rate lost", source="EasyR1 issue 40",
+      advice=(Advice("verifier.parts", "drop the penalty of length"),
+      Advice("sampling.max_tokens", "raise it")))  # fmt: skip
 def length_collapse(run: RunFacts) -> Finding | None:
-    """Completions shrink, and what they could solve is lost."""
+    """Completions shrink and lose what they could solve."""
     lengths, correct = run.values("length"), run.values("sampled_correct")
     if len(lengths) < 2 * WINDOW:
         return None
@@ -155,7 +182,7 @@ def length_collapse(run: RunFacts) -> Finding | None:
     bound = 0.5 if shrunk >= 0.5 else 0.25
     first = next(s for s, value in run.series("length") if value <= (1 - bound / 2) * start(lengths))
     return Finding(
-        check="length_collapse", severity=Severity.CRITICAL if lost > 0.05 else Severity.WARNING, since_step=first,
+        severity=Severity.CRITICAL if lost > 0.05 else Severity.WARNING, since_step=first,
         statistic=shrunk, threshold=bound, unit="loss of length",
         evidence=f"completions shrank from {start(lengths):.0f} to {recent(lengths):.0f} tokens, and the pass rate "
         f"from {start(correct):.3f} to {recent(correct):.3f}",
@@ -163,6 +190,10 @@ def length_collapse(run: RunFacts) -> Finding | None:
     )  # fmt: skip
 
 
+@rule(needs=("truncated",), statistic="share truncated, mean of 5 steps; one that does not rise while the pass rate "
+      "does is left alone, unless the mean length is 0.7 of the limit or more",
+      thresholds="warning 0.05, critical 0.15", source="rldoctor 0.2",
+      advice=(Advice("sampling.max_tokens", "raise it"), Advice("verifier.parts", "an overlong penalty")))  # fmt: skip
 def truncation(run: RunFacts) -> Finding | None:
     """Completions run into the token limit."""
     series, lengths = run.values("truncated"), run.values("length")
@@ -180,7 +211,7 @@ def truncation(run: RunFacts) -> Finding | None:
     first = persists(run, lambda step: (step.number("truncated") or 0.0) >= 0.05)
     never = "; hardly any stops, so the stop token may never have been learnt" if share >= 0.95 else ""
     return Finding(
-        check="truncation", severity=severity, since_step=first, statistic=share,
+        severity=severity, since_step=first, statistic=share,
         threshold=0.15 if severity is Severity.CRITICAL else 0.05, unit="share of completions",
         evidence=f"{share:.0%} of the completions of the last {WINDOW} steps were cut at {cut}{never}",
         places=shown(run.steps[-1:], lambda row: row.finish_reason == FinishReason.LENGTH),
@@ -188,6 +219,9 @@ def truncation(run: RunFacts) -> Finding | None:
     )  # fmt: skip
 
 
+@rule(needs=("rollouts",), statistic="lower 95 % bound of the share that ends in a phrase said 4 times or more, of 5 "
+      "steps; at least twice the start's, rising (p < 0.01)", thresholds="warning 0.01, critical 0.05", source="own",
+      advice=(LR, Advice("verifier.parts", "a penalty of repetition")))  # fmt: skip
 def loops(run: RunFacts) -> Finding | None:
     """Completions repeat one phrase to their end."""
     steps = [step for step in run.steps if step.groups]
@@ -200,7 +234,7 @@ def loops(run: RunFacts) -> Finding | None:
         return None
     first = next(step.step for step in run.steps if any(ends_in_loop(row.text) for row in step.completions))
     return Finding(
-        check="loops", severity=severity, since_step=first, statistic=share,
+        severity=severity, since_step=first, statistic=share,
         threshold=0.05 if severity is Severity.CRITICAL else 0.01, unit="share of completions",
         evidence=f"{share:.1%} of completions end in one phrase over and over; {first_share:.1%} at the start",
         places=shown(run.steps, lambda row: ends_in_loop(row.text)), wasted=0,
@@ -212,6 +246,11 @@ def _at_least(share: float, steps: Sequence[StepFacts]) -> float:
     return wilson(share, sum(step.num_completions for step in steps[-WINDOW:]))[0]
 
 
+@rule(needs=("other_scripts",), statistic="lower 95 % bound of the share with a word in another script than the "
+      "problem's language, of 5 steps; at least twice the start's, rising (p < 0.01)",
+      thresholds="warning 0.01, critical 0.05", source="DeepSeek-R1 (arXiv:2501.12948), section 2.3.2",
+      advice=(Advice("verifier.parts", "pay the share of words in the problem's language"),
+      Advice("sampling.temperature", "1, where it is higher")))  # fmt: skip
 def language_mixing(run: RunFacts) -> Finding | None:
     """Completions take words from other languages."""
     series = run.series("other_scripts")
@@ -224,7 +263,7 @@ def language_mixing(run: RunFacts) -> Finding | None:
         return None
     first = next(step for step, value in series if value >= first_share + 0.5 * (share - first_share))
     return Finding(
-        check="language_mixing", severity=severity, since_step=first, statistic=share,
+        severity=severity, since_step=first, statistic=share,
         threshold=0.05 if severity is Severity.CRITICAL else 0.01, unit="share of completions",
         evidence=f"{share:.1%} of completions have words in another script than their problem's language; "
         f"{first_share:.1%} at the start",
@@ -232,15 +271,15 @@ def language_mixing(run: RunFacts) -> Finding | None:
     )  # fmt: skip
 
 
-LR = Advice("optimizer.lr", "divide by 3")
-EPOCHS = Advice("loss.epochs", "fewer passes over the same completions")
-
-
 TURNS, DONE = "measure/episode/turns/mean", "measure/ended/done/mean"
 
 
+@rule(statistic="mean number of turns behind the first, now / at the start (p < 0.01); only while neither dev nor "
+      "the pass rate rises", thresholds="warning 0.5, critical 0.1", source="verl issues 1569 and 4998",
+      advice=(Advice("task.environment", "a reward that the first turn alone cannot earn"),
+      Advice("pipeline", "fine-tune on episodes first (the stage `play`)")))  # fmt: skip
 def turns_collapse(run: RunFacts) -> Finding | None:
-    """Episodes become single turns, and nothing is gained by it."""
+    """Episodes become single turns."""
     series = run.values(TURNS)
     if len(series) < 2 * WINDOW or start(series) < 1.5 or improves(run):
         return None
@@ -249,7 +288,7 @@ def turns_collapse(run: RunFacts) -> Finding | None:
         return None
     first = next(step for step, value in run.series(TURNS) if value - 1 <= 0.75 * (start(series) - 1))
     return Finding(
-        check="turns_collapse", severity=Severity.CRITICAL if share <= 0.1 else Severity.WARNING, since_step=first,
+        severity=Severity.CRITICAL if share <= 0.1 else Severity.WARNING, since_step=first,
         statistic=share, threshold=0.1 if share <= 0.1 else 0.5, unit="share of the turns behind the first",
         evidence=f"episodes went from {start(series):.1f} to {recent(series):.1f} turns while neither dev nor the pass "
         "rate rises: the policy stops asking its environment",
@@ -266,6 +305,9 @@ def _said(row: Row) -> list[str]:
     return ["".join(words[begin:end]).strip() for begin, end in pairwise(ends)]
 
 
+@rule(statistic="share that did not end by `done`, mean of 5 steps; only while neither dev nor the pass rate rises",
+      thresholds="warning 0.25, critical 0.75", source="TRL issues 4751 and 6423",
+      advice=(Advice("task.environment.max_turns", "raise it"), Advice("sampling.max_tokens", "raise it")))  # fmt: skip
 def ended_by_limits(run: RunFacts) -> Finding | None:
     """Limits end the episodes, and not their environment."""
     series = run.values(DONE)
@@ -285,69 +327,9 @@ def ended_by_limits(run: RunFacts) -> Finding | None:
     again = sum(len(set(said := _said(row))) < len(said) for row in cut)
     stuck = f"; {again} of {len(cut)} of them say a turn twice, which more turns alone do not mend" if again else ""
     return Finding(
-        check="ended_by_limits", severity=severity, since_step=first, statistic=share,
+        severity=severity, since_step=first, statistic=share,
         threshold=0.75 if severity is Severity.CRITICAL else 0.25, unit="share of episodes",
         evidence=f"{share:.0%} of the episodes of the last {WINDOW} steps ended by a limit ({means}), so what they "
         f"were worth was never decided{stuck}",
         places=shown(run.steps[-1:], lambda row: row.finish_reason in limits), wasted=since(run, first),
     )  # fmt: skip
-
-
-RULES = (
-    Rule(name="entropy_collapse", says="Entropy runs to zero, and nothing is gained by it.",
-         statistic="Theil-Sen line of log entropy: when it reaches 10 % of the start; only while neither dev nor the "
-         "pass rate rises and a group's different answers become fewer; where the pass rate has gained (p < 0.01, or "
-         "10 points), only if less than a quarter of the entropy is left that there was at 80 % of the gain",
-         thresholds="warning inside the rest of the run, critical when there",
-         source="rldoctor 0.2; Jones, Debugging RL", needs=("entropy", "sampled_correct"), find=entropy_collapse,
-         advice=(LR, Advice("sampling.temperature", "1"), Advice("loss.policy.clip_high", "0.28 (DAPO)"), EPOCHS)),
-    Rule(name="entropy_explosion", says="Completions turn into noise.",
-         statistic="entropy now / at the start, with a reward that falls; where entropy rises and the pass rate falls "
-         "(both p < 0.01), less is enough, and when the Theil-Sen line of log entropy reaches 2",
-         thresholds="warning 2; with both trends 1.25, or 2 inside the rest of the run; critical 4",
-         source="verl issue 2738; axolotl", needs=("entropy", "reward", "sampled_correct"), find=entropy_explosion,
-         advice=(Advice("loss.entropy_coef", "0"), LR)),
-    Rule(name="entropy_bonus", says="The bonus for entropy pulls as hard as the reward.",
-         statistic="loss.entropy_coef times the entropy per token, mean of 5 steps; advantages are about 1; only while "
-         "neither dev nor the pass rate rises", thresholds="warning 0.1, critical 1",
-         source="own", needs=("entropy", "sampled_correct"), find=entropy_bonus,
-         advice=(Advice("loss.entropy_coef", "divide by 10, or 0"),)),
-    Rule(name="length_runaway", says="Completions grow, correctness does not.",
-         statistic="growth of the mean length from the start (p < 0.01), correctness not rising",
-         thresholds="warning 0.5; critical with a rank correlation with the reward of 0.6 or falling correctness",
-         source="rldoctor 0.2; Dr. GRPO (arXiv:2503.20783)", needs=("length", "reward", "sampled_correct"),
-         find=length_runaway, advice=(Advice("loss.aggregation", "a constant denominator"),
-                                      Advice("verifier.parts", "an overlong penalty"))),
-    Rule(name="length_collapse", says="Completions shrink and lose what they could solve.",
-         statistic="loss of mean length from the start, with a pass rate or dev below the start",
-         thresholds="warning 0.5, or 0.25 where length falls and the pass rate of 10 steps is below the start's (both "
-         "p < 0.01); critical with 5 points of pass rate lost", source="EasyR1 issue 40",
-         needs=("length", "sampled_correct"), find=length_collapse,
-         advice=(Advice("verifier.parts", "drop the penalty of length"), Advice("sampling.max_tokens", "raise it"))),
-    Rule(name="truncation", says="Completions run into the token limit.",
-         statistic="share truncated, mean of 5 steps; one that does not rise while the pass rate does is left alone, "
-         "unless the mean length is 0.7 of the limit or more", thresholds="warning 0.05, critical 0.15",
-         source="rldoctor 0.2", needs=("truncated",), find=truncation,
-         advice=(Advice("sampling.max_tokens", "raise it"), Advice("verifier.parts", "an overlong penalty"))),
-    Rule(name="loops", says="Completions repeat one phrase to their end.",
-         statistic="lower 95 % bound of the share that ends in a phrase said 4 times or more, of 5 steps; at least "
-         "twice the start's, rising (p < 0.01)",
-         thresholds="warning 0.01, critical 0.05", source="own", needs=("rollouts",), find=loops,
-         advice=(LR, Advice("verifier.parts", "a penalty of repetition"))),
-    Rule(name="language_mixing", says="Completions take words from other languages.",
-         statistic="lower 95 % bound of the share with a word in another script than the problem's language, of 5 "
-         "steps; at least twice the start's, rising (p < 0.01)", thresholds="warning 0.01, critical 0.05",
-         source="DeepSeek-R1 (arXiv:2501.12948), section 2.3.2", needs=("other_scripts",), find=language_mixing,
-         advice=(Advice("verifier.parts", "pay the share of words in the problem's language"),
-                 Advice("sampling.temperature", "1, where it is higher"))),
-    Rule(name="turns_collapse", says="Episodes become single turns.",
-         statistic="mean number of turns behind the first, now / at the start (p < 0.01); only while neither dev nor "
-         "the pass rate rises", thresholds="warning 0.5, critical 0.1", source="verl issues 1569 and 4998", needs=(),
-         find=turns_collapse,
-         advice=(Advice("task.environment", "a reward that the first turn alone cannot earn"),
-                 Advice("pipeline", "fine-tune on episodes first (the stage `play`)"))),
-    Rule(name="ended_by_limits", says="Limits end the episodes, and not their environment.",
-         statistic="share that did not end by `done`, mean of 5 steps; only while neither dev nor the pass rate rises",
-         thresholds="warning 0.25, critical 0.75", source="TRL issues 4751 and 6423", needs=(), find=ended_by_limits,
-         advice=(Advice("task.environment.max_turns", "raise it"), Advice("sampling.max_tokens", "raise it"))),
-)  # fmt: skip

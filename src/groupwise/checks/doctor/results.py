@@ -7,9 +7,14 @@ from typing import Any
 
 from groupwise.checks import Advice, Finding, Place, Severity
 from groupwise.checks.doctor.facts import SHOWN, RunFacts
-from groupwise.checks.doctor.rule import SURE, WINDOW, Rule, falls, graded, recent, rises, sign_test, since, start
+from groupwise.checks.doctor.rule import SURE, WINDOW, falls, graded, recent, rises, rule, sign_test, since, start
 
 
+@rule(needs=("sampled_correct", "dev"), statistic="gain in training (p < 0.01) - gain on dev (the better of the last "
+      "two), each from the run's own start, less what dev is unsure by (95 %); dev does not rise by a quarter of it",
+      thresholds="warning 0.1; critical 0.2 with dev below its start", source="own",
+      advice=(Advice("task.num_problems", "more problems"),
+      Advice("run.num_steps", "stop at the best checkpoint")))  # fmt: skip
 def overfitting(run: RunFacts) -> Finding | None:
     """Training problems are learnt by heart."""
     correct = run.values("sampled_correct")
@@ -28,7 +33,7 @@ def overfitting(run: RunFacts) -> Finding | None:
         severity = Severity.WARNING
     best = max(run.dev, key=lambda result: result.pass_at_1)
     return Finding(
-        check="overfitting", severity=severity, since_step=best.step, statistic=value,
+        severity=severity, since_step=best.step, statistic=value,
         threshold=0.2 if severity is Severity.CRITICAL else 0.1, unit="gain in training - gain on dev, lower bound",
         evidence=f"the pass rate in training gained {recent(correct) - start(correct):+.3f}, that on dev "
         f"{gained:+.3f} (best after {best.step} steps): what is learnt holds for these problems alone",
@@ -36,8 +41,12 @@ def overfitting(run: RunFacts) -> Finding | None:
     )  # fmt: skip
 
 
+@rule(needs=("dev",), statistic="exact sign test of problems lost against gained", thresholds="critical at p < 0.01",
+      source="McNemar 1947",
+      advice=(Advice("optimizer.lr", "divide by 3"),
+      Advice("loss.kl_coef", "0.01 holds it near its start")))  # fmt: skip
 def forgetting(run: RunFacts) -> Finding | None:
-    """Problems that were solved are not any more."""
+    """Dev problems are solved less often than at the start."""
     known = [result for result in run.dev if result.solved]
     if len(known) < 2:
         return None
@@ -48,7 +57,7 @@ def forgetting(run: RunFacts) -> Finding | None:
     if p_value >= SURE:
         return None
     return Finding(
-        check="forgetting", severity=Severity.CRITICAL, since_step=first.step, statistic=p_value, threshold=SURE,
+        severity=Severity.CRITICAL, since_step=first.step, statistic=p_value, threshold=SURE,
         unit="p-value of as many losses",
         evidence=f"of {len(both)} dev problems {len(lost)} are solved less often than at the start and "
         f"{len(gained)} more often",
@@ -57,8 +66,11 @@ def forgetting(run: RunFacts) -> Finding | None:
     )  # fmt: skip
 
 
+@rule(needs=("sampled_correct", "dev"), statistic="pass rate without a rise (p < 0.01) over the last 35 % of steps, "
+      "best dev result behind", thresholds="note at 30 % of the run", source="rldoctor 0.2, plateau",
+      advice=(Advice("run.num_steps", "stop; the best checkpoint is marked"),))  # fmt: skip
 def plateau(run: RunFacts) -> Finding | None:
-    """Nothing has improved for a long time."""
+    """Nothing has improved for long."""
     correct = run.values("sampled_correct")
     size = int(0.35 * len(correct))
     if size < 4 * WINDOW or len(run.dev) < 4 or rises(correct[-size:]) < SURE:
@@ -68,7 +80,7 @@ def plateau(run: RunFacts) -> Finding | None:
     if behind < 0.3:
         return None
     return Finding(
-        check="plateau", severity=Severity.NOTE, since_step=best.step, statistic=behind, threshold=0.3,
+        severity=Severity.NOTE, since_step=best.step, statistic=behind, threshold=0.3,
         unit="share of the run since the best dev result",
         evidence=f"the best dev result ({best.pass_at_1:.3f}) is {run.dev[-1].step - best.step} steps old, and the "
         f"pass rate in training shows no rise over the last {size} steps",
@@ -81,6 +93,9 @@ PHASES = {"generate_s": "sampling", "verify_s": "verifying", "train_s": "trainin
 BUSY = 0.5  # cores that other programs use from which on they may be what slows a step down
 
 
+@rule(needs=("verify_s", "generate_s", "train_s"), statistic="share of a step that verifying takes",
+      thresholds="note 0.2, warning 0.5", source="own",
+      advice=(Advice("verifier", "more workers, a shorter time limit"),))  # fmt: skip
 def verifying_is_slow(run: RunFacts) -> Finding | None:
     """The processor waits for the verifier."""
     if len(run.steps) < WINDOW:
@@ -90,12 +105,18 @@ def verifying_is_slow(run: RunFacts) -> Finding | None:
     if share < 0.2 or parts[0] < 0.05:
         return None
     return Finding(
-        check="verifying_is_slow", severity=Severity.NOTE if share < 0.5 else Severity.WARNING,
+        severity=Severity.NOTE if share < 0.5 else Severity.WARNING,
         since_step=run.steps[0].step, statistic=share, threshold=0.2, unit="share of a step's time",
         evidence=f"verifying takes {parts[0]:.2f} s of a step of {sum(parts):.2f} s",
     )  # fmt: skip
 
 
+@rule(needs=("tokens_per_second", "generate_s", "verify_s", "train_s"),
+      statistic="loss of tokens per second, median of the last 5 steps against the first 5 (Mann-Kendall over all, p "
+      "< 0.01), while a step takes longer than at the start", thresholds="note 0.3; warning 0.5, unless other "
+      "programs take half a core", source="own",
+      advice=(Advice("sampling.max_tokens", "lower, where a few long completions hold up all others"),
+      Advice("", "look for what grows: files, memory, other programs")))  # fmt: skip
 def throughput_falls(run: RunFacts) -> Finding | None:
     """Steps get slower."""
     rates = run.values("tokens_per_second")
@@ -111,7 +132,7 @@ def throughput_falls(run: RunFacts) -> Finding | None:
     taken = recent(others) if others else 0.0
     is_its_own = lost >= 0.5 and taken < BUSY
     return Finding(
-        check="throughput_falls", severity=Severity.WARNING if is_its_own else Severity.NOTE,
+        severity=Severity.WARNING if is_its_own else Severity.NOTE,
         since_step=run.steps[-WINDOW].step, statistic=lost, threshold=0.5 if is_its_own else 0.3,
         unit="loss of tokens per second",
         evidence=f"{median(rates[:WINDOW]):,.0f} tokens per second have become {median(rates[-WINDOW:]):,.0f}, and "
@@ -131,8 +152,13 @@ MEASURED = (
 """Scalars that every step of a run of our own measures where its line names them."""
 
 
+@rule(least=1, reads_all=True, statistic="scalars of steps and evaluations, and rewards, parts and advantages of "
+      "completions, that are not finite; null where a step of our own measures", thresholds="critical: any",
+      source="unsloth issue 3006; ms-swift issue 3136", advice=(Advice("optimizer.lr", "divide by 3"),
+      Advice("model", "32 or bfloat16 bits instead of float16"),
+      Advice("", "go back to the checkpoint before the first step named")))  # fmt: skip
 def not_finite(run: RunFacts) -> Finding | None:
-    """Report numbers that are NaN, infinite, or null where there must be one."""
+    """Numbers of the run are NaN, infinite or null."""
     bad, places = dict[str, dict[int, str]](), list[Place]()
     lines = [("", step.step, step.line) for step in run.steps] + [("", int(o["step"]), o) for o in run.beside]
     for where, at, line in (*lines, *(("dev ", result.step, result.line) for result in run.dev)):
@@ -161,7 +187,7 @@ def not_finite(run: RunFacts) -> Finding | None:
             + (f" and at {len(bad[name]) - 1} later" if len(bad[name]) > 1 else "") for name in names]  # fmt: skip
     first = firsts[names[0]]
     return Finding(
-        check="not_finite", severity=Severity.CRITICAL, since_step=first, statistic=sum(map(len, bad.values())),
+        severity=Severity.CRITICAL, since_step=first, statistic=sum(map(len, bad.values())),
         threshold=1, unit="numbers", wasted=since(run, first),
         evidence=", ".join(said[: 2 * SHOWN]) + (f", and {len(said) - 2 * SHOWN} more" if said[2 * SHOWN :] else ""),
         places=(*places[:SHOWN],) or (Place(first),),
@@ -178,53 +204,16 @@ def _not_finite(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[st
             yield f"{prefix}{name}", str(value)
 
 
+@rule(least=1, statistic="broken hashes, gaps, missing files; of an imported run what its importer could not read, "
+      "steps that go back or stand twice, units that cannot be", thresholds="critical: any; a warning of imported "
+      "runs", source="DESIGN section 5",
+      advice=(Advice("", "run the same command again, or restore the files named"),))  # fmt: skip
 def record_damaged(run: RunFacts) -> Finding | None:
-    """Report files that were changed, cut or lost."""
+    """The record of the run was changed, cut or lost."""
     if not run.damage:
         return None
     severity = Severity.CRITICAL if run.key("imported") is None else Severity.WARNING  # it is another's record
     return Finding(
-        check="record_damaged", severity=severity, since_step=run.steps[0].step, statistic=len(run.damage),
+        severity=severity, since_step=run.steps[0].step, statistic=len(run.damage),
         threshold=1, unit="places", evidence="; ".join(run.damage[:5]),
     )  # fmt: skip
-
-
-RULES = (
-    Rule(name="overfitting", says="Training problems are learnt by heart.",
-         statistic="gain in training (p < 0.01) - gain on dev (the better of the last two), each from the run's own "
-         "start, less what dev is unsure by (95 %); dev does not rise by a quarter of it",
-         thresholds="warning 0.1; critical 0.2 with dev below its start", source="own",
-         needs=("sampled_correct", "dev"), find=overfitting,
-         advice=(Advice("task.num_problems", "more problems"), Advice("run.num_steps", "stop at the best checkpoint"))),
-    Rule(name="forgetting", says="Dev problems are solved less often than at the start.",
-         statistic="exact sign test of problems lost against gained", thresholds="critical at p < 0.01",
-         source="McNemar 1947", needs=("dev",), find=forgetting,
-         advice=(Advice("optimizer.lr", "divide by 3"), Advice("loss.kl_coef", "0.01 holds it near its start"))),
-    Rule(name="plateau", says="Nothing has improved for long.",
-         statistic="pass rate without a rise (p < 0.01) over the last 35 % of steps, best dev result behind",
-         thresholds="note at 30 % of the run",
-         source="rldoctor 0.2, plateau", needs=("sampled_correct", "dev"), find=plateau,
-         advice=(Advice("run.num_steps", "stop; the best checkpoint is marked"),)),
-    Rule(name="verifying_is_slow", says="The processor waits for the verifier.",
-         statistic="share of a step that verifying takes", thresholds="note 0.2, warning 0.5", source="own",
-         needs=("verify_s", "generate_s", "train_s"), find=verifying_is_slow,
-         advice=(Advice("verifier", "more workers, a shorter time limit"),)),
-    Rule(name="throughput_falls", says="Steps get slower.",
-         statistic="loss of tokens per second, median of the last 5 steps against the first 5 (Mann-Kendall over all, "
-         "p < 0.01), while a step takes longer than at the start",
-         thresholds="note 0.3; warning 0.5, unless other programs take half a core", source="own",
-         needs=("tokens_per_second", "generate_s", "verify_s", "train_s"), find=throughput_falls,
-         advice=(Advice("sampling.max_tokens", "lower, where a few long completions hold up all others"),
-                 Advice("", "look for what grows: files, memory, other programs"))),
-    Rule(name="not_finite", says="Numbers of the run are NaN, infinite or null.",
-         statistic="scalars of steps and evaluations, and rewards, parts and advantages of completions, that are not "
-         "finite; null where a step of our own measures", thresholds="critical: any",
-         source="unsloth issue 3006; ms-swift issue 3136", needs=(), least=1, reads_all=True, find=not_finite,
-         advice=(Advice("optimizer.lr", "divide by 3"), Advice("model", "32 or bfloat16 bits instead of float16"),
-                 Advice("", "go back to the checkpoint before the first step named"))),
-    Rule(name="record_damaged", says="The record of the run was changed, cut or lost.",
-         statistic="broken hashes, gaps, missing files; of an imported run what its importer could not read, steps "
-         "that go back or stand twice, units that cannot be", thresholds="critical: any; a warning of imported runs",
-         source="DESIGN section 5", needs=(), least=1, find=record_damaged,
-         advice=(Advice("", "run the same command again, or restore the files named"),)),
-)  # fmt: skip

@@ -10,7 +10,6 @@ from groupwise.checks.doctor.facts import SHOWN, RunFacts
 from groupwise.checks.doctor.rule import (
     SURE,
     WINDOW,
-    Rule,
     falls,
     graded,
     improves,
@@ -18,6 +17,7 @@ from groupwise.checks.doctor.rule import (
     persists,
     recent,
     rises,
+    rule,
     shown,
     since,
     start,
@@ -26,11 +26,22 @@ from groupwise.checks.doctor.rule import (
 from groupwise.runs.row import Row
 from groupwise.types import Outcome
 
+HARDER = Advice("task", "harder problems, or stop: the best checkpoint is marked")
+EASIER = Advice("task", "easier problems, a warm start (SFT), or a larger group_size")
+WARMER = Advice("sampling.temperature", "1, where it is lower")
+CHECK = Advice("verifier", "`groupwise audit` and `groupwise verify` on the completions above")
+FIX = Advice("verifier", "mend what is paid, and go back to the checkpoint before this began")
 SOLVED = 0.85  # pass rate from which groups without signal mean that the problems are solved
 
 
+@rule(needs=("signal", "sampled_correct"),
+      statistic=f"lower 95 % bound of the share of groups without signal, of {WINDOW} steps; split by right, "
+      "wrong, equal, failed; not judged where a critic gives the advantages",
+      thresholds=f"warning 0.5, critical 0.75; a note where the share is 0.5 and the pass rate {SOLVED} or more "
+      "(and the temperature at least 0.5): solved", source="DAPO (arXiv:2503.14476) section 3.2; rldoctor 0.2, "
+      "detectors", advice=(HARDER, EASIER, WARMER))  # fmt: skip
 def no_signal(run: RunFacts) -> Finding | None:
-    """Groups in which all rewards are equal teach nothing."""
+    """Most groups have equal rewards, and so no gradient."""
     if len(run.steps) < WINDOW or run.key("critic") is not None:  # a critic finds an advantage in any group
         return None
     dead = 1 - recent(run.values("signal"))
@@ -53,13 +64,17 @@ def no_signal(run: RunFacts) -> Finding | None:
            if solved else f"; a step that teaches costs {1 / max(1 - dead, 0.01):.1f} times its price")
     )  # fmt: skip
     return Finding(
-        check="no_signal", severity=severity if severity and not solved else Severity.NOTE, since_step=first,
+        severity=severity if severity and not solved else Severity.NOTE, since_step=first,
         statistic=low, threshold=0.75 if severity is Severity.CRITICAL else 0.5, unit="share of groups, lower bound",
         evidence=explanation, places=tuple(Place(step, group.problem) for step, group in flat[-SHOWN:]),
         wasted=round(dead * since(run, first)),
     )  # fmt: skip
 
 
+@rule(needs=("rollouts", "sampled_correct"), statistic="upper Wilson bound of the pass rate of 20 steps, and no rise",
+      thresholds="warning below 0.05 after 5 steps (a note up to 20 where half of the groups have a signal all the "
+      "same), critical below 0.02 after 20", source="axolotl, docs/training_stability",
+      advice=(CHECK, Advice("task.template", "show the model the form that the verifier reads"), EASIER))  # fmt: skip
 def never_correct(run: RunFacts) -> Finding | None:
     """Nothing is ever judged correct."""
     if len(run.steps) < WINDOW:
@@ -73,7 +88,6 @@ def never_correct(run: RunFacts) -> Finding | None:
     critical = len(run.steps) >= 4 * WINDOW and high < 0.02
     is_taught = len(run.steps) < 4 * WINDOW and recent(run.values("signal")) >= 0.5  # by other parts of the reward
     return Finding(
-        check="never_correct",
         severity=Severity.CRITICAL if critical else Severity.NOTE if is_taught else Severity.WARNING,
         since_step=run.steps[0].step, statistic=high, threshold=0.02 if critical else 0.05,
         unit="upper 95 % bound of the pass rate",
@@ -83,6 +97,8 @@ def never_correct(run: RunFacts) -> Finding | None:
     )  # fmt: skip
 
 
+@rule(needs=("rollouts",), statistic="share of failed verdicts", thresholds="note: any; warning 0.01; critical: "
+      "verifier.max_failure_share", source="DESIGN: a failure is no 0", advice=(CHECK,))  # fmt: skip
 def verifier_fails(run: RunFacts) -> Finding | None:
     """The verifier crashes or runs out of time."""
     rows = [(s, c) for s in run.steps for c in s.completions]
@@ -92,7 +108,7 @@ def verifier_fails(run: RunFacts) -> Finding | None:
     limit = float(run.key("verifier.max_failure_share", 0.05))
     severity = Severity.CRITICAL if share > limit else Severity.WARNING if share >= 0.01 else Severity.NOTE
     return Finding(
-        check="verifier_fails", severity=severity, since_step=failed[0][0].step, statistic=share,
+        severity=severity, since_step=failed[0][0].step, statistic=share,
         threshold=limit if severity is Severity.CRITICAL else 0.01, unit="share of completions",
         evidence=f"the verifier failed on {len(failed)} of {len(rows)} completions; they are left out of their "
         "groups, which shifts what is learnt where failing goes with being right or wrong",
@@ -100,6 +116,8 @@ def verifier_fails(run: RunFacts) -> Finding | None:
     )  # fmt: skip
 
 
+@rule(needs=("dev",), statistic="lower 95 % bound of the share it rejects, at the last dev evaluation",
+      thresholds="warning 0.02, critical 0.05", source="own", advice=(FIX, CHECK))  # fmt: skip
 def second_opinion(run: RunFacts) -> Finding | None:
     """A second verifier rejects what training pays."""
     checked = [
@@ -116,7 +134,7 @@ def second_opinion(run: RunFacts) -> Finding | None:
     first = next(dev.step for dev, look in checked if look["share"][1] >= 0.02)
     example = second.get("example") or {}
     return Finding(
-        check="second_opinion", severity=severity, since_step=first, statistic=low,
+        severity=severity, since_step=first, statistic=low,
         threshold=0.05 if severity is Severity.CRITICAL else 0.02, unit="lower 95 % bound of the share rejected",
         evidence=f"{second['verifier']} rejects {second['rejected']} of {second['judged']} completions that "
         "training pays as correct",
@@ -125,8 +143,12 @@ def second_opinion(run: RunFacts) -> Finding | None:
     )  # fmt: skip
 
 
+@rule(needs=("reward", "sampled_correct"), statistic="reward rises over the run or its last half (Mann-Kendall, p < "
+      "0.01); share of its gain that correctness does not explain, from the first third to the last, with no gain on "
+      "dev", thresholds="warning 0.7; critical where correctness falls (p < 0.01)",
+      source="rldoctor 0.2, reward hacking", advice=(FIX, CHECK))  # fmt: skip
 def reward_without_result(run: RunFacts) -> Finding | None:
-    """The reward rises, and what it stands for does not."""
+    """The reward rises, and correctness does not."""
     every = run.values("reward")
     dev = [result.pass_at_1 for result in run.dev]
     if len(every) < 2 * WINDOW or (len(dev) > 1 and dev[-1] - dev[0] > 0.02 and not worsens(run)):
@@ -145,7 +167,7 @@ def reward_without_result(run: RunFacts) -> Finding | None:
             continue
         first = run.steps[-min(size, len(run.steps))].step
         findings.append(Finding(
-            check="reward_without_result", severity=severity, since_step=first, statistic=share, threshold=0.7,
+            severity=severity, since_step=first, statistic=share, threshold=0.7,
             unit="share of the reward's gain that correctness does not explain",
             evidence=f"over the last {len(rewards)} steps the reward gained {gain:+.3f} and the share of "
             f"correct completions {result:+.3f}: what is paid is something else",
@@ -154,8 +176,14 @@ def reward_without_result(run: RunFacts) -> Finding | None:
     return max(findings, key=lambda finding: finding.severity.rank, default=None)
 
 
+@rule(needs=("sampled_correct",), statistic="share of the variance within groups that does not favour correct "
+      "completions, while correctness does not rise; 5 to 10 steps with 10 groups that have right and wrong ones, "
+      "else 10 steps of all groups; of a run without completions, of what the parts' means vary by from step to "
+      "step, in its second half of 50 steps or more", thresholds="warning 0.7, critical 0.9",
+      source="rldoctor 0.2, components",
+      advice=(Advice("verifier.parts", "lower the weights of the other parts"),))  # fmt: skip
 def part_dominates(run: RunFacts) -> Finding | None:
-    """Another part than being right decides who is better in a group."""
+    """Another part of the reward than correctness decides."""
     if not any(step.groups for step in run.steps):
         return _part_varies(run)
     lately = run.steps[-2 * WINDOW :]
@@ -174,7 +202,7 @@ def part_dominates(run: RunFacts) -> Finding | None:
     parts = {name[5:-4]: value for name, value in lately[-1].line.get("parts", {}).items() if name.endswith("/std")}
     name = max((part for part in parts if part != "accuracy"), key=lambda part: parts[part], default="another part")
     return Finding(
-        check="part_dominates", severity=severity, since_step=lately[0].step, statistic=share,
+        severity=severity, since_step=lately[0].step, statistic=share,
         threshold=0.9 if severity is Severity.CRITICAL else 0.7, unit="share of the reward's variance within groups",
         evidence=f"{share:.0%} of what sets the completions of a group apart does not speak for being correct (most "
         f"of it: {name}), and correctness does not rise",
@@ -200,7 +228,7 @@ def _part_varies(run: RunFacts) -> Finding | None:
     name = max(others, key=lambda part: others[part])
     first = run.steps[len(run.steps) // 2].step
     return Finding(
-        check="part_dominates", severity=severity, since_step=first, statistic=share,
+        severity=severity, since_step=first, statistic=share,
         threshold=0.9 if severity is Severity.CRITICAL else 0.7, unit="share of the variance of the parts' means",
         evidence=f"of what the parts of the reward vary by from step to step, before any weights, {share:.0%} is "
         f"not the part that pays for being correct (most of it: {name}), and correctness gains less than 5 points",
@@ -228,8 +256,10 @@ def _sides(completions: Sequence[Row]) -> tuple[list[float], list[float]]:
     return [reward for is_right, reward in paid_out if is_right], [r for is_right, r in paid_out if not is_right]
 
 
+@rule(needs=("sampled_correct",), statistic="standard deviation of the part in each of 10 steps",
+      thresholds="note below 1 % of what it pays", source="prime-rl, docs/faqs until May 2026")  # fmt: skip
 def part_constant(run: RunFacts) -> Finding | None:
-    """A part of the reward that has long been the same for all."""
+    """A part of the reward is the same for everybody."""
     lately = run.steps[-2 * WINDOW :]
     parts = lately[-1].line.get("parts", {})
     names = [name[5:-4] for name in parts if name.startswith("part/") and name.endswith("/std")]
@@ -240,57 +270,10 @@ def part_constant(run: RunFacts) -> Finding | None:
         paid_out = abs(lately[-1].number(f"part/{name}/mean") or 0.0)
         if name != "accuracy" and len(spreads) == len(lately) and max(spreads) < 0.01 * paid_out:
             return Finding(
-                check="part_constant", severity=Severity.NOTE, since_step=lately[0].step, statistic=max(spreads),
+                severity=Severity.NOTE, since_step=lately[0].step, statistic=max(spreads),
                 threshold=0.01 * paid_out, unit="standard deviation of the part",
                 evidence=f"the part {name} has been the same for every completion for {len(lately)} steps: it "
                 "teaches nothing any more",
                 advice=(Advice(f"verifier.parts.{name}", "drop it: it is a constant"),),
             )  # fmt: skip
     return None
-
-
-HARDER = Advice("task", "harder problems, or stop: the best checkpoint is marked")
-EASIER = Advice("task", "easier problems, a warm start (SFT), or a larger group_size")
-WARMER = Advice("sampling.temperature", "1, where it is lower")
-CHECK = Advice("verifier", "`groupwise audit` and `groupwise verify` on the completions above")
-FIX = Advice("verifier", "mend what is paid, and go back to the checkpoint before this began")
-
-RULES = (
-    Rule(name="no_signal", says="Most groups have equal rewards, and so no gradient.",
-         statistic=f"lower 95 % bound of the share of groups without signal, of {WINDOW} steps; split by right, "
-         "wrong, equal, failed; not judged where a critic gives the advantages",
-         thresholds=f"warning 0.5, critical 0.75; a note where the share is 0.5 and the pass rate {SOLVED} or more "
-         "(and the temperature at least 0.5): solved",
-         source="DAPO (arXiv:2503.14476) section 3.2; rldoctor 0.2, detectors", needs=("signal", "sampled_correct"),
-         find=no_signal, advice=(HARDER, EASIER, WARMER)),
-    Rule(name="never_correct", says="Nothing is ever judged correct.",
-         statistic="upper Wilson bound of the pass rate of 20 steps, and no rise",
-         thresholds="warning below 0.05 after 5 steps (a note up to 20 where half of the groups have a signal all the "
-         "same), critical below 0.02 after 20",
-         source="axolotl, docs/training_stability", needs=("rollouts", "sampled_correct"), find=never_correct,
-         advice=(CHECK, Advice("task.template", "show the model the form that the verifier reads"), EASIER)),
-    Rule(name="verifier_fails", says="The verifier crashes or runs out of time.", statistic="share of failed verdicts",
-         thresholds="note: any; warning 0.01; critical: verifier.max_failure_share", source="DESIGN: a failure is no 0",
-         needs=("rollouts",), find=verifier_fails, advice=(CHECK,)),
-    Rule(name="second_opinion", says="A second verifier rejects what training pays.",
-         statistic="lower 95 % bound of the share it rejects, at the last dev evaluation",
-         thresholds="warning 0.02, critical 0.05", source="own", needs=("dev",), find=second_opinion,
-         advice=(FIX, CHECK)),
-    Rule(name="reward_without_result", says="The reward rises, and correctness does not.",
-         statistic="reward rises over the run or its last half (Mann-Kendall, p < 0.01); share of its gain that "
-         "correctness does not explain, from the first third to the last, with no gain on dev",
-         thresholds="warning 0.7; critical where correctness falls (p < 0.01)",
-         source="rldoctor 0.2, reward hacking", needs=("reward", "sampled_correct"), find=reward_without_result,
-         advice=(FIX, CHECK)),
-    Rule(name="part_dominates", says="Another part of the reward than correctness decides.",
-         statistic="share of the variance within groups that does not favour correct completions, while correctness "
-         "does not rise; 5 to 10 steps with 10 groups that have right and wrong ones, else 10 steps of all groups; of "
-         "a run without completions, of what the parts' means vary by from step to step, in its second half of 50 "
-         "steps or more",
-         thresholds="warning 0.7, critical 0.9", source="rldoctor 0.2, components",
-         needs=("sampled_correct",), find=part_dominates,
-         advice=(Advice("verifier.parts", "lower the weights of the other parts"),)),
-    Rule(name="part_constant", says="A part of the reward is the same for everybody.",
-         statistic="standard deviation of the part in each of 10 steps", thresholds="note below 1 % of what it pays",
-         source="prime-rl, docs/faqs until May 2026", needs=("sampled_correct",), find=part_constant, advice=()),
-)  # fmt: skip

@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from statistics import fmean, median
+from typing import Any
 
 from groupwise.checks import Advice, Finding, Place, Severity
 from groupwise.checks.doctor.facts import SHOWN, RunFacts, StepFacts
@@ -13,6 +14,8 @@ from groupwise.runs.row import Row
 WINDOW = 5  # steps that a statistic of "now" is taken over, and that a run's start is
 SURE = 0.01  # p-value below which a trend is one
 LIKELY = 0.05  # p-value below which a trend may be one
+LR = Advice("optimizer.lr", "divide by 3")
+EPOCHS = Advice("loss.epochs", "fewer passes over the same completions")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,12 +27,11 @@ class Rule:
     statistic: str
     thresholds: str  # from where on it is a note, a warning, critical
     source: str
-    needs: tuple[str, ...]
+    needs: tuple[str, ...] = ()
     """Fields of a step's line that it reads; without them it cannot judge. `rollouts` and `dev` stand for themselves.
     """
     find: Callable[[RunFacts], Finding | None]
-    advice: tuple[Advice, ...]
-
+    advice: tuple[Advice, ...] = ()
     least: int = 2  # steps
     reads_all: bool = False  # True: also dev results that are no numbers
 
@@ -42,7 +44,13 @@ class Rule:
         return [*lacks, *([f"{self.least} steps"] if len(run.steps) < self.least else [])]
 
     def __call__(self, run: RunFacts) -> Finding | None:
-        return None if self.missing(run) else self.find(run)
+        found = None if self.missing(run) else self.find(run)
+        return found and replace(found, check=self.name, advice=found.advice or self.advice)
+
+
+def rule(**facts: Any) -> Callable[[Callable[[RunFacts], Finding | None]], Rule]:
+    """Make a rule of a function: its name is the function's, and what it says the docstring."""
+    return lambda find: Rule(name=find.__name__, says=find.__doc__ or "", find=find, **facts)
 
 
 def graded(value: float, warning: float, critical: float) -> Severity | None:

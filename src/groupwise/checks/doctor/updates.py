@@ -6,10 +6,11 @@ from statistics import median
 from groupwise.checks import Advice, Finding, Place, Severity
 from groupwise.checks.doctor.facts import RunFacts
 from groupwise.checks.doctor.rule import (
+    EPOCHS,
     LIKELY,
+    LR,
     SURE,
     WINDOW,
-    Rule,
     gains,
     graded,
     has_gained,
@@ -18,27 +19,36 @@ from groupwise.checks.doctor.rule import (
     persists,
     recent,
     rises,
+    rule,
     since,
     start,
     worsens,
 )
 
 
+@rule(needs=("signal",), statistic="equal fingerprints of the weights after 5 steps in a row",
+      thresholds="critical at 5 steps", source="own",
+      advice=(Advice("optimizer.lr", "multiply by 10, and again"),
+      Advice("model", "is anything trainable?")))  # fmt: skip
 def weights_stand_still(run: RunFacts) -> Finding | None:
-    """Steps have a signal, and the weights stay what they were."""
+    """Steps have a signal, and the weights do not change."""
     known = [step for step in run.steps if step.weights is not None]
     still = [b for a, b in pairwise(known) if a.weights == b.weights and (b.number("signal") or 0) > 0]
     lately = known[-WINDOW:]
     if len(lately) < WINDOW or len({step.weights for step in lately}) > 1 or not still:
         return None
     return Finding(
-        check="weights_stand_still", severity=Severity.CRITICAL, since_step=still[0].step, statistic=len(still),
+        severity=Severity.CRITICAL, since_step=still[0].step, statistic=len(still),
         threshold=WINDOW, unit="steps", evidence=f"the weights are the same, bit by bit, after each of the last "
         f"{len(lately)} steps, although groups had a signal: the learning rate is too small, or the weights are frozen",
         wasted=len(still),
     )  # fmt: skip
 
 
+@rule(needs=("kl_after_updates", "sampled_correct"), statistic="KL(before ‖ after the updates), median of 5 steps "
+      "with a signal, while nothing improves", thresholds="warning 0.015, unless the pass rate (p < 0.01) or dev (5 "
+      "points) is above the start's; critical 0.03 nats per token; of fewer steps 0.3",
+      source="Spinning Up, PPO (a step ends at 1.5 times 0.01)", advice=(LR, EPOCHS))  # fmt: skip
 def update_too_large(run: RunFacts) -> Finding | None:
     """A single step moves the policy far."""
     taught = {step.step for step in run.steps if (step.number("signal") or 0.0) > 0}
@@ -53,15 +63,20 @@ def update_too_large(run: RunFacts) -> Finding | None:
         return None
     first = next(step for step, value in series if value >= 0.015)
     return Finding(
-        check="update_too_large", severity=severity, since_step=first, statistic=value,
+        severity=severity, since_step=first, statistic=value,
         threshold=0.03 if severity is Severity.CRITICAL else 0.015, unit="nats per token, KL(before ‖ after)",
         evidence=f"a step moves the policy by {value:.3f} nats per token, and nothing is gained by it",
         places=tuple(Place(step) for step, _ in series[-3:]), wasted=since(run, first),
     )  # fmt: skip
 
 
+@rule(needs=("kl_after_updates", "lr", "sampled_correct"), statistic="KL(before ‖ after the updates), median of 5 "
+      "steps with a signal and at least half the largest learning rate, after 10 such steps, while neither dev nor "
+      "the pass rate has risen", thresholds="warning below 1e-6 nats per token", source="own",
+      advice=(Advice("optimizer.lr", "multiply by 10 (adapters need 10 times the rate of full weights)"),
+      Advice("model", "are most weights frozen?")))  # fmt: skip
 def update_too_small(run: RunFacts) -> Finding | None:
-    """The policy hardly moves, at the full learning rate and with a signal."""
+    """Steps hardly move the policy."""
     peak = max(run.values("lr"), default=0.0)
     taught = {step.step for step in run.steps
               if (step.number("signal") or 0.0) > 0 and (step.number("lr") or 0.0) >= 0.5 * peak}  # fmt: skip
@@ -72,7 +87,7 @@ def update_too_small(run: RunFacts) -> Finding | None:
     if value >= 1e-6:
         return None
     return Finding(
-        check="update_too_small", severity=Severity.WARNING, since_step=series[0][0], statistic=value, threshold=1e-6,
+        severity=Severity.WARNING, since_step=series[0][0], statistic=value, threshold=1e-6,
         unit="nats per token, KL(before ‖ after)",
         evidence=f"a step moves the policy by {value:.1e} nats per token, and neither dev nor the pass rate rises: "
         "the learning rate is too small, or most weights are frozen",
@@ -80,8 +95,10 @@ def update_too_small(run: RunFacts) -> Finding | None:
     )  # fmt: skip
 
 
+@rule(needs=("clipped",), statistic="share of tokens at a bound, median of 5 steps",
+      thresholds="warning 0.2, critical 0.4", source="rldoctor 0.2; axolotl", advice=(LR, EPOCHS))  # fmt: skip
 def clipping(run: RunFacts) -> Finding | None:
-    """Many tokens are beyond a bound of the loss, and teach nothing."""
+    """Many tokens are beyond a bound of the loss."""
     series = run.values("clipped")
     if len(series) < WINDOW:
         return None
@@ -90,15 +107,18 @@ def clipping(run: RunFacts) -> Finding | None:
         return None
     first = persists(run, lambda step: (step.number("clipped") or 0.0) >= 0.2)
     return Finding(
-        check="clipping", severity=severity, since_step=first, statistic=share,
+        severity=severity, since_step=first, statistic=share,
         threshold=0.4 if severity is Severity.CRITICAL else 0.2, unit="share of tokens",
         evidence=f"a bound of the loss holds at {share:.0%} of the tokens: the updates of one step go too far",
         places=(Place(run.steps[-1].step),), wasted=round(share * since(run, first)),
     )  # fmt: skip
 
 
+@rule(needs=("kl", "sampled_correct"), statistic="KL to the reference, mean of 5 steps, while nothing improves",
+      thresholds="warning 0.5, critical 2.0; warning where it never reached 1e-4", source="axolotl; rldoctor 0.2",
+      advice=(LR,))  # fmt: skip
 def kl_to_reference(run: RunFacts) -> Finding | None:
-    """The policy is far from its reference without having gained, or cannot leave it."""
+    """The policy is far from its reference for nothing, or cannot leave it."""
     series = run.values("kl")
     term = run.key("loss.kl_coef") or (run.key("imported") is not None and any(series))
     if not term or len(series) < 2 * WINDOW:
@@ -110,13 +130,16 @@ def kl_to_reference(run: RunFacts) -> Finding | None:
         return None
     said = "the KL term holds it at its start" if held else "it is far from its start"
     return Finding(
-        check="kl_to_reference", severity=severity or Severity.WARNING, since_step=run.steps[0].step, statistic=value,
+        severity=severity or Severity.WARNING, since_step=run.steps[0].step, statistic=value,
         threshold=1e-4 if held else 2.0 if severity is Severity.CRITICAL else 0.5, unit="nats per token",
         evidence=f"KL to the reference is {value:.2g} nats per token and nothing is gained: {said}",
         advice=(Advice("loss.kl_coef", "divide by 10" if held else "multiply by 3"),), wasted=len(run.steps),
     )  # fmt: skip
 
 
+@rule(needs=("grad_norm",), statistic="norm above the median by 8 absolute deviations and 10 times it",
+      thresholds="warning; critical at 100 times with a pass rate that falls",
+      source="rldoctor 0.2 (3 times, thrice)", advice=(Advice("optimizer.max_grad_norm", "1"),))  # fmt: skip
 def gradient_spikes(run: RunFacts) -> Finding | None:
     """Some steps have a gradient far beyond all others."""
     series = [(step, value) for step, value in run.series("grad_norm") if value > 0]
@@ -128,7 +151,7 @@ def gradient_spikes(run: RunFacts) -> Finding | None:
     size = max(values) / median(values)
     lost = worsens(run)
     return Finding(
-        check="gradient_spikes", severity=Severity.CRITICAL if size >= 100 and lost else Severity.WARNING,
+        severity=Severity.CRITICAL if size >= 100 and lost else Severity.WARNING,
         since_step=spikes[0], statistic=size, threshold=10, unit="times the median norm",
         evidence=f"the gradient of {len(spikes)} step{'s' if len(spikes) > 1 else ''} is up to {size:.0f} times the "
         "median and more than 8 deviations beyond it",
@@ -136,8 +159,10 @@ def gradient_spikes(run: RunFacts) -> Finding | None:
     )  # fmt: skip
 
 
+@rule(needs=("grad_norm", "signal"), statistic="share of 10 steps with a signal whose gradient is 0",
+      thresholds="warning 0.4, critical 0.7", source="rldoctor 0.2", advice=(EPOCHS,))  # fmt: skip
 def gradient_vanishes(run: RunFacts) -> Finding | None:
-    """Groups differ, and still the gradient is nothing."""
+    """Groups differ, and the gradient is exactly zero."""
     taught = [step for step in run.steps if (step.number("signal") or 0.0) > 0 and step.number("grad_norm") is not None]
     if len(taught) < WINDOW:
         return None
@@ -147,15 +172,18 @@ def gradient_vanishes(run: RunFacts) -> Finding | None:
     if (severity := graded(share, 0.4, 0.7)) is None:
         return None
     return Finding(
-        check="gradient_vanishes", severity=severity, since_step=zeros[0].step, statistic=share,
+        severity=severity, since_step=zeros[0].step, statistic=share,
         threshold=0.7 if severity is Severity.CRITICAL else 0.4, unit="share of steps with a signal",
         evidence=f"the gradient of {len(zeros)} of the last {len(lately)} steps with a signal is exactly zero",
         places=tuple(Place(step.step) for step in zeros[-3:]), wasted=len(zeros),
     )  # fmt: skip
 
 
+@rule(needs=("effective_samples",), statistic="effective sample size of the importance weights, mean of 5 steps",
+      thresholds="warning 0.5, critical 0.3", source="verl, rollout_corr",
+      advice=(Advice("sampling.temperature", "the same on both sides"),))  # fmt: skip
 def sampler_mismatch(run: RunFacts) -> Finding | None:
-    """The sampler is another policy than the one that is trained."""
+    """Sampler and trainer are different policies."""
     series = run.values("effective_samples")
     if len(series) < WINDOW:
         return None
@@ -164,15 +192,19 @@ def sampler_mismatch(run: RunFacts) -> Finding | None:
         return None
     first = persists(run, lambda step: (step.number("effective_samples") or 0.0) <= 0.5)
     return Finding(
-        check="sampler_mismatch", severity=severity, since_step=first, statistic=share,
+        severity=severity, since_step=first, statistic=share,
         threshold=0.3 if severity is Severity.CRITICAL else 0.5, unit="effective samples, share",
         evidence=f"importance weights leave {share:.0%} of the sample: sampler and trainer are different policies",
         wasted=round((1 - share) * since(run, first)),
     )  # fmt: skip
 
 
+@rule(needs=("explained_variance",), statistic="explained variance, median of 20 steps; not judged while it rises "
+      "and is above its start", thresholds="note 0 (no better than a constant), warning -0.1, critical -1",
+      source="Schulman, Nuts and Bolts",
+      advice=(Advice("critic.lr", "another rate, with a longer warm-up of the optimizer"),))  # fmt: skip
 def critic_explains_nothing(run: RunFacts) -> Finding | None:
-    """The critic is worse than a constant."""
+    """The critic is no better than a constant."""
     series = run.values("explained_variance")
     if len(series) < 4 * WINDOW:
         return None
@@ -185,56 +217,8 @@ def critic_explains_nothing(run: RunFacts) -> Finding | None:
         return None
     bounds = {Severity.NOTE: 0.0, Severity.WARNING: -0.1, Severity.CRITICAL: -1.0}
     return Finding(
-        check="critic_explains_nothing", severity=severity, since_step=run.steps[-4 * WINDOW].step, statistic=value,
+        severity=severity, since_step=run.steps[-4 * WINDOW].step, statistic=value,
         threshold=bounds[severity], unit="explained variance",
         evidence=f"the critic explains {value:.2f} of the returns' variance after {len(series)} steps, and that "
         "does not rise: a constant would do as well",
     )  # fmt: skip
-
-
-LR = Advice("optimizer.lr", "divide by 3")
-EPOCHS = Advice("loss.epochs", "fewer passes over the same completions")
-
-RULES = (
-    Rule(name="weights_stand_still", says="Steps have a signal, and the weights do not change.",
-         statistic="equal fingerprints of the weights after 5 steps in a row", thresholds="critical at 5 steps",
-         source="own", needs=("signal",), find=weights_stand_still,
-         advice=(Advice("optimizer.lr", "multiply by 10, and again"), Advice("model", "is anything trainable?"))),
-    Rule(name="update_too_large", says="A single step moves the policy far.",
-         statistic="KL(before ‖ after the updates), median of 5 steps with a signal, while nothing improves",
-         thresholds="warning 0.015, unless the pass rate (p < 0.01) or dev (5 points) is above the start's; critical "
-         "0.03 nats per token; of fewer steps 0.3",
-         source="Spinning Up, PPO (a step ends at 1.5 times 0.01)",
-         needs=("kl_after_updates", "sampled_correct"), find=update_too_large, advice=(LR, EPOCHS)),
-    Rule(name="update_too_small", says="Steps hardly move the policy.",
-         statistic="KL(before ‖ after the updates), median of 5 steps with a signal and at least half the largest "
-         "learning rate, after 10 such steps, while neither dev nor the pass rate has risen",
-         thresholds="warning below 1e-6 nats per token", source="own",
-         needs=("kl_after_updates", "lr", "sampled_correct"), find=update_too_small,
-         advice=(Advice("optimizer.lr", "multiply by 10 (adapters need 10 times the rate of full weights)"),
-                 Advice("model", "are most weights frozen?"))),
-    Rule(name="clipping", says="Many tokens are beyond a bound of the loss.",
-         statistic="share of tokens at a bound, median of 5 steps", thresholds="warning 0.2, critical 0.4",
-         source="rldoctor 0.2; axolotl", needs=("clipped",), find=clipping, advice=(LR, EPOCHS)),
-    Rule(name="kl_to_reference", says="The policy is far from its reference for nothing, or cannot leave it.",
-         statistic="KL to the reference, mean of 5 steps, while nothing improves",
-         thresholds="warning 0.5, critical 2.0; warning where it never reached 1e-4", source="axolotl; rldoctor 0.2",
-         needs=("kl", "sampled_correct"), find=kl_to_reference, advice=(LR,)),
-    Rule(name="gradient_spikes", says="Some steps have a gradient far beyond all others.",
-         statistic="norm above the median by 8 absolute deviations and 10 times it",
-         thresholds="warning; critical at 100 times with a pass rate that falls",
-         source="rldoctor 0.2 (3 times, thrice)",
-         needs=("grad_norm",), find=gradient_spikes, advice=(Advice("optimizer.max_grad_norm", "1"),)),
-    Rule(name="gradient_vanishes", says="Groups differ, and the gradient is exactly zero.",
-         statistic="share of 10 steps with a signal whose gradient is 0", thresholds="warning 0.4, critical 0.7",
-         source="rldoctor 0.2", needs=("grad_norm", "signal"), find=gradient_vanishes, advice=(EPOCHS,)),
-    Rule(name="sampler_mismatch", says="Sampler and trainer are different policies.",
-         statistic="effective sample size of the importance weights, mean of 5 steps",
-         thresholds="warning 0.5, critical 0.3", source="verl, rollout_corr", needs=("effective_samples",),
-         find=sampler_mismatch, advice=(Advice("sampling.temperature", "the same on both sides"),)),
-    Rule(name="critic_explains_nothing", says="The critic is no better than a constant.",
-         statistic="explained variance, median of 20 steps; not judged while it rises and is above its start",
-         thresholds="note 0 (no better than a constant), warning -0.1, critical -1",
-         source="Schulman, Nuts and Bolts", needs=("explained_variance",), find=critic_explains_nothing,
-         advice=(Advice("critic.lr", "another rate, with a longer warm-up of the optimizer"),)),
-)  # fmt: skip
