@@ -109,11 +109,6 @@ class OpenedRun:
             raise NotThereError(f"{self.name} has no completions at {identifier}")
         return places[identifier]
 
-    def stamp(self, at: At) -> tuple[int, int]:
-        name = at if isinstance(at, str) else f"step-{at:06d}"
-        stat = (self.path / "rollouts" / f"{name}.parquet").stat()
-        return stat.st_size, stat.st_mtime_ns
-
     def problem(self, at: At, identifier: str) -> str:
         for entry in self.records.groups(at):
             if short_hash(entry.problem) == identifier:

@@ -14,7 +14,7 @@ from groupwise.errors import DataError, GroupwiseError
 from groupwise.explorer.opened import NotThereError, tail, unsafe
 from groupwise.explorer.pipeline import pipeline_facts
 from groupwise.explorer.run import is_number
-from groupwise.runs.ledger import Lines
+from groupwise.runs.ledger import Lines, Remembered, stamp_of
 
 Kind = Literal["pipeline", "budget", "process"]
 LINEAGE, BUDGET = "lineage.json", "budget.jsonl"
@@ -35,7 +35,7 @@ class Result:
     path: Path
     stage: str = ""
     depth: int = 1
-    _kept: tuple[object, dict[str, Any]] | None = field(default=None, init=False)
+    _kept: Remembered[dict[str, Any]] = field(default_factory=lambda: Remembered(1), init=False)
 
     @property
     def name(self) -> str:
@@ -62,15 +62,10 @@ class Result:
         if self.kind != "budget":
             of_stage = ("facts.json", "cost.json", "begun.json", "run/metrics.jsonl", "data.jsonl")
             parts += [f"stages/{name}/{part}" for name in stage_names(self.path) for part in of_stage]
-        stats = [(part, (self.path / part).stat()) for part in parts if (self.path / part).is_file()]
-        stamp = ([(part, stat.st_size, stat.st_mtime_ns) for part, stat in stats], len(runs), self.depth)
-        if self._kept is None or self._kept[0] != stamp:
-            if self.kind == "pipeline":
-                facts = pipeline_facts(self.path, runs)
-            else:
-                facts = _budget(self.path) if self.kind == "budget" else _process(self.path, self.stage)
-            self._kept = (stamp, {**self.headline(), **facts})
-        return self._kept[1]
+        stamps = [(part, stamp_of(self.path / part)) for part in parts if (self.path / part).is_file()]
+        read = {"pipeline": lambda: pipeline_facts(self.path, runs), "budget": lambda: _budget(self.path),
+                "process": lambda: _process(self.path, self.stage)}[self.kind]  # fmt: skip
+        return self._kept.of("facts", (stamps, len(runs), self.depth), lambda: {**self.headline(), **read()})
 
 
 class Found(NamedTuple):

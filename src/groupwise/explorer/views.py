@@ -4,6 +4,7 @@ import json
 import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from groupwise.explorer.opened import NotThereError, OpenedRun, tell_apart
 from groupwise.explorer.results import Result, found_in
 from groupwise.explorer.run import columns_of, findings_of, is_number, report_of
 from groupwise.explorer.wire import floats, short_hash
-from groupwise.runs.ledger import as_json
+from groupwise.runs.ledger import Remembered, as_json, stamp_of
 from groupwise.runs.records import At
 from groupwise.runs.row import GroupEntry, GroupRecord, Row
 
@@ -46,8 +47,8 @@ class Views:
         self._results = [Result(index, *entry) for index, entry in enumerate(found.results)]
         tell_apart(self._runs)
         tell_apart(self._results)
-        self._lists: dict[tuple[int, str], tuple[tuple[int, int], dict[str, Any]]] = {}
-        self._reports: dict[tuple[int, str], tuple[tuple[int, int], dict[str, Any]]] = {}
+        self._lists: Remembered[dict[str, Any]] = Remembered(MOST_LISTS)
+        self._reports: Remembered[dict[str, Any]] = Remembered()
 
     @property
     def directories(self) -> set[Path]:
@@ -113,25 +114,15 @@ class Views:
         return self._once(self._run(index), "report", read)
 
     def _once(self, run: OpenedRun, name: str, read: Callable[[OpenedRun], dict[str, Any]]) -> dict[str, Any]:
-        try:
-            stat = (run.path / "metrics.jsonl").stat()
-            stamp = (stat.st_size, stat.st_mtime_ns)
-        except OSError:
-            stamp = (0, 0)
-        key = (run.index, name)
-        if key not in self._reports or self._reports[key][0] != stamp:
-            self._reports[key] = (stamp, read(run))
-        return self._reports[key][1]
+        metrics = run.path / "metrics.jsonl"
+        stamp = stamp_of(metrics) if metrics.exists() else None
+        return self._reports.of((run.index, name), stamp, partial(read, run))
 
     def place(self, index: int, identifier: str) -> dict[str, Any]:
         run = self._run(index)
         at = run.place(identifier)
-        key, stamp = (index, identifier), run.stamp(at)
-        if key not in self._lists or self._lists[key][0] != stamp:
-            if len(self._lists) >= MOST_LISTS:
-                self._lists.pop(next(iter(self._lists)))
-            self._lists[key] = (stamp, self._list(run, at))
-        facts = self._lists[key][1]
+        file = run.path / "rollouts" / f"{at if isinstance(at, str) else f'step-{at:06d}'}.parquet"
+        facts = self._lists.of((index, identifier), stamp_of(file), partial(self._list, run, at))
         steps = [place for place, at in run.places().items() if isinstance(at, int)]
         notices = [*run.notices(), *facts["notices"]]
         return {**facts, "run": run.name, "place": _place(identifier, at), "steps": steps, "notices": notices}

@@ -7,14 +7,15 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from groupwise.errors import CheckpointError
 from groupwise.runs.atomic import translated_disk_errors
 
+T = TypeVar("T")
 SCHEMA_VERSION = 1
 _FIRST = "0" * 64
 _TAIL = 1 << 16  # bytes from the end of a ledger that are read at first; doubled while the last line is longer
@@ -84,18 +85,11 @@ class LineFile:
 
     def lines(self) -> Iterator[dict[str, Any]]:
         """Read all complete lines; a torn last line (killed while writing) is left out."""
-        if not self.path.exists():
-            return
-        with self.path.open("rb") as file:
-            for number, line in enumerate(file, 1):
-                if line.endswith(b"\n"):
-                    try:
-                        entry = from_json(json.loads(line))
-                    except (ValueError, RecursionError) as error:
-                        raise CheckpointError(f"{self.path}, line {number} is not JSON: {error}") from None
-                    if not isinstance(entry, dict):
-                        raise CheckpointError(f"{self.path}, line {number} is no object: {str(entry)[:60]}")
-                    yield entry
+        lines, damage = Lines(self.path, numbers=True).read()
+        for fault in damage:
+            if fault.what != TORN:
+                raise CheckpointError(f"{self.path}, line {fault.line}: {fault.what}")
+        return (line for _, line in lines)
 
 
 class Ledger(LineFile):
@@ -190,3 +184,26 @@ class Lines:
         except OSError as error:
             return [], [Damage(self.path.name, f"it cannot be read: {error.strerror}")]
         return self._lines, self._damage
+
+
+def stamp_of(path: Path) -> tuple[int, int]:
+    """Return what tells a file from the same one after a change. Raises OSError: there is none."""
+    stat = path.stat()
+    return stat.st_size, stat.st_mtime_ns
+
+
+@dataclass(slots=True)
+class Remembered(Generic[T]):
+    """What was made of some files; of more than `most` the oldest is forgotten."""
+
+    most: float = math.inf
+    _made: dict[Any, tuple[object, T]] = field(default_factory=dict)
+
+    def of(self, name: object, stamp: object, make: Callable[[], T]) -> T:
+        """Return what was made under this name, made again where the stamp of its files is another one."""
+        if name not in self._made or self._made[name][0] != stamp:
+            made = make()
+            if len(self._made) >= self.most:
+                self._made.pop(next(iter(self._made)))
+            self._made[name] = stamp, made
+        return self._made[name][1]

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from groupwise.config import read_toml
 from groupwise.errors import ConfigError, DataError
 from groupwise.runs.directory import RunDirectory, find_run
-from groupwise.runs.ledger import TORN, Damage, Lines
+from groupwise.runs.ledger import TORN, Damage, Lines, Remembered, stamp_of
 from groupwise.runs.rollouts import LISTED, MOST_LISTED_TEXT, SCHEMA, read_columns, read_rows, unpacked_list
 from groupwise.runs.row import LIGHT, OF_TOKENS, GroupEntry, GroupRecord, Row, entries
 
@@ -53,8 +53,8 @@ class Records:
     _metrics: Lines
     _ledger: Lines
     _found: dict[str, Damage] = field(default_factory=dict)
-    _entries: dict[str, tuple[tuple[int, int], list[GroupEntry]]] = field(default_factory=dict)
-    _rows: dict[str, tuple[tuple[int, int], tuple[Row, ...]]] = field(default_factory=dict)
+    _entries: Remembered[list[GroupEntry]] = field(default_factory=lambda: Remembered(_ENTRIES_KEPT))
+    _rows: Remembered[tuple[Row, ...]] = field(default_factory=lambda: Remembered(_ROWS_KEPT))
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
@@ -175,38 +175,27 @@ class Records:
     def groups(self, at: At) -> list[GroupEntry]:
         """Return the groups recorded there, discarded ones too; a file that cannot be read is named in `damage`."""
         path = self._file(at)
+
+        def read() -> list[GroupEntry]:
+            if found := self._indexed(path):
+                return found
+            rows = read_columns(path, LIGHT).to_pylist()
+            with pq.ParquetFile(path) as file:
+                sizes = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
+            return entries(rows, sizes)
+
         try:
-            stamp = _stamp(path)
-            if (known := self._entries.get(path.stem)) and known[0] == stamp:
-                return known[1]
-            if not (found := self._indexed(path, stamp[0]) or []):
-                rows = read_columns(path, LIGHT).to_pylist()
-                with pq.ParquetFile(path) as file:
-                    sizes = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
-                found = entries(rows, sizes)
+            return self._entries.of(path.stem, stamp_of(path), read)
         except (DataError, OSError) as error:
             self._note(Damage(f"rollouts/{path.name}", str(error)))
-            return []
         except (ValueError, TypeError, KeyError) as error:
             self._note(Damage(f"rollouts/{path.name}", f"the rollouts {path} cannot be read: {error}"))
-            return []
-        if len(self._entries) >= _ENTRIES_KEPT:
-            self._entries.pop(next(iter(self._entries)))
-        self._entries[path.stem] = (stamp, found)
-        return found
+        return []
 
     def rows(self, at: At) -> tuple[Row, ...]:
         """Return the completions recorded there, those of discarded groups included, without their tokens."""
         path = self._file(at)
-        stamp = _stamp(path)
-        if (known := self._rows.get(path.stem)) and known[0] == stamp:
-            return known[1]
-        rows = read_rows(path)
-        if isinstance(at, str):
-            if len(self._rows) >= _ROWS_KEPT:
-                self._rows.pop(next(iter(self._rows)))
-            self._rows[path.stem] = (stamp, rows)
-        return rows
+        return read_rows(path) if isinstance(at, int) else self._rows.of(at, stamp_of(path), lambda: read_rows(path))
 
     def group(self, at: At, problem: str, tokens: bool = True) -> GroupRecord:
         """Return one group with its completions: one row group is read."""
@@ -275,12 +264,16 @@ class Records:
         recorded = ", ".join([*there, *self.evaluations()]) or "none"
         raise ConfigError(f"{self.path} has no completions of {name}; recorded are {recorded}")
 
-    def _indexed(self, path: Path, size: int) -> list[GroupEntry] | None:
+    def _indexed(self, path: Path) -> list[GroupEntry] | None:
         for number, line in reversed(self._index.read()[0]):
             if line.get("name") != path.stem:
                 continue
             try:
-                return [GroupEntry.read(facts) for facts in line["groups"]] if line["bytes"] == size else None
+                return (
+                    [GroupEntry.read(facts) for facts in line["groups"]]
+                    if line["bytes"] == path.stat().st_size
+                    else None
+                )
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 self._note(Damage("rollouts/index.jsonl", f"it is no line of an index: {error}", number))
                 return None
@@ -304,11 +297,4 @@ _OF_THE_PROMPT = (
     "step", "question", "reference", "language", "open_ended", "prompt", "prefill", "prompt_token_ids",
     "prompt_token_ends",
 )  # fmt: skip
-
-
 _TABLES = ("parts", "distributions", "theirs")  # keys of a line that hold numbers by name
-
-
-def _stamp(path: Path) -> tuple[int, int]:
-    stat = path.stat()
-    return stat.st_size, stat.st_mtime_ns
