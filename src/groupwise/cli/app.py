@@ -161,20 +161,25 @@ class _Setting(NamedTuple):
     is_list: bool = False
 
 
-def options_from(*places: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def options_from(*places: str, **only_with: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command an option for every keyword argument of a function, and for every key of a section.
 
     Names, types, defaults and help are read from the source of `package.module:name`, so that `--help` imports nothing
     that computes. The command gets the values as `**settings`; what it declares itself is left to it, and so is what a
-    command line has no form for. A list of a section is written with commas.
+    command line has no form for. A list of a section is written with commas. `only_with`: by option, what is read with
+    that option alone.
     """
 
     def decorated(command: Callable[..., None]) -> Callable[..., None]:
         spec = inspect.getfullargspec(command)
         defaults = dict(zip(reversed(spec.args), reversed(spec.defaults or ()), strict=False))
         declared = {name: _parameter(name, spec.annotations[name], defaults.get(name, _NONE)) for name in spec.args}
-        found = [setting for place in places for setting in _settings(place) if setting.name not in declared]
-        lists = [setting.name for setting in found if setting.is_list]
+        found: dict[str, _Setting] = {}
+        for start, place in (*(("", place) for place in places), *((f"With --{o}: ", p) for o, p in only_with.items())):
+            for setting in _settings(place):
+                if setting.name not in declared:
+                    found.setdefault(setting.name, setting._replace(help=start + setting.help))
+        lists = [name for name, setting in found.items() if setting.is_list]
 
         @functools.wraps(command)
         def wrapped(**values: Any) -> None:
@@ -184,7 +189,7 @@ def options_from(*places: str) -> Callable[[Callable[..., None]], Callable[..., 
 
         options = {
             name: _parameter(name, Annotated[kind, typer.Option(help=said, min=least)], default)
-            for name, kind, default, said, least, _ in found
+            for name, kind, default, said, least, _ in found.values()
         }
         last = {name: declared.pop(name) for name in ("overrides", "json") if name in declared}
         keyword_only = [*(declared | options | last).values()]

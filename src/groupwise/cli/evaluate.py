@@ -14,30 +14,16 @@ if TYPE_CHECKING:
 
 
 @app.command("eval")
-@options_from("groupwise.evaluation.measure:evaluate")
+@options_from(
+    "groupwise.evaluation.measure:evaluate", suite="groupwise.evaluation.suite:evaluate_suite",
+    steps="groupwise.evaluation.steps:evaluate_steps",
+)  # fmt: skip
 def evaluate(
     checkpoint: Checkpoint,
     suite: Annotated[str | None, typer.Option(
         metavar="NAMES", help="Benchmarks by published protocols, e.g. `gsm8k,humaneval:evalplus,mbpp`.")] = None,
-    data: Annotated[str, typer.Option(help="With --suite: directory of the benchmarks' files.")] = "../shared/data",
-    directory: Annotated[Path | None, typer.Option(
-        help="With --suite: where completions are kept, a run directory; default: runs/eval-MODEL.")] = None,
-    dtype: Annotated[str, typer.Option(
-        help="With --suite, of weights and products: float32, bfloat16, or auto, as of model.compute_dtype.")] = "auto",
-    cache_mb: Annotated[int, typer.Option(min=1,
-        help="With --suite: memory for keys and values; more samples more completions at one time.")] = 400,
     steps: Annotated[Path | None,
         typer.Option(metavar="FILE", help="Labelled steps (JSON lines): CHECKPOINT is a process reward model.")] = None,
-    dev: Annotated[Path | None, typer.Option(help="With --steps: others, to choose the threshold on.")] = None,
-    format: Annotated[
-        str,
-        typer.Option(
-            help="With --steps: groupwise, big_bench_mistake, mr_gsm8k, processbench, math_shepherd, prm800k, math_aps."
-        ),
-    ] = "groupwise",
-    reference: Annotated[str, typer.Option(help="With --steps: the model that an implicit one was trained from.")] = "",
-    beta: Annotated[
-        float, typer.Option(help="With --steps: β of an implicit one, the value of a nat above its reference.")] = 0.05,
     overrides: Overrides = None,
     json: Json = False,
     **settings: Any,
@@ -68,11 +54,12 @@ def evaluate(
     from groupwise.models.loading import quiet_transformers
 
     quiet_transformers()
+    of_suite, of_steps = ({name: settings.pop(name) for name in names} for names in (ONLY_OF_SUITES, ONLY_OF_STEPS))
     if suite is not None:
-        evaluate_suite(checkpoint, suite, data, directory, dtype, cache_mb, settings, overrides or [], json)
+        evaluate_suite(checkpoint, suite, of_suite, settings, overrides or [], json)
         return
     if steps is not None:
-        evaluate_steps(checkpoint, steps, dev, format, reference, beta, json)
+        evaluate_steps(checkpoint, steps, of_steps, json)
         return
     from groupwise.evaluation.measure import evaluate
 
@@ -88,15 +75,15 @@ def evaluate(
         console.print(f"{against}: {gain.value:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]")
 
 
+ONLY_OF_SUITES, ONLY_OF_STEPS = ("data", "directory", "dtype", "cache_mb"), ("dev", "format", "reference", "beta")
 OF_SUITES = ("problems", "samples", "seed")
 """Options that a suite reads as an ordinary evaluation does."""
 OF_SAMPLING = ("temperature", "top_k", "top_p", "max_tokens")
 
 
 def evaluate_suite(
-    model: str, suite: str, data: str, directory: Path | None, dtype: str, cache_mb: int, settings: dict[str, Any],
-    changes: list[str], as_json: bool,
-) -> None:  # fmt: skip
+    model: str, suite: str, own: dict[str, Any], settings: dict[str, Any], changes: list[str], as_json: bool
+) -> None:
     """Measure a model by the protocols of benchmarks, and print one table."""
     from groupwise.evaluation.suite import evaluate_suite
     from groupwise.runs.progress import tell
@@ -104,11 +91,8 @@ def evaluate_suite(
     given = {name: value for name, value in settings.items() if value is not None}
     if odd := sorted(given.keys() - {*OF_SUITES, *OF_SAMPLING}):
         raise ConfigError(f"--{odd[0]} has no effect with --suite, whose protocols say what is asked: leave it out")
-    own = {name: given.pop(name) for name in OF_SAMPLING if name in given}
-    scores = evaluate_suite(
-        model, suite.split(","), directory=directory, data=data, dtype=dtype, cache_mb=cache_mb, sampling=own,
-        changes=changes, **given,
-    )  # fmt: skip
+    sampling = {name: given.pop(name) for name in OF_SAMPLING if name in given}
+    scores = evaluate_suite(model, suite.split(","), sampling=sampling, changes=changes, **own, **given)
     title = f"{model}, 95 % intervals over problems"
     table, lines = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0), pad_edge=False), []
     notes: dict[str, None] = {}
@@ -187,19 +171,17 @@ STEP_FIGURES = {
 }  # fmt: skip
 
 
-def evaluate_steps(
-    model: str, file: Path, dev: Path | None, format: str, reference: str, beta: float, as_json: bool
-) -> None:
+def evaluate_steps(model: str, file: Path, own: dict[str, Any], as_json: bool) -> None:
     """Measure a process reward model on labelled steps; null or a dash where there was nothing to measure."""
     from math import isnan
 
     from groupwise.evaluation.steps import evaluate_steps
 
-    result = evaluate_steps(model, file, dev=dev, format=format, reference=reference, beta=beta)
+    result = evaluate_steps(model, file, **own)
     if as_json:
         print_json(result.as_dict())
         return
-    chosen = f"threshold chosen on {dev}" if dev else "threshold 1/2"
+    chosen = f"threshold chosen on {own['dev']}" if own["dev"] else "threshold 1/2"
     title = f"{file}: {result.rows} completions, {chosen}, 95 % intervals"
     table = Table(title=title, title_justify="left", show_header=False)
     for key, name in STEP_FIGURES.items():

@@ -1,7 +1,7 @@
 """`groupwise preflight`: GO, GO WITH WARNINGS or NO-GO, and why; the memory a recipe needs; checks before training."""
 
 import json as json_module
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -74,60 +74,62 @@ def check_recipe(
         return
     check = check_stages if STAGES in read_recipe(recipe, changes) else check_run
     options = PreflightOptions(problems, samples, price_per_hour, seconds)
-    facts, show = check(recipe, changes, options, leave_out or [], json)
+    facts = check(recipe, changes, options, leave_out or [], json)
     text = json_module.dumps({"recipe": str(recipe), **facts}, ensure_ascii=False, indent=1)
     if write:
         write_file(write, text.encode() + b"\n")
     if json:
         print(text)
-    else:
-        show()
     if facts["verdict"] == "NO-GO":
         raise typer.Exit(REFUSED)
 
 
-Checked = tuple[Mapping[str, Any], Callable[[], None]]
-"""The JSON of what was found, and a function that prints it."""
-
-
 def check_run(
     path: Path, changes: Sequence[str], options: "PreflightOptions", leave_out: Sequence[str], quiet: bool
-) -> Checked:
+) -> dict[str, Any]:
     """Check a recipe of reinforcement learning, and print what a check found when it is done, unless `quiet`."""
     from groupwise.checks.preflight import preflight
     from groupwise.trainers import load_recipe
 
     on_check = (lambda check, result: None) if quiet else show_check
     result = preflight(load_recipe(path, changes), options, leave_out, on_check=on_check)
-    return result.facts(), lambda: show_end(path, result)
+    if not quiet:
+        console.print(_headline(result.verdict, path, result.seconds.values()))
+    if result.not_done and not quiet:
+        text = "; ".join(f"{name} ({why})" for name, why in result.not_done.items())
+        console.print(Text(f"Not done: {text}", style="dim"), soft_wrap=True)
+    return result.facts()
 
 
 def check_stages(
     path: Path, changes: Sequence[str], options: "PreflightOptions", leave_out: Sequence[str], quiet: bool
-) -> Checked:
-    """Check a pipeline, stage by stage; the verdict is that of the worst stage."""
-    from groupwise.checks.preflight import preflight_stages, verdict
+) -> dict[str, Any]:
+    """Check a pipeline, stage by stage, and print what was found; the verdict is that of the worst stage."""
+    from groupwise.checks.preflight import preflight_stages
+    from groupwise.checks.preflight.bench import verdict_of
     from groupwise.pipeline import load_pipeline
 
     recipe, stages = load_pipeline(path, changes)
-    checked = preflight_stages(stages, Path(recipe.pipeline.directory), recipe.model.path, options, leave_out)
-    worst = verdict(checked)
+    own = [(stage.name, stage.kind, stage.config) for stage in stages]
+    checked = preflight_stages(own, Path(recipe.pipeline.directory), recipe.model.path, options, leave_out)
+    worst = verdict_of(finding for stage in checked for finding in stage.found.findings)
+    if not quiet:
+        console.print(_headline(worst, path, (spent for one in checked for spent in one.found.seconds.values())))
+    for stage in () if quiet else checked:
+        head = f"\n{stage.name}  ({stage.does})  "
+        console.print(Text.assemble((head, "bold"), (stage.found.verdict, VERDICTS[stage.found.verdict])))
+        for finding in stage.found.findings:
+            console.print(finding.text(), soft_wrap=True)
+        reasons: dict[str, list[str]] = {}
+        for name, why in stage.found.not_done.items():
+            reasons.setdefault(why, []).append(name)
+        for why, names in reasons.items():
+            console.print(Text(f"  not done: {', '.join(names)} ({why})", style="dim"), soft_wrap=True)
+    return {"verdict": worst, "stages": {stage.name: stage.found.facts() for stage in checked}}
 
-    def show() -> None:
-        seconds = sum(sum(stage.found.seconds.values()) for stage in checked)
-        console.print(Text.assemble((worst, VERDICTS[worst]), f"  {path}, {seconds:.0f} s"))
-        for stage in checked:
-            head = f"\n{stage.name}  ({stage.does})  "
-            console.print(Text.assemble((head, "bold"), (stage.found.verdict, VERDICTS[stage.found.verdict])))
-            for finding in stage.found.findings:
-                console.print(finding.text(), soft_wrap=True)
-            reasons: dict[str, list[str]] = {}
-            for name, why in stage.found.not_done.items():
-                reasons.setdefault(why, []).append(name)
-            for why, names in reasons.items():
-                console.print(Text(f"  not done: {', '.join(names)} ({why})", style="dim"), soft_wrap=True)
 
-    return {"verdict": worst, "stages": {stage.name: stage.found.facts() for stage in checked}}, show
+def _headline(verdict: str, path: Path, seconds: Iterable[float]) -> Text:
+    return Text.assemble((verdict, VERDICTS[verdict]), f"  {path}, {sum(seconds):.0f} s")
 
 
 def show_check(check: str, result: "Preflight") -> None:
@@ -145,15 +147,6 @@ def show_check(check: str, result: "Preflight") -> None:
         text = ", ".join(map(str, parts)) if isinstance(parts, list) else str(parts)
         console.print(Text(f"  {name:{width}}  {visible(text)}"), soft_wrap=True)
     console.print()
-
-
-def show_end(path: Path, result: "Preflight") -> None:
-    """Print the verdict of all checks, and what was left out."""
-    seconds = f"{sum(result.seconds.values()):.0f} s"
-    console.print(Text.assemble((result.verdict, VERDICTS[result.verdict]), f"  {path}, {seconds}"))
-    if result.not_done:
-        text = "; ".join(f"{name} ({why})" for name, why in result.not_done.items())
-        console.print(Text(f"Not done: {text}", style="dim"), soft_wrap=True)
 
 
 def before_training(recipe: "Recipe", anyway: bool) -> None:

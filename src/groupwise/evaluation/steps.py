@@ -61,9 +61,9 @@ def evaluate_steps(
         model: directory of a process reward model.
         file: labelled steps to measure on.
         dev: other labelled steps, on which the threshold is chosen; None: it is 1/2.
-        format: of both files (`tasks.step_rows`).
+        format: of both files: groupwise, big_bench_mistake, mr_gsm8k, processbench, math_shepherd, prm800k, math_aps.
         reference: the model that an implicit one was trained from; empty: the model has a head.
-        beta: β of an implicit one.
+        beta: β of an implicit one, the value of a nat above its reference.
 
     Raises:
         DataError: a file cannot be read, both are the same, or the model cannot read a row.

@@ -41,8 +41,6 @@ BENCHMARKS = read_toml(Path(__file__).with_name("benchmarks.toml"))
 TRUTH = read_toml(Path(__file__).with_name("truth.toml"))["value"]
 SYSTEM = "groupwise eval"
 """Name under which an evaluation's directory is a run that began elsewhere."""
-DATA = "../shared/data"
-"""Directory of the benchmarks' files, from the working directory, as of the task `jsonl`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +62,7 @@ class Protocol:
     """By measure, the measure that says how much a problem counts: an IFEval prompt has several instructions."""
 
     @classmethod
-    def find(cls, spec: str, *, is_chat: bool, data: str = DATA) -> Self:
+    def find(cls, spec: str, *, is_chat: bool, data: str = "") -> Self:
         """Return a protocol by `BENCHMARK` or `BENCHMARK:PROTOCOL`. Raises ConfigError: an unknown name."""
         benchmark, _, name = spec.strip().partition(":")
         if benchmark not in BENCHMARKS:
@@ -200,7 +198,7 @@ def evaluate_suite(
     suite: Sequence[str],
     *,
     directory: str | Path | None = None,
-    data: str | Path = DATA,
+    data: str | Path = "../shared/data",
     problems: int | None = None,
     samples: int | None = None,
     seed: int = 0,
@@ -215,7 +213,7 @@ def evaluate_suite(
         checkpoint: a checkpoint directory, a hub name, a GGUF file, or `base` for the shipped model.
         suite: `BENCHMARK`, by its usual protocol, or `BENCHMARK:PROTOCOL`.
         directory: where completions are kept, a run directory; None: `runs/eval-MODEL`.
-        data: directory of the benchmarks' files.
+        data: directory of the benchmarks' files, from the working directory.
         problems: at most this many of each, from the first; None: all of them.
         samples: completions of each problem; None: one.
         seed: of the draws, where the temperature is not 0.

@@ -166,7 +166,7 @@ def test_shares_over_what_was_judged() -> None:
 def test_options_that_a_suite_does_not_read_are_refused() -> None:
     settings = {"task": "arithmetic", "seed": 0, "temperature": None}
     with pytest.raises(ConfigError, match="--task has no effect with --suite"):
-        command("base", "gsm8k", "data", None, "auto", 400, settings, [], as_json=True)
+        command("base", "gsm8k", {}, settings, [], as_json=True)
 
 
 @pytest.mark.parametrize(

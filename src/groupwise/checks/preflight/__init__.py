@@ -10,11 +10,11 @@ need the model are not done. Stages that are no reinforcement learning have chec
 
 import time
 import warnings
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
@@ -109,17 +109,6 @@ ALWAYS: tuple[Cost, ...] = ("free", "verifier")  # costs of the checks of a stag
 EVERYTHING: tuple[Cost, ...] = ("free", "verifier", "model", "step")
 
 
-class Staged(Protocol):
-    """A stage of a pipeline."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def config(self) -> BaseModel: ...
-
-
 class StageChecked(NamedTuple):
     """Result of one stage."""
 
@@ -129,24 +118,22 @@ class StageChecked(NamedTuple):
 
 
 def preflight_stages(
-    stages: Iterable[Staged],
+    stages: Sequence[tuple[str, str, BaseModel]],
     directory: Path,
     base: str = SHIPPED,
     options: PreflightOptions = PreflightOptions(),  # noqa: B008  frozen
     leave_out: Collection[str] = (),
 ) -> list[StageChecked]:
-    """Check the stages of a pipeline, in order.
+    """Check the stages of a pipeline, in order: the name, the kind and the settings of each.
 
     `directory` is the pipeline's, for the disk that is looked at; `base` the model that everything starts from: sizes
     of models that stages will make are taken for its.
     """
-    every = list(stages)
-    stand_ins = {stage.name: base for stage in every}
+    stand_ins = {name: base for name, _, _ in stages}
     heavy = [name for name, check in CHECKS.items() if check.cost not in ALWAYS]
     results = []
-    for stage in every:
-        config = stage.config
-        does = config.algorithm if isinstance(config, Recipe) else stage.kind.replace("_", " ")
+    for stage, kind, config in stages:
+        does = config.algorithm if isinstance(config, Recipe) else kind.replace("_", " ")
         missing = tuple(
             finding(
                 Severity.CRITICAL, f"{key} = {value!r} is not there", "The stage ends with an error when it begins.",
@@ -159,12 +146,12 @@ def preflight_stages(
         )  # fmt: skip
         if not isinstance(config, RlRecipe):
             rates = list(schedule(config)) if isinstance(config, Recipe) else []
-            results.append(StageChecked(stage.name, does, Preflight(findings=(*missing, *rates), figures={})))
+            results.append(StageChecked(stage, does, Preflight(findings=(*missing, *rates), figures={})))
             continue
         makes = {reference.key: reference.makes for reference in named(config)}
         made = {reference.key: name for reference in named(config) if (name := stage_of(reference.value)) is not None}
         later = [f"{key} is made by the stage {name}" for key, name in made.items()]
-        where = config.run.model_copy(update={"directory": str(directory / "stages" / stage.name / "run")})
+        where = config.run.model_copy(update={"directory": str(directory / "stages" / stage / "run")})
         recipe = located(config, stand_ins).model_copy(update={"run": where})
         if data := [text for key, text in zip(made, later, strict=True) if makes[key] == "data"]:
             result = Preflight(findings=missing, figures={}, not_done=dict.fromkeys(CHECKS, data[0]))
@@ -173,14 +160,8 @@ def preflight_stages(
             ranked = sorted((*missing, *result.findings), key=lambda finding: -finding.severity.rank)
             not_done = {**(dict.fromkeys(heavy, later[0]) if later else {}), **result.not_done}
             result = replace(result, findings=tuple(ranked), not_done=not_done)
-        results.append(StageChecked(stage.name, does, result))
+        results.append(StageChecked(stage, does, result))
     return results
-
-
-def verdict(found: Iterable[StageChecked]) -> str:
-    """Return the verdict of the worst stage."""
-    verdicts = {stage.found.verdict for stage in found}
-    return next((level for level in ("NO-GO", "GO WITH WARNINGS", "GO") if level in verdicts), "GO")
 
 
 __all__ = ["CHECKS", "Check", "Cost", "Finding", "Preflight", "PreflightOptions", "Severity", "preflight"]

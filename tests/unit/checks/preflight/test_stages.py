@@ -9,7 +9,8 @@ from hangar import RECIPE
 from typer.testing import CliRunner
 
 import groupwise.cli.main  # noqa: F401  registers the commands
-from groupwise.checks.preflight import CHECKS, StageChecked, preflight_stages, verdict
+from groupwise.checks.preflight import CHECKS, StageChecked, preflight_stages
+from groupwise.checks.preflight.bench import verdict_of
 from groupwise.cli.app import app
 from groupwise.config import dump_toml
 from groupwise.pipeline import PipelineRecipe, load_pipeline
@@ -31,7 +32,8 @@ def tables(folder: Path, **stages: dict[str, Any]) -> dict[str, Any]:
 
 def checked(folder: Path, leave_out: list[str], **stages: dict[str, Any]) -> dict[str, StageChecked]:
     recipe, own = load_pipeline(tables(folder, **stages))
-    found = preflight_stages(own, Path(recipe.pipeline.directory), leave_out=leave_out)
+    parts = [(stage.name, stage.kind, stage.config) for stage in own]
+    found = preflight_stages(parts, Path(recipe.pipeline.directory), leave_out=leave_out)
     assert [one.name for one in found] == list(stages)
     return {one.name: one for one in found}
 
@@ -66,7 +68,7 @@ def test_faults_are_found_in_the_stage_that_has_them(tmp_path: Path) -> None:
     assert said["gone"] == ("NO-GO", [f"data.path = '{tmp_path / 'gone.jsonl'}' is not there"])
     assert said["still"] == ("NO-GO", ["optimizer.lr = 0"])
     assert said["sound"] == ("GO", [])
-    assert verdict(found.values()) == "NO-GO"
+    assert verdict_of(each for one in found.values() for each in one.found.findings) == "NO-GO"
 
 
 def test_the_command_says_what_is_wrong_with_which_stage(tmp_path: Path) -> None:
@@ -84,5 +86,6 @@ def test_the_command_says_what_is_wrong_with_which_stage(tmp_path: Path) -> None
 @pytest.mark.parametrize("name", ["deepseekmath", "distill", "language", "process", "r1", "rlhf", "tools"])
 def test_every_shipped_pipeline_goes(name: str, tmp_path: Path) -> None:
     recipe, stages = load_pipeline(ROOT / f"recipes/{name}.toml", {"pipeline.directory": str(tmp_path / "pipeline")})
-    found = preflight_stages(stages, Path(recipe.pipeline.directory), leave_out=["sample", "rehearsal"])
+    own = [(stage.name, stage.kind, stage.config) for stage in stages]
+    found = preflight_stages(own, Path(recipe.pipeline.directory), leave_out=["sample", "rehearsal"])
     assert {one.name: one.found.findings for one in found if one.found.verdict == "NO-GO"} == {}
