@@ -1,13 +1,14 @@
-"""Rules about what the policy writes: entropy, length, truncation, loops; and about episodes of several turns."""
+"""Rules about what the policy writes: entropy, length, truncation, loops, habits; and about episodes."""
 
 import math
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Collection, Sequence
 from itertools import pairwise
-from statistics import fmean
+from statistics import fmean, stdev
 
 from groupwise.algorithms.statistics import wilson
 from groupwise.checks import Advice, Finding, Place, Severity
-from groupwise.checks.doctor.facts import RunFacts, StepFacts, ends_in_loop, strays
+from groupwise.checks.doctor.facts import GroupFacts, RunFacts, StepFacts, ends_in_loop, strays
 from groupwise.checks.doctor.rule import (
     EPOCHS,
     LIKELY,
@@ -30,8 +31,10 @@ from groupwise.checks.doctor.rule import (
     start,
     worsens,
 )
+from groupwise.config import parse
 from groupwise.runs.row import Row
 from groupwise.types import FinishReason
+from groupwise.verifiers.style import BehaviourConfig, search
 
 
 @rule(needs=("entropy", "sampled_correct"), statistic="Theil-Sen line of log entropy: when it reaches 10 % of the "
@@ -269,6 +272,56 @@ def language_mixing(run: RunFacts) -> Finding | None:
         f"{first_share:.1%} at the start",
         places=shown(run.steps, lambda row: strays(row.text, row.language)), wasted=0,
     )  # fmt: skip
+
+
+HABIT = 10  # groups that hold completions with a habit and without, from which on they are compared
+
+
+@rule(needs=("rollouts",), statistic="share of completions that check themselves, go back or try another way, of 5 "
+      "steps now / at the start (95 % bounds apart); and what a part of the reward other than accuracy gives those "
+      "that do less the others of their group, in the same steps, over its standard error",
+      thresholds="warning: half, and 3 standard errors less", source="own",
+      advice=(Advice("verifier.parts", "read what the part says of the completions above; mend it or pay it less"),
+      Advice("behaviour", "phrases of your own, where these are none")))  # fmt: skip
+def habit_is_lost(run: RunFacts) -> Finding | None:
+    """Completions lose a habit that a part of the reward costs them."""
+    habits = parse(BehaviourConfig, run.key("behaviour", {}), source="[behaviour]").phrases()
+    steps = [step for step in run.steps if step.groups]
+    first, last = steps[:WINDOW], steps[-WINDOW:]
+    if len(steps) < 2 * WINDOW:
+        return None
+    for habit, languages in habits.items():
+        phrases = [phrase for of_language in languages.values() for phrase in of_language]
+        rows = (row for step in (*first, *last) for row in step.completions)
+        marked = {id(row) for row in rows if any(search(phrase, row.text) for phrase in phrases)}
+        then, now = (fmean(id(row) in marked for step in part for row in step.completions) for part in (first, last))
+        if now > then / 2 or wilson(now, sum(len(step.completions) for step in last))[1] >= _at_least(then, first):
+            continue
+        prices = _prices([group for step in (*first, *last) for group in step.groups], marked)
+        dearest = min(prices, key=lambda name: prices[name][0] / prices[name][1], default="accuracy")
+        if dearest == "accuracy" or prices[dearest][0] > -3 * prices[dearest][1]:
+            continue
+        price, error = prices[dearest]
+        return Finding(
+            severity=Severity.WARNING, since_step=first[0].step, statistic=now / then, threshold=0.5,
+            unit="share of the habit at the start", wasted=0,
+            evidence=f"completions with a phrase of `{habit}` went from {then:.0%} to {now:.0%}: the part {dearest} "
+            f"gives them {-price:.2f} ± {2 * error:.2f} less than others of their group",
+            places=shown(first, lambda row, those=marked: id(row) in those),
+        )  # fmt: skip
+    return None
+
+
+def _prices(groups: Sequence[GroupFacts], marked: Collection[int]) -> dict[str, tuple[float, float]]:
+    """Per part of the reward the mean over groups, and its standard error: marked completions less the others."""
+    differences = defaultdict[str, list[float]](list)
+    for group in groups:
+        sides = [[row for row in group.completions if (id(row) in marked) is side] for side in (True, False)]
+        for name in {name for row in group.completions for name in row.reward_parts} if all(sides) else ():
+            with_mark, without = (fmean(row.reward_parts.get(name, 0.0) for row in side) for side in sides)
+            differences[name].append(with_mark - without)
+    return {name: (fmean(of), max(stdev(of) / math.sqrt(len(of)), 1e-9)) for name, of in differences.items()
+            if len(of) >= HABIT}  # fmt: skip
 
 
 TURNS, DONE = "measure/episode/turns/mean", "measure/ended/done/mean"

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -112,7 +113,7 @@ def test_a_rule_finds_what_it_is_for(rule: str) -> None:
 
 def test_every_rule_has_a_run_that_needs_it() -> None:
     of_episodes = {"ended_by_limits", "turns_collapse"}  # test_episode_rules.py
-    of_texts = {"loops", "plateau"}  # they need texts and 60 steps: the matrix has them
+    of_texts = {"loops", "plateau", "habit_is_lost"}  # below; the matrix has the others, which need 60 steps
     assert {*RULES} - {*SICK} == of_episodes | of_texts
 
 
@@ -305,6 +306,29 @@ def test_loops() -> None:
     assert ends_in_loop("So, 12 12 12 12 12 12 12 12 12 12")
     assert not ends_in_loop("12 * 34 = 408, as 12 * 30 = 360 and 12 * 4 = 48")
     assert not ends_in_loop("")
+
+
+@pytest.mark.parametrize(("price", "remaining", "found"), [(0.12, 1, True), (0.0, 1, False), (0.12, 4, False)])
+def test_a_habit_is_lost_where_a_part_costs_it(price: float, remaining: int, found: bool) -> None:
+    """A language reward that took "Wait, let me check" for French, while completions that say it are right as often."""
+
+    def step(number: int, checking: int) -> StepFacts:
+        texts = ["Wait, let me check." if i < checking else "It is 4." for i in range(8)]
+        one = group([C, W] * 4, [1.0, 0.0] * 4)
+        rows = [
+            replace(
+                row, text=text, reward_parts={"accuracy": float(i % 2 == 0), "language": 1.0 - price * (text[0] == "W")}
+            )
+            for i, (row, text) in enumerate(zip(one.completions, texts, strict=True))
+        ]
+        return StepFacts(number, CALM, tuple(GroupFacts(f"p{i}", tuple(rows)) for i in range(3)))
+
+    facts = RunFacts(config={}, steps=tuple(step(i, 6 if i < N // 2 else remaining) for i in range(N)), dev=())
+    findings = {finding.check: finding for finding in diagnose(facts).findings}
+    assert ("habit_is_lost" in findings) is found
+    if found:
+        said = "a phrase of `checks` went from 75% to 12%: the part language gives them 0.12 ± 0.00 less"
+        assert said in findings["habit_is_lost"].evidence
 
 
 def test_unknown_rule() -> None:
