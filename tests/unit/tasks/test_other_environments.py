@@ -247,7 +247,7 @@ class Guess(Environment):
 
     def reset(self, seed=None, episode_id=None, highest=9):
         self.secret = random.Random(seed).randint(1, highest)
-        return Hint(hint=f"1 to {highest}")
+        return Hint(hint=f"1 to {highest}", done=highest == 1)
 
     def step(self, action, timeout_s=None):
         if action.guess < 0:
@@ -258,8 +258,8 @@ class Way(str, Enum):
     up = "up"
     down = "down"
 class Move(Action):
-    way: Way
-    steps: int
+    way: Way = Way.up
+    steps: int = 1
 class Place(Observation):
     height: int = 0
     place: str = "hill"
@@ -334,6 +334,8 @@ def test_a_server_of_openenv_has_room_for_one_session_and_plays_three(served: Ca
     won = [replies(played(config, problem, [guess]))[0] for guess in "123"]
     assert sorted((reply["reward"], reply["done"]) for reply in won) == [(0, False), (0, False), (1, True)]
     assert played(config, problem, []).opening["messages"][0]["content"] == "Guess.\n1 to 3"
+    over = workers.play(0, "over", replace(problem, data={"highest": 1}), 0, []).result()
+    assert "it is done at its reset" in over.failed
     assert "EXECUTION_ERROR: negative" in played(config, problem, ["-1"]).failed
     [_, end] = replies(played(config, problem, ["x"], "turn_limit"))
     assert (end["reward"], end["outcome"]) == (0, "wrong")

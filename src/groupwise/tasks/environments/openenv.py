@@ -91,9 +91,9 @@ class _Server:
             raise VerifierError(f"no server of OpenEnv answers at {self.url}: {error}") from error
         self.action, self.observation = (_whole(schemas[part], schemas[part]) for part in ("action", "observation"))
         fields = {name: each for name, each in self.action.get("properties", {}).items() if name != "metadata"}
-        required = [name for name in self.action.get("required", ()) if name in fields] or list(fields)[:1]
+        self.asked = [name for name in self.action.get("required", ()) if name in fields] or list(fields)
         self.is_mcp = self.action.get("title") in _MCP
-        self.field = required[0] if len(required) == 1 and not self.is_mcp else ""
+        self.field = self.asked[0] if len(self.asked) == 1 and not self.is_mcp else ""
         seen = {n: each for n, each in self.observation.get("properties", {}).items() if n not in _OUTSIDE}
         words = [n for n, each in seen.items() if not _NUMBER.fullmatch(" ".join(re.findall(_TYPE, json.dumps(each))))]
         self.text = words[0] if len(words) == 1 and seen[words[0]].get("type") == "string" else ""
@@ -165,13 +165,15 @@ class OpenEnv(Calling):
             self._server = _server(self.config.url, self.config.command, self.config.folder)
         row = {name: value for name, value in problem.data.items() if name != "tools" or value}
         seeded = {"seed": key("openenv", seed, problem.id) % 2**31, **row}
-        text = self._shown(self._tell({"type": "reset", "data": seeded}))
+        if (first := self._tell({"type": "reset", "data": seeded})).get("done"):
+            raise VerifierError(f"it is done at its reset, before any action: {str(first['observation'])[:200]}")
+        text = self._shown(first)
         if not (question := "\n".join(filter(None, (problem.question, text)))):
             raise VerifierError("its first observation has no text; allowed is task.problems, whose questions begin it")
         tools = () if self._server.field else tuple(self._tools())
         if tools and self.config.calls == "none":
             raise VerifierError(
-                f"its action has more than a text can say ({', '.join(self._server.action.get('required', ()))}); "
+                f"its action has more than a text can say ({', '.join(self._server.asked)}); "
                 "allowed are task.environment.calls for a model that calls tools"
             )
         self._names = [tool["function"]["name"] for tool in tools]
