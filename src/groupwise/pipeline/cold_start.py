@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 
 from groupwise.config import Section
 from groupwise.config.schema import ModelRef, label
+from groupwise.errors import ConfigError
 from groupwise.evaluation.behaviour import row_behaviours
 from groupwise.models.policy import load_policy
 from groupwise.pipeline.base import Made, Stage, Workplace
@@ -149,8 +150,14 @@ class ColdStart(Stage[ColdStartConfig]):
 
 def few_shot(template: Template, examples: list[Example]) -> Template:
     """Return the template with worked examples before the question."""
-    blocks = [f"{_asked(template, example)}{example.completion}\n\n" for example in examples]
-    return template.model_copy(update={"prompt": "".join(blocks) + template.prompt})
+    blocks = "".join(f"{_asked(template, example)}{example.completion}\n\n" for example in examples)
+    shown = template.model_copy(update={"prompt": blocks + template.prompt})
+    if blocks and blocks not in shown.render(Problem("", "", "")):
+        raise ConfigError(
+            f"few_shot puts examples before template.prompt, and the template {template.kind!r} does not write them as "
+            "they are; allowed is few_shot = false, or a render that reads template.prompt"
+        )
+    return shown
 
 
 def _asked(template: Template, example: Example) -> str:

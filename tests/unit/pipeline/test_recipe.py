@@ -6,8 +6,11 @@ from pydantic import TypeAdapter
 
 from groupwise.errors import ConfigError
 from groupwise.pipeline import Display, load_pipeline, plan, run_pipeline, runner
+from groupwise.pipeline.cold_start import Example, few_shot
 from groupwise.pipeline.recipe import mixture, with_tasks
 from groupwise.tasks import TaskOptions, make_task
+from groupwise.tasks.base import Template
+from groupwise.types import Problem
 
 TEMPLATE = {"prompt": "{question}\n"}
 SUMS = {"kind": "arithmetic", "template": TEMPLATE}
@@ -269,3 +272,17 @@ def test_a_stage_of_ones_own_is_one_file(own_stage: Path, monkeypatch: pytest.Mo
 def test_mistakes_about_ones_own_stage_are_said(own_stage: Path, override: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         load_pipeline(own_stage, [override])
+
+
+def test_examples_that_a_template_does_not_write_are_refused() -> None:
+    class Own(Template):
+        kind: str = "own.py:Own"
+
+        def render(self, problem: Problem) -> str:
+            return f"Q: {problem.question}"
+
+    examples = [Example(question="1+1?", completion="2")]
+    assert few_shot(Template(prompt="{question}="), examples).render(Problem("", "3", "")) == "1+1?=2\n\n3="
+    assert few_shot(Own(), []).render(Problem("", "3", "")) == "Q: 3"
+    with pytest.raises(ConfigError, match=r"the template 'own\.py:Own' does not write them as they are"):
+        few_shot(Own(), examples)
