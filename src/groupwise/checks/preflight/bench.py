@@ -14,6 +14,7 @@ from groupwise.errors import GroupwiseError
 from groupwise.models.policy import Policy, start_policy
 from groupwise.models.size import ModelSize, language_model_size
 from groupwise.randomness import Draws, Purpose
+from groupwise.rollout.environments import Crews
 from groupwise.rollout.sample_and_score import Actors, Clock, Seconds, sample_and_score
 from groupwise.sandbox.base import Closing
 from groupwise.tasks import Task, make_task
@@ -110,9 +111,15 @@ class Bench(Closing):
 
     @property
     def actors(self) -> Actors:
-        return self._once(
-            "actors", lambda: Actors.of(self.policy, self.task.template, self.verifier, self.recipe.engine)
-        )
+        def make() -> Actors:
+            actors = Actors.of(self.policy, self.task.template, self.verifier, self.recipe.engine)
+            return replace(actors, crews=self.crews)
+
+        return self._once("actors", make)
+
+    @property
+    def crews(self) -> Crews:
+        return self._once("crews", Crews)
 
     @property
     def seconds_left(self) -> float:

@@ -14,6 +14,8 @@ from groupwise.checks import Advice, Finding, Severity
 from groupwise.checks.preflight.bench import Bench, Check, Checked, finding
 from groupwise.errors import GroupwiseError
 from groupwise.models.prompts import control_in, encode_prompt, rendered
+from groupwise.randomness import Draws, Purpose
+from groupwise.rollout.episodes import Episodes
 from groupwise.types import Problem, Prompt, Split
 from groupwise.verifiers.math import MathVerifier
 
@@ -148,6 +150,7 @@ DATA = Check(
 
 
 NUM_PROMPTS = 512  # prompts of a split that are written
+NUM_BEGUN = 16  # episodes whose prompts their environment begins
 SPLITS_SEEN: tuple[Split, ...] = ("train", "dev")  # the test split is not opened before a run's end
 SHOWN_TOKENS = 40  # tokens at either end of the prompt that is shown
 
@@ -167,9 +170,10 @@ def prompts(bench: Bench) -> Checked:
             "The model would read it as the token itself, for example as the end of all text: the run refuses it.",
             Advice("task", "leave such texts out of the questions, or write them apart"), list(spelt),
         ),))  # fmt: skip
-    written = [
-        encode_prompt(policy, template, problem) for split in SPLITS_SEEN for problem in bench.some(NUM_PROMPTS, split)
-    ]
+    some = [problem for split in SPLITS_SEEN for problem in bench.some(NUM_PROMPTS, split)]
+    written = [encode_prompt(policy, template, problem) for problem in some if not problem.environment]
+    begun = [problem for problem in some if problem.environment][:NUM_BEGUN]
+    written += Episodes(bench.crews, policy, template, begun, Draws(bench.recipe.run.seed, Purpose.PREFLIGHT)).prompts
     lengths = [len(prompt.token_ids) for prompt in written]
     middle, high = np.quantile(lengths, (0.5, 0.99)).tolist()
     ids = written[0].token_ids

@@ -8,6 +8,7 @@ import pytest
 
 from groupwise.checks import Finding
 from groupwise.checks.preflight.bench import Bench
+from groupwise.checks.preflight.data import prompts
 from groupwise.checks.preflight.judging import playing
 from groupwise.config import parse
 from groupwise.errors import ModelError
@@ -49,12 +50,20 @@ class Believes(Sound):
 """
 
 
-def played(task: dict[str, Any]) -> tuple[dict[str, Any], list[Finding]]:
+def bench_of(task: dict[str, Any]) -> Bench:
     task = {"kind": "episodes", "num_problems": 100, **task}
-    with Bench(
-        parse(GrpoRecipe, {"algorithm": "grpo", "run": {"directory": "x", "num_steps": 1}, "task": task})
-    ) as bench:
+    return Bench(parse(GrpoRecipe, {"algorithm": "grpo", "run": {"directory": "x", "num_steps": 1}, "task": task}))
+
+
+def played(task: dict[str, Any]) -> tuple[dict[str, Any], list[Finding]]:
+    with bench_of(task) as bench:
         return playing(bench)
+
+
+def test_the_prompt_that_an_environment_begins_is_shown() -> None:
+    with bench_of({"environment": {"kind": "guess"}}) as bench:
+        checked = prompts(bench)
+    assert checked.figures["prompt"] == "1¦ ¦t¦o¦ ¦3¦1¦\n"
 
 
 def test_a_template_that_shows_no_tools_is_found_before_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
