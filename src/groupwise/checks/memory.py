@@ -18,6 +18,7 @@ from groupwise.models.activations import FP32, activation_bytes, are_dropped, av
 from groupwise.models.cores import WAITING
 from groupwise.models.loading import compute_dtype, device_of
 from groupwise.models.packed import micro_batch_tokens
+from groupwise.models.rounded import num_twice
 from groupwise.models.rows import refuse_bfloat16
 from groupwise.models.size import ModelSize, adapter_weights, language_model_size, reward_model_size
 from groupwise.ranks.group import refuse_offload
@@ -115,13 +116,15 @@ def plan(recipe: RlRecipe, prompt_tokens: int = 64) -> MemoryPlan:
     }
     embedding = int(text.vocab_size) * int(text.hidden_size)
     matrices = count if text.tie_word_embeddings else count - embedding
-    converted = {CONVERTED: width * matrices} if width < of_weight else {}
+    narrow = {CONVERTED: width * matrices} if width < FP32 else {}
+    converted = narrow if width < of_weight else {}
+    ordered = converted or (narrow if num_twice(width * matrices, device) else {})
     if not recipe.lora:
         training |= {"gradient of the largest weight": FP32 * embedding, **converted}
     by_servers = isinstance(recipe.engine, VllmConfig)
     live = min(recipe.sampling.max_live_completions, recipe.batch.prompts_per_step * recipe.batch.group_size)
     positions = recipe.batch.prompts_per_step * prompt_tokens + live * recipe.sampling.max_tokens  # each prompt once
-    sampling = {} if by_servers else {"keys and values": int(size.cached(width) * positions), **converted}
+    sampling = {} if by_servers else {"keys and values": int(size.cached(width) * positions), **ordered}
     if isinstance(recipe.engine, VllmConfig):
         if servers := recipe.engine.launch:
             of_theirs = torch.finfo(getattr(torch, recipe.engine.dtype)).bits // 8

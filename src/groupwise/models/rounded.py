@@ -12,6 +12,20 @@ TOGETHER = ("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")
 """Names of layers of one module that read the same states in all models of transformers that have them."""
 
 
+MOST_TWICE = 512 << 20
+"""Bytes of weights that are in the precision of products and yet copied, since oneDNN is faster with its own order."""
+
+
+def num_twice(num_bytes: int, device: torch.device) -> int:
+    """Return how many bytes of such weights sampling copies: all or none."""
+    return num_bytes if _has_orders(device) and num_bytes <= MOST_TWICE else 0
+
+
+def _has_orders(device: torch.device) -> bool:
+    has_library = torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return has_library and device.type == "cpu"
+
+
 class Rounded:
     """The context that `Backbone.rounded` returns."""
 
@@ -22,21 +36,21 @@ class Rounded:
         modules = list(model.modules()) if model else []
         adapted = [module for module in modules if hasattr(module, "lora_A")]
         inside = {part for layer in adapted for part in layer.modules() if part is not layer}
+        linear = [m for m in modules if m in adapted or (type(m) is nn.Linear and m not in inside)]
+        weights = {layer: _base(layer).weight for layer in linear}
+        same = [weight for weight in weights.values() if weight.dtype is dtype]
+        is_twice = not in_place and bool(same) and num_twice(sum(weight.nbytes for weight in same), same[0].device) > 0
+        copied = {layer for layer, weight in weights.items() if is_twice or weight.dtype is not dtype}
         for module in modules:
-            layers = {
-                name: layer
-                for name, layer in module.named_children()
-                if layer in adapted
-                or (type(layer) is nn.Linear and layer not in inside and _base(layer).weight.dtype is not dtype)
-            }
-            for names in TOGETHER:  # of weights that are converted; others would lie in memory twice
-                of_names = [layers[n] for n in names if n in layers and _base(layers[n]).weight.dtype is not dtype]
+            layers = {name: each for name, each in module.named_children() if each in copied or each in adapted}
+            for names in TOGETHER:  # of weights that are copied; others would lie in memory twice
+                of_names = [layers[n] for n in names if n in layers and layers[n] in copied]
                 if len(of_names) == len(names) and len({_base(layer).bias is None for layer in of_names}) == 1:
-                    self._products.append(_Product(of_names, dtype, in_place))
+                    self._products.append(_Product(of_names, dtype, not in_place))
                     self._forwards |= zip(of_names, _Together(self._products[-1]).forwards(), strict=True)
                     layers = {name: layer for name, layer in layers.items() if name not in names}
             for layer in layers.values():
-                self._products.append(_Product([layer], dtype, in_place))
+                self._products.append(_Product([layer], dtype, not in_place and layer in copied))
                 self._forwards[layer] = self._products[-1]
 
     def refresh(self) -> None:
@@ -85,13 +99,10 @@ class _Product:
     bit (with adapters where s is a power of 2); several may be summed in another order.
     """
 
-    def __init__(self, layers: Sequence[nn.Module], dtype: torch.dtype, in_place: bool) -> None:
+    def __init__(self, layers: Sequence[nn.Module], dtype: torch.dtype, is_copied: bool) -> None:
         self._layers, self._dtype = layers, dtype
         self.widths = [_base(layer).out_features for layer in layers]
-        has_orders = torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-        weight = _base(layers[0]).weight
-        is_copied = not in_place and weight.dtype is not dtype  # others would lie in memory twice
-        self._is_ordered = has_orders and is_copied and weight.device.type == "cpu"
+        self._is_ordered = is_copied and _has_orders(_base(layers[0]).weight.device)
         self._numbers = self._converted()
 
     def _converted(self) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:

@@ -12,6 +12,7 @@ from groupwise.errors import ModelError
 from groupwise.models import activations
 from groupwise.models.config import ModelConfig
 from groupwise.models.policy import load_policy
+from groupwise.models.rounded import num_twice
 from groupwise.trainers.grpo import GrpoRecipe
 from groupwise.trainers.ppo import PpoRecipe
 
@@ -171,6 +172,9 @@ def test_what_products_hold_beside_the_weights(count: int) -> None:
     plain, rounded = plan(recipe(GrpoRecipe)), plan(recipe(GrpoRecipe, "model.compute_dtype=bfloat16"))
     assert rounded.training[CONVERTED] == rounded.sampling[CONVERTED] == 2 * count  # the embedding is the head, too
     assert CONVERTED not in plain.training | plain.sampling
+    bf16 = plan(recipe(GrpoRecipe, "model.compute_dtype=bfloat16", "model.weights_dtype=bfloat16"))
+    assert CONVERTED not in bf16.training
+    assert bf16.sampling.get(CONVERTED, 0) == num_twice(2 * count, torch.device("cpu"))
     config = load_policy(ModelConfig()).model.config
     largest = 4 * config.vocab_size * config.hidden_size
     assert plain.training["gradient of the largest weight"] == largest

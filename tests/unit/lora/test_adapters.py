@@ -233,6 +233,7 @@ def test_adapters_on_weights_in_bf16_stay_in_fp32(
     base: str, start: Start, monkeypatch: pytest.MonkeyPatch, in_place: bool
 ) -> None:
     monkeypatch.setattr("groupwise.models.loading.bfloat16_cost", lambda: 1.0)
+    monkeypatch.setattr("groupwise.models.rounded.MOST_TWICE", 0)
     policy = start(base, learnt=True, weights_dtype="bfloat16", compute_dtype="bfloat16")
     assert {weight.dtype for _, weight in policy.trainable()} == {torch.float32}
     assert {weight.dtype for name, weight in policy.state() if not is_adapter(name)} == {torch.bfloat16}
