@@ -31,9 +31,12 @@ class Place(NamedTuple):
     sample: int | None = None  # within the group; None where a whole group is meant
     evaluation: str | None = None  # name of the evaluation; None for a training step
 
+    def words(self) -> list[str]:
+        sample = "" if self.sample is None else f"sample {self.sample}"
+        return [*filter(None, (self.evaluation or f"step {self.step}", self.problem, sample))]
+
     def __str__(self) -> str:
-        words = [self.evaluation or f"step {self.step}", self.problem or ""]
-        return " ".join([*filter(None, words), *([] if self.sample is None else [f"sample {self.sample}"])])
+        return " ".join(self.words())
 
 
 class Advice(NamedTuple):

@@ -9,10 +9,9 @@ from importlib import metadata
 from typing import Any
 
 from groupwise.errors import GroupwiseError
-from groupwise.runs.directory import environment
+from groupwise.runs.directory import MISSING, environment, version_of
 
 TIERS = ("bubblewrap", "landlock")  # tiers of the sandbox that a machine has or has not; `remote` is somebody else's
-MISSING = "not installed"
 _FORK_SERVER_S = 10.0
 
 
@@ -38,17 +37,9 @@ def _or_why_not(find: Callable[[], Any]) -> Any:
 
 def dependencies() -> dict[str, str]:
     """Return the versions of what the package requires, extras included; `MISSING` where there is none."""
-    versions: dict[str, str] = {}
-    try:
-        required = metadata.requires("groupwise") or []
-    except metadata.PackageNotFoundError:
-        return versions
-    for name in sorted({re.split(r"[^A-Za-z0-9._-]", line, maxsplit=1)[0] for line in required} - {"groupwise"}):
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            versions[name] = MISSING
-    return versions
+    required = [] if version_of("groupwise") == MISSING else metadata.requires("groupwise") or []
+    names = {re.split(r"[^A-Za-z0-9._-]", line, maxsplit=1)[0] for line in required} - {"groupwise"}
+    return {name: version_of(name) for name in sorted(names)}
 
 
 def torch_build() -> dict[str, Any]:

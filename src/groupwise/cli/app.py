@@ -7,7 +7,7 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -24,6 +24,7 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.table import Table
 from typer.core import TyperCommand, TyperGroup
 
 import groupwise
@@ -111,6 +112,15 @@ RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")
 def print_json(value: Any) -> None:
     """Print a value as JSON; null stands for numbers that JSON lacks."""
     print(json.dumps(or_null(value), indent=1, allow_nan=False))
+
+
+def table_of(*left: str, right: Iterable[str] = (), **options: Any) -> Table:
+    """Return an empty table with these columns, whose cells wrap; those of `right` hold figures."""
+    table = Table(title_justify="left", **options)
+    for names, side in ((left, "left"), (right, "right")):
+        for name in names:
+            table.add_column(name, justify=side, overflow="fold")  # type: ignore[arg-type]
+    return table
 
 
 SOON_S = 2.0

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.table import Table
 from rich.text import Text
 
-from groupwise.cli.app import Json, Overrides, app, console, print_json
+from groupwise.cli.app import Json, Overrides, app, console, print_json, table_of
 
 if TYPE_CHECKING:
     from groupwise.checks.audit.judge import Result
@@ -69,9 +68,7 @@ def audit(
     elif subject == "sandbox":
         from groupwise.verifiers.extraction import clipped
 
-        table = Table(box=SIMPLE_HEAD)
-        for column in ("probe", "", "what became of it"):
-            table.add_column(column, overflow="fold")
+        table = table_of("probe", "", "what became of it", box=SIMPLE_HEAD)
         for probe in sandbox.probes:
             held = Text("held", style="green") if probe.contained else Text("GOT THROUGH", style="bold red")
             table.add_row(Text(f"{probe.id} {probe.name}"), held, Text(clipped(probe.evidence)))
@@ -90,10 +87,8 @@ def show_audit(title: str, summary: "Summary", explanations: Sequence[Sequence[s
     from groupwise.checks.audit.summary import agreement_line, milliseconds, outcomes, tally, verdict_line
     from groupwise.verifiers.extraction import clipped
 
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, caption="rates in %, with 95 % intervals")
-    table.add_column("", overflow="fold")
-    for name in ("right", "false positives", "false negatives"):
-        table.add_column(name, justify="right", overflow="fold")
+    rates = ("right", "false positives", "false negatives")
+    table = table_of("", right=rates, title=title, box=SIMPLE_HEAD, caption="rates in %, with 95 % intervals")
     for name, group in summary.groups.items():
         table.add_row(*_cells(name, group))
     if len(summary.groups) > 1:

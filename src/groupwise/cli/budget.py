@@ -1,12 +1,13 @@
 """`groupwise budget`: the worth of test-time compute as a table, as a page, or as JSON."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
-from groupwise.cli.app import Checkpoint, Json, Overrides, app, console, options_from, print_json
+from groupwise.cli.app import Checkpoint, Json, Overrides, app, console, options_from, print_json, table_of
 
 if TYPE_CHECKING:
     from groupwise.algorithms.statistics import Estimate
@@ -58,22 +59,12 @@ def budget(
     console.print(f"[dim]{page}, and the figures in {result.directory}[/]", soft_wrap=True)
 
 
-def tables(result: "BudgetResult") -> list[Table]:
-    """Return a table for each budget, one of the best method by difficulty, and one of searches at equal tokens."""
-    made_tables: list[Table] = []
-
-    def table(title: str, first: str, *names: str) -> Table:
-        made = Table(title=title, title_justify="left")
-        made.add_column(first, overflow="fold")
-        for name in names:
-            made.add_column(name, justify="left" if name == "against" else "right", overflow="fold")
-        made_tables.append(made)
-        return made
-
+def tables(result: "BudgetResult") -> Iterator[Table]:
+    """Yield a table for each budget, one of the best method by difficulty, and one of searches at equal tokens."""
     for budget in sorted({point.budget for point in result.points}):
         title = f"budget {budget}: accuracy with 95 % intervals over problems, and cost per problem"
         names = ("accuracy", "over majority", "of the way to pass@k", "tokens", "reward tokens", "MFLOP", "ms")
-        rows = table(title, "method", *names)
+        rows = table_of("method", right=names, title=title)
         for point in (point for point in result.points if point.budget == budget):
             over, way = point.over_majority, point.way
             rows.add_row(
@@ -81,22 +72,26 @@ def tables(result: "BudgetResult") -> list[Table]:
                 f"{way.value:.0%} [{way.low:.0%}, {way.high:.0%}]" if way else "", f"{point.policy_tokens:,.0f}",
                 f"{point.reward_tokens:,.0f}", f"{point.operations / 1e6:,.0f}", f"{1000 * point.seconds:,.1f}",
             )  # fmt: skip
+        yield rows
     if result.optimal:
         title = "the best method for each difficulty, chosen on the other half"
-        costs_of = ("tokens", "tokens to know the difficulty")
-        rows = table(title, "difficulty by", "budget", "accuracy", "gain over one method for all", *costs_of)
+        names = ("budget", "accuracy", "gain over one method for all", "tokens", "tokens to know the difficulty")
+        rows = table_of("difficulty by", right=names, title=title)
         for row in result.optimal:
             costs = (f"{float(cost.policy_tokens.mean()):,.0f}" for cost in (row.cost, row.difficulty_cost))
             rows.add_row(row.difficulty, str(row.budget), str(row.accuracy), signed(row.gain), *costs)
+        yield rows
     if result.equal_tokens:
         title = "searches less choices from the pool at as many tokens; hardest fifth first"
-        rows = table(title, "search", "budget", "against", "samples", "difference", "by pass rate")
+        names = ("budget", "against", "samples", "difference", "by pass rate")
+        rows = table_of("search", right=names, title=title)
+        rows.columns[2].justify = "left"
         for search in result.equal_tokens:
             bins = (search.by_difficulty.get("pass_rate") or {}).values()
             by_rate = " ".join(f"{value.value:+.2f}" for value in bins)
             numbers = (f"{search.samples:.1f}", signed(search.difference), by_rate)
             rows.add_row(search.method, str(search.budget), search.against, *numbers)
-    return made_tables
+        yield rows
 
 
 def signed(estimate: "Estimate") -> str:

@@ -43,7 +43,15 @@ def examine(
     from groupwise.errors import ConfigError
 
     if environment:
-        show_environment(json)
+        from groupwise.checks.surroundings import surroundings
+
+        facts = surroundings()
+        if json:
+            print_json(facts)
+            return
+        width = max(map(len, facts))
+        for name, value in facts.items():
+            console.print(Text(f"{name:{width}}  {_words(value)}"), soft_wrap=True)
         return
     if explain is not None:
         from groupwise.checks.doctor import rule_named
@@ -98,19 +106,6 @@ def line(finding: Finding) -> Text:
 
     text = f"  {finding.severity}  {RULES[finding.check].says} {finding.evidence} (doctor: {finding.check})"
     return Text(text, style=STYLES[finding.severity])
-
-
-def show_environment(as_json: bool) -> None:
-    """Print the machine and the versions, a line for each fact."""
-    from groupwise.checks.surroundings import surroundings
-
-    facts = surroundings()
-    if as_json:
-        print_json(facts)
-        return
-    width = max(map(len, facts))
-    for name, value in facts.items():
-        console.print(Text(f"{name:{width}}  {_words(value)}"), soft_wrap=True)
 
 
 def _words(value: Any) -> str:

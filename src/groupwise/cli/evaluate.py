@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from groupwise.cli.app import Checkpoint, Json, Overrides, app, console, options_from, print_json
+from groupwise.cli.app import Checkpoint, Json, Overrides, app, console, options_from, print_json, table_of
 from groupwise.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -94,10 +94,9 @@ def evaluate_suite(
     sampling = {name: given.pop(name) for name in OF_SAMPLING if name in given}
     scores = evaluate_suite(model, suite.split(","), sampling=sampling, changes=changes, **own, **given)
     title = f"{model}, 95 % intervals over problems"
-    table, lines = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0), pad_edge=False), []
-    notes: dict[str, None] = {}
-    for name in ("benchmark", "protocol", "right, %", "n", "published", "tokens", "cut"):
-        table.add_column(name, overflow="fold")
+    names = ("benchmark", "protocol", "right, %", "n", "published", "tokens", "cut")
+    table = table_of(*names, title=title, box=None, padding=(0, 1, 0, 0), pad_edge=False)
+    lines, notes = [], dict[str, None]()
     for score in scores:
         lines.append(score.as_dict())
         notes |= dict.fromkeys(score.notes())
@@ -132,10 +131,7 @@ def figures(result: dict[str, Any]) -> Table:
     from groupwise.evaluation.metrics import metric
 
     title = f"{result['task']}, {result['split']}: {size}, 95 % intervals"
-    table = Table(title=title, title_justify="left", min_width=60)
-    table.add_column("", overflow="fold")
-    for name in result["checkpoints"]:
-        table.add_column(name, justify="right", overflow="fold")
+    table = table_of("", right=result["checkpoints"], title=title, min_width=60)
     summaries = list(result["checkpoints"].values())
     keys = dict.fromkeys(key for summary in summaries for key in summary)
     # the second verifier has its own line
@@ -183,7 +179,7 @@ def evaluate_steps(model: str, file: Path, own: dict[str, Any], as_json: bool) -
         return
     chosen = f"threshold chosen on {own['dev']}" if own["dev"] else "threshold 1/2"
     title = f"{file}: {result.rows} completions, {chosen}, 95 % intervals"
-    table = Table(title=title, title_justify="left", show_header=False)
+    table = table_of(title=title, show_header=False)
     for key, name in STEP_FIGURES.items():
         value = getattr(result, key)
         number = value if isinstance(value, float) else value.value

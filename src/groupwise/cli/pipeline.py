@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markdown import Markdown
-from rich.table import Table
 
-from groupwise.cli.app import Overrides, app, console
+from groupwise.cli.app import Overrides, app, console, table_of
 from groupwise.runs.progress import say
 
 if TYPE_CHECKING:
@@ -111,9 +110,7 @@ def run_one(
     from groupwise.pipeline import Display, plan, run_pipeline
 
     if dry_run:
-        table = Table(title="what would run, and why", title_justify="left")
-        for name in ("stage", "does", "makes", "from", "", "because"):
-            table.add_column(name, overflow="fold")
+        table = table_of("stage", "does", "makes", "from", "", "because", title="what would run, and why")
         for entry in plan(recipe, stages, only, start):
             stage, (verb, style) = entry.stage, VERBS[entry.action]
             does, makes = stage.algorithm or stage.kind, stage.makes.replace("_", " ")

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Column, Table
 from rich.text import Text
 
 from groupwise.checks import Severity, visible
-from groupwise.cli.app import Json, Overrides, app, console
+from groupwise.cli.app import Json, Overrides, app, console, table_of
 
 if TYPE_CHECKING:
     from groupwise.checks.preflight import Preflight, PreflightOptions
@@ -108,6 +107,7 @@ def check_stages(
     from groupwise.checks.preflight import preflight_stages
     from groupwise.checks.preflight.bench import verdict_of
     from groupwise.pipeline import load_pipeline
+    from groupwise.runs.row import grouped
 
     recipe, stages = load_pipeline(path, changes)
     own = [(stage.name, stage.kind, stage.config) for stage in stages]
@@ -120,10 +120,7 @@ def check_stages(
         console.print(Text.assemble((head, "bold"), (stage.found.verdict, VERDICTS[stage.found.verdict])))
         for finding in stage.found.findings:
             console.print(finding.text(), soft_wrap=True)
-        reasons: dict[str, list[str]] = {}
-        for name, why in stage.found.not_done.items():
-            reasons.setdefault(why, []).append(name)
-        for why, names in reasons.items():
+        for why, names in grouped(stage.found.not_done, stage.found.not_done.__getitem__).items():
             console.print(Text(f"  not done: {', '.join(names)} ({why})", style="dim"), soft_wrap=True)
     return {"verdict": worst, "stages": {stage.name: stage.found.facts() for stage in checked}}
 
@@ -182,7 +179,7 @@ def show_memory(path: Path, overrides: Sequence[str], prompt_tokens: int, ranks:
     if not isinstance(recipe, RlRecipe):
         raise ConfigError(f"{path}: memory is predicted for reinforcement learning, not for {recipe.algorithm}")
     plan = plan_of_rank(recipe, prompt_tokens, ranks)
-    table = Table(Column("part", overflow="fold"), Column("MiB", justify="right", overflow="fold"), box=None)
+    table = table_of("part", right=["MiB"], box=None)
     phases = {"always": plan.weights, "sampling": plan.sampling, "training": plan.training}
     for title, parts in ((title, parts) for title, parts in phases.items() if parts):
         table.add_row(f"[dim]{title}[/]", "")

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
-from groupwise.cli.app import app, console
+from groupwise.cli.app import app, console, table_of
 
 if TYPE_CHECKING:
     from groupwise.runs.records import Records
@@ -46,9 +45,7 @@ def list_runs(folder: Path) -> None:
     if not (paths := runs_in(folder)):
         console.print(f"There are no runs in {folder}. Begin one with `groupwise demo`.")
         return
-    table = Table()
-    for column in ("run", "algorithm", "task or data", "steps", "state", "best dev pass@1", "last change"):
-        table.add_column(column, overflow="fold")
+    table = table_of("run", "algorithm", "task or data", "steps", "state", "best dev pass@1", "last change")
     for path in paths:
         table.add_row(*row(path))
     console.print(table)

@@ -140,20 +140,12 @@ class Kinds(Choices):
     ) -> None:
         """Name the part, as `Choices` does.
 
-        Args:
-            what: the part in words.
-            table: `package.module:name` of every built-in implementation.
-            default: the kind of a section that names none; None: it must name one.
-            adopt: `package.module:name` of a function that makes an implementation of a `Place`.
-            base: the class that every implementation builds on, where it is its own settings.
+        `default`: the kind of a section that names none; None: it must name one. `base`: the class that every
+        implementation builds on, where it is its own settings.
         """
-        allowed = SECTION
-        if base is not None:
-            allowed = Allowed(
-                lambda found: isinstance(found, type) and issubclass(found, base),
-                f"a class that builds on {base.__name__}",
-            )
-        super().__init__(what, table, adopt, allowed)
+        words = f"a class that builds on {base.__name__}" if base else ""
+        own = base and Allowed(lambda found: isinstance(found, type) and issubclass(found, base), words)
+        super().__init__(what, table, adopt, own or SECTION)
         self.default = default
 
     def settings(self, kind: str, folder: Path | None = None) -> type[KindSection]:

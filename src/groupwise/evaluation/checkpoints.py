@@ -18,7 +18,7 @@ from groupwise.runs.directory import PROVENANCE
 from groupwise.runs.inputs import located
 from groupwise.tasks import TASKS, TaskOptions, make_task, with_verifier
 from groupwise.tasks.base import Task
-from groupwise.types import Problem, Split
+from groupwise.types import SPLITS, Problem, Split
 from groupwise.verifiers import VERIFIERS, VerifierConfig
 from groupwise.verifiers.style import BehaviourConfig
 from groupwise.verifiers.table import with_shared
@@ -71,6 +71,8 @@ class Context:
 
         Without a split and a number, all rows of a plain file that no run divided.
         """
+        if split not in (None, *SPLITS):
+            raise ConfigError(f"split {split!r}: allowed are {', '.join(SPLITS)}")
         rows = None if split or self.is_trained else self.task.undivided()
         if rows:
             return "all rows", rows[:most]

@@ -8,7 +8,6 @@ from typing import Any
 
 from groupwise.algorithms.statistics import Estimate
 from groupwise.config import Changes
-from groupwise.errors import ConfigError
 from groupwise.evaluation.behaviour import Patterns, patterns_of
 from groupwise.evaluation.checkpoints import context_of, refuse_run
 from groupwise.evaluation.evaluate import (
@@ -26,7 +25,7 @@ from groupwise.models.policy import load_policy
 from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.sample_and_score import Actors
 from groupwise.runs.progress import tell
-from groupwise.types import SPLITS, Split
+from groupwise.types import Split
 from groupwise.verifiers import make_verifier, verifier_config
 
 
@@ -108,8 +107,6 @@ def evaluate(
         ModelError: a checkpoint cannot be loaded.
         VerifierError: the verifier failed on too many completions.
     """
-    if split not in (None, *SPLITS):
-        raise ConfigError(f"split {split!r}: allowed are {', '.join(SPLITS)}")
     samples = samples or 8
     temperature, top_k, top_p = (1.0 if temperature is None else temperature), top_k or 0, top_p or 1.0
     names = [str(checkpoint), *([str(against)] if against else [])]

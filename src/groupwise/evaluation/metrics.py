@@ -25,7 +25,7 @@ from groupwise.evaluation.behaviour import (
     tokens_after_first,
 )
 from groupwise.runs.records import Evaluation, Records
-from groupwise.runs.row import Row
+from groupwise.runs.row import Row, grouped
 from groupwise.types import FAMILY_END, FinishReason, Outcome
 from groupwise.verifiers.style import is_tagged
 from groupwise.verifiers.style.language import MIN_WORDS
@@ -122,11 +122,7 @@ def _length(is_correct: bool) -> Measure:
     )
 
 
-BEHAVIOURS: Mapping[str, Behaviour] = {
-    "at_once": Behaviour.AT_ONCE, "works_out": Behaviour.WORKS_OUT, "unfinished": Behaviour.UNFINISHED,
-    "checks": Behaviour.CHECKS, "backtracks": Behaviour.BACKTRACKS, "another_way": Behaviour.ANOTHER_WAY,
-    "loops": Behaviour.LOOPS, "mixed": Behaviour.MIXES_LANGUAGES, "open_tags": Behaviour.OPEN_TAGS,
-}  # fmt: skip
+BEHAVIOURS = {key: Behaviour(metric.name) for key, metric in METRICS.items() if metric.name in list(Behaviour)}
 
 
 def measures(patterns: Patterns = PATTERNS) -> Mapping[str, Measure]:
@@ -199,9 +195,7 @@ def summary(
         return {}
     calls = {"calls": _calls} if any(row.num_insertions for row in rows) else {}
     all_measures = {**measures(patterns), **of_verdicts(rows), **calls, **more}
-    groups: dict[str, list[Row]] = {}
-    for row in rows:
-        groups.setdefault(row.problem, []).append(row)
+    groups = grouped(rows, lambda row: row.problem)
     size = max(map(len, groups.values()), default=0)
     powers = [2**i for i in range(1, size.bit_length())]
     verdicts = [[row.outcome is Outcome.CORRECT for row in group if row.outcome.judged] for group in groups.values()]
@@ -227,24 +221,19 @@ def _calls(row: Row) -> float:
     return float(row.num_insertions)
 
 
-def by_difficulty(rows: Iterable[Row], key: str = "pass_at_1", measure: Measure | None = None) -> dict[str, Estimate]:
+def by_difficulty(
+    rows: Iterable[Row], key: str = "pass_at_1", measure: Measure | None = None,
+    label: Callable[[Row], str] = lambda row: row.difficulty,
+) -> dict[str, Estimate]:  # fmt: skip
     """Return a metric, by default pass@1, of each difficulty label."""
-    return _by_label(rows, lambda difficulty: difficulty, key, measure)
+    groups = sorted(grouped(rows, label).items())
+    estimates = {name: estimate(key, group, measure) for name, group in groups}
+    return {name: mean for name, mean in estimates.items() if not math.isnan(mean.value)}
 
 
 def by_family(rows: Iterable[Row]) -> dict[str, Estimate]:
     """Return pass@1 of each family: the part of a difficulty label before its colon, for example a mixture's part."""
-    return _by_label(rows, lambda difficulty: difficulty.partition(FAMILY_END)[0])
-
-
-def _by_label(
-    rows: Iterable[Row], label: Callable[[str], str], key: str = "pass_at_1", measure: Measure | None = None
-) -> dict[str, Estimate]:
-    labels: dict[str, list[Row]] = {}
-    for row in rows:
-        labels.setdefault(label(row.difficulty), []).append(row)
-    estimates = {name: estimate(key, group, measure) for name, group in sorted(labels.items())}
-    return {label: mean for label, mean in estimates.items() if not math.isnan(mean.value)}
+    return by_difficulty(rows, label=lambda row: row.difficulty.partition(FAMILY_END)[0])
 
 
 def verdict_errors(rows: Iterable[Row]) -> int:

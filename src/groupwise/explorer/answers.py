@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from groupwise.algorithms.statistics import Estimate, mean_share, pass_at_k
 from groupwise.evaluation.behaviour import COURSES, Behaviour, Patterns, is_measured, span_of
 from groupwise.evaluation.metrics import BEHAVIOURS, MEASURES, METRICS, Pair, by_problem, common, compare
-from groupwise.runs.row import Row
+from groupwise.runs.row import Row, grouped
 from groupwise.types import Outcome
 
 MOST = 8
@@ -69,10 +69,7 @@ def examples(pair: Pair, count: int) -> list[Asked]:
 
 def by_id(rows: Sequence[Row]) -> dict[str, list[Row]]:
     """Completions by problem, in the order of the samples."""
-    groups: dict[str, list[Row]] = {}
-    for row in sorted(rows, key=lambda row: row.sample):
-        groups.setdefault(row.problem, []).append(row)
-    return groups
+    return grouped(sorted(rows, key=lambda row: row.sample), lambda row: row.problem)
 
 
 def first_answer(rows: Sequence[Row]) -> Answer:

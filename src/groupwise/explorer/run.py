@@ -240,14 +240,12 @@ def findings_of(run: OpenedRun) -> dict[str, Any]:
 
     def shown(evidence: Place) -> dict[str, str | None]:
         place = f"s{evidence.step}" if evidence.evaluation is None else f"e{short_hash(evidence.evaluation)}"
-        words, address = [evidence.evaluation or f"step {evidence.step}"], f"/run/{run.index}/at/{place}"
+        address = f"/run/{run.index}/at/{place}"
         if evidence.problem is not None:
-            words.append(evidence.problem)
             address += f"/{short_hash(evidence.problem)}"
-            if evidence.sample is not None:
-                words.append(f"sample {evidence.sample}")
-                address += f"/{evidence.sample}"
-        return {"text": " · ".join(words), "address": address if place in places else None}
+        if evidence.sample is not None:
+            address += f"/{evidence.sample}"
+        return {"text": " · ".join(evidence.words()), "address": address if place in places else None}
 
     findings = [
         {

@@ -5,7 +5,7 @@ settings name. A line in `STAGES` gives it a name; a stage in your file needs no
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Generic, NamedTuple, Self, TypeVar
@@ -16,7 +16,7 @@ from groupwise.config import ReadIf, Section, merged, parse
 from groupwise.config.places import Place
 from groupwise.config.schema import SHIPPED, Makes, files, named, stage_of
 from groupwise.models.config import ModelConfig
-from groupwise.pipeline.directory import StageDirectory
+from groupwise.pipeline.directory import StageDirectory, write_rows
 from groupwise.pipeline.fingerprint import code_of
 from groupwise.pipeline.recipe import BASE, PipelineRecipe, Shared, completed, with_tasks
 from groupwise.rollout.engine import EngineConfig
@@ -50,6 +50,10 @@ class Workplace:
     outputs: Mapping[str, str]
     train: Callable[[Recipe], Run]
     progress: Callable[[str, int, int], None] = field(default=lambda name, done, total: None)
+
+    def made(self, rows: Iterable[Mapping[str, Any]], statistics: Mapping[str, Any], sampled_tokens: int = 0) -> Made:
+        """Write the rows of a data stage, and return its result."""
+        return Made(self.directory.data, write_rows(self.directory.data, rows), sampled_tokens, 0, statistics)
 
 
 class ComputeConfig(ModelConfig):

@@ -14,7 +14,6 @@ from groupwise.errors import ConfigError
 from groupwise.evaluation.test_time.budget import RewardModels, Subject, measure
 from groupwise.evaluation.test_time.methods import BudgetConfig
 from groupwise.pipeline.base import ComputeConfig, Made, Stage, Workplace
-from groupwise.pipeline.directory import write_rows
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.tasks import TaskOptions, make_task
 from groupwise.tasks.base import split_problems
@@ -71,7 +70,6 @@ class BudgetStage(Stage[BudgetStageConfig]):
         first, *facts = result.records()
         models = {"checkpoint": self.config.path, "prm": self.config.prm, "orm": self.config.orm}
         labels = {name: label(reference) or None for name, reference in models.items()}
-        digest = write_rows(work.directory.data, [{**first, **labels}, *facts])
         entries = [(point.method, f"of {point.budget}", point.accuracy) for point in result.points]
         entries += [(f"chosen by {best.difficulty}", f"gain of {best.budget}", best.gain) for best in result.optimal]
         entries += [(f"{e.method} at equal tokens", f"gain of {e.budget}", e.difference) for e in result.equal_tokens]
@@ -79,4 +77,4 @@ class BudgetStage(Stage[BudgetStageConfig]):
         for name, key, estimate in entries:
             figures.setdefault(name, {})[key] = round(estimate.value, 6)
         statistics = {"problems": len(result.problems), "left out": len(result.left_out), **figures}
-        return Made(work.directory.data, digest, statistics=statistics)
+        return work.made([{**first, **labels}, *facts], statistics)

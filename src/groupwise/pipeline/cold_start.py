@@ -17,7 +17,6 @@ from groupwise.evaluation.behaviour import row_behaviours
 from groupwise.models.policy import load_policy
 from groupwise.pipeline.base import Made, Stage, Workplace
 from groupwise.pipeline.collect import Asked, Filters, Kept, balanced, collect_rows, counts, data_row, keep
-from groupwise.pipeline.directory import write_rows
 from groupwise.pipeline.recipe import Name
 from groupwise.randomness import Draw, Draws, Purpose
 from groupwise.rollout.engine import make_engine
@@ -116,7 +115,6 @@ class ColdStart(Stage[ColdStartConfig]):
                 edits.append("summary added")
             made = data_row(task.template, problem, row, source, label(self.config.sources[source].path))
             rows.append({**made, "completion": completion, "behaviours": sorted(row_behaviours(row)), "edits": edits})
-        digest = write_rows(work.directory.data, rows)
         tokens = sum(row.length for samples in sampled.values() for row in samples)
         statistics = {
             "rows": len(rows),
@@ -125,7 +123,7 @@ class ColdStart(Stage[ColdStartConfig]):
             "dropped": {name: selection.dropped for name, selection in selected.items()},
             "sources": counts(rows, "source"), "languages": counts(rows, "language"),
         }  # fmt: skip
-        return Made(work.directory.data, digest, tokens, 0, statistics)
+        return work.made(rows, statistics, tokens)
 
     def _sample(self, name: str, settings: ColdStartConfig, task: Task, work: Workplace) -> list[Row]:
         source = settings.sources[name]

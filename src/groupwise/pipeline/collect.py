@@ -21,7 +21,7 @@ from groupwise.rollout.engine import AnyEngine, EngineConfig
 from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.runs.rollouts import read_columns, read_rows, write_rollouts
-from groupwise.runs.row import Row
+from groupwise.runs.row import Row, grouped
 from groupwise.tasks import TaskOptions
 from groupwise.tasks.base import Template
 from groupwise.tasks.episodes import EpisodesConfig, environments
@@ -149,9 +149,8 @@ def keep(rows: Iterable[Row], filters: Filters, per_problem: int, before: Iterab
 
 def balanced(rows: Sequence[Row], size: int, seed: int) -> list[Row]:
     """Take at most `size` rows, as evenly over the difficulties as they allow: one of each in turn, in random order."""
-    queues: dict[str, list[Row]] = {}
-    for row in sorted(rows, key=lambda row: key(seed, "balance", row.problem, row.sample)):
-        queues.setdefault(row.difficulty, []).append(row)
+    shuffled = sorted(rows, key=lambda row: key(seed, "balance", row.problem, row.sample))
+    queues = grouped(shuffled, lambda row: row.difficulty)
     chosen: list[Row] = []
     while len(chosen) < size and any(queues.values()):
         for label in sorted(queues):

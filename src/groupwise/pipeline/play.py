@@ -14,7 +14,6 @@ from pydantic import Field
 from groupwise.config import Section
 from groupwise.errors import ConfigError
 from groupwise.pipeline.base import Made, Stage, Workplace
-from groupwise.pipeline.directory import write_rows
 from groupwise.randomness import Draw, key
 from groupwise.rollout.calls import as_hermes
 from groupwise.runs.progress import counted
@@ -61,7 +60,7 @@ class Play(Stage[PlayConfig]):
             played = played if settings.aloud else played._replace(workings=[""] * len(played.turns))
             rows.append({**_row(config, problem, played), "source": "play", "problem": problem.id, "outcome": outcome})
         statistics = {"rows": len(rows), "outcomes": dict(sorted(outcomes.items()))}
-        return Made(work.directory.data, write_rows(work.directory.data, rows), statistics=statistics)
+        return work.made(rows, statistics)
 
 
 def _row(config: EpisodesConfig, problem: Problem, played: Script) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from groupwise.models.prompts import ended, prompt_ids
 from groupwise.models.reward_model import RewardModel, load_reward_model
 from groupwise.pipeline.base import Made, Stage, Workplace
 from groupwise.pipeline.collect import Asked, Filters, balanced, collect_rows, counts, data_row, episodes_in, keep
-from groupwise.pipeline.directory import read_rows, write_rows
+from groupwise.pipeline.directory import read_rows
 from groupwise.pipeline.recipe import Name
 from groupwise.randomness import Draw, Draws, Purpose, key, permutation
 from groupwise.rollout.sample_and_score import Actors
@@ -140,7 +140,6 @@ class RejectionSampling(Stage[RejectionConfig]):
             general, statistics = general_rows(settings.general, most, settings.seed, settings.model, work.progress)
             rows = reasoning + general
         shuffled = [rows[i] for i in permutation(len(rows), settings.seed, "rejection sampling")]
-        digest = write_rows(work.directory.data, shuffled)
         tokens = sum(row.length for row in sampled)
         solved = {row.problem for row in sampled if row.outcome is Outcome.CORRECT}
         figures = {
@@ -148,7 +147,7 @@ class RejectionSampling(Stage[RejectionConfig]):
             "sources": counts(rows, "source"), "languages": counts(rows, "language"),
             "problems_solved": len(solved), "problems": len({row.problem for row in sampled}),
         }  # fmt: skip
-        return Made(work.directory.data, digest, tokens, 0, figures | statistics)
+        return work.made(shuffled, figures | statistics, tokens)
 
     def _sample(self, settings: RejectionConfig, work: Workplace) -> tuple[list[Row], dict[str, Problem]]:
         task = make_task(settings.task)

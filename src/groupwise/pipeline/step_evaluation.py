@@ -20,9 +20,9 @@ from groupwise.errors import DataError
 from groupwise.evaluation.steps import evaluate_scorer
 from groupwise.models.steps import load_scorer
 from groupwise.pipeline.base import ComputeConfig, Made, Stage, Workplace
-from groupwise.pipeline.directory import write_rows
 from groupwise.pipeline.recipe import Name
 from groupwise.runs.ledger import or_null
+from groupwise.runs.row import grouped
 from groupwise.tasks.step_rows import StepRow, read_step_rows
 
 
@@ -81,13 +81,12 @@ class StepEvaluation(Stage[StepEvaluationConfig]):
             evaluation, scores = evaluate_scorer(scorer, rows, dev, settings.dev)
             figures = {key: value for key, value in or_null(asdict(evaluation)).items() if key != "rows"}
             found[name] = figures | chosen(rows, scores, settings.choices)
-        digest = write_rows(work.directory.data, [{"judge": name, **figures} for name, figures in found.items()])
         shown = {
             name: {key: value[0] if isinstance(value, list) else value for key, value in figures.items()}
             for name, figures in found.items()
         }
         statistics = {"completions": len(rows), "problems": {"all": len(pools), **large}, **shown}
-        return Made(work.directory.data, digest, 0, 0, statistics)
+        return work.made([{"judge": name, **figures} for name, figures in found.items()], statistics)
 
 
 def controls(rows: Sequence[StepRow], choices: Sequence[int]) -> dict[str, list[float]]:
@@ -120,10 +119,7 @@ def chosen(
 
 
 def _pools(rows: Sequence[StepRow]) -> list[list[StepRow]]:
-    pools: dict[str, list[StepRow]] = {}
-    for row in rows:
-        pools.setdefault(row.problem or row.prompt, []).append(row)
-    return list(pools.values())
+    return list(grouped(rows, lambda row: row.problem or row.prompt).values())
 
 
 def _right(row: StepRow) -> bool:

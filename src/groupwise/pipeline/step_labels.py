@@ -23,7 +23,6 @@ from groupwise.errors import ConfigError, DataError
 from groupwise.models.policy import load_policy
 from groupwise.pipeline.base import Made, Stage, Workplace
 from groupwise.pipeline.collect import Asked, collect_rows
-from groupwise.pipeline.directory import write_rows
 from groupwise.pipeline.step_rollouts import (
     Completer,
     Cut,
@@ -149,9 +148,9 @@ class StepLabels(Stage[StepLabelsConfig]):
         if not rows:
             why = ", ".join(f"{count} {reason}" for reason, count in dropped.items() if count)
             raise DataError(f"stage {self.name}: no row is left ({why or 'nothing was there'})")
-        digest = write_rows(work.directory.data, [row.record() for row in rows])
         statistics = {**_statistics(rows, dropped), "rollout_tokens": tokens}
-        return Made(work.directory.data, digest, sum(row.length for row in sampled) + tokens, 0, statistics)
+        sampled_tokens = sum(row.length for row in sampled) + tokens
+        return work.made([row.record() for row in rows], statistics, sampled_tokens)
 
     def _rolled(
         self, settings: StepLabelsConfig, work: Workplace, actors: Actors, cut: Sequence[Cut], sampled: Sequence[Row],

@@ -25,7 +25,7 @@ from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.tools import Result, Tool, ToolConfig, make_tools, results_in
 from groupwise.rollout.tools.base import BrokenCallError, Span
 from groupwise.runs.atomic import write_file
-from groupwise.runs.row import Row
+from groupwise.runs.row import Row, grouped
 from groupwise.types import CallOutcome, FinishReason, Outcome, Problem, ToolCall
 from groupwise.verifiers.steps import step_ends
 
@@ -169,10 +169,7 @@ def searched(cut: Sequence[Cut], rollouts: Rollouts) -> list[list[Rolled | None]
 
 def shared(cut: Sequence[Cut], rows: Sequence[Row]) -> list[list[Rolled | None]]:
     """Take a group's completions that start with a prefix as rollouts from it (arXiv:2509.21154)."""
-    by_problem: dict[str, list[Row]] = {}
-    for row in rows:
-        if row.outcome.judged:
-            by_problem.setdefault(row.problem, []).append(row)
+    by_problem = grouped((row for row in rows if row.outcome.judged), lambda row: row.problem)
 
     def rolled(problem: str, prefix: str) -> Rolled | None:
         sharing = [row for row in by_problem[problem] if (row.prefill + row.text).startswith(prefix)]

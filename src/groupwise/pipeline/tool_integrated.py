@@ -14,7 +14,6 @@ from pydantic import Field, field_validator
 from groupwise.config import Section
 from groupwise.errors import ConfigError
 from groupwise.pipeline.base import Made, Stage, Workplace
-from groupwise.pipeline.directory import write_rows
 from groupwise.randomness import Draw, permutation
 from groupwise.rollout.tools.calculator import BEGIN, END, value_of, written
 from groupwise.tasks import TaskOptions, make_task
@@ -87,9 +86,8 @@ class ToolIntegrated(Stage[ToolIntegratedConfig]):
                 "language": problem.language,
             })  # fmt: skip
         shuffled = [rows[i] for i in permutation(len(rows), settings.seed, "tool integrated")]
-        digest = write_rows(work.directory.data, shuffled)
         number = Counter(row["form"] for row in rows)
-        return Made(work.directory.data, digest, statistics={"rows": len(rows), "forms": dict(sorted(number.items()))})
+        return work.made(shuffled, {"rows": len(rows), "forms": dict(sorted(number.items()))})
 
 
 def working(problem: Problem, form: Form, draw: Draw) -> str:

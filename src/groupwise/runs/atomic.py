@@ -9,7 +9,7 @@ import shutil
 import threading
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -111,8 +111,7 @@ def check_directory(path: Path) -> None:
 def replace_symlink(link: Path, target: str) -> None:
     """Point a symbolic link elsewhere in one step."""
     temporary = link.with_name(f".{link.name}.tmp")
-    with suppress(FileNotFoundError):
-        temporary.unlink()
+    temporary.unlink(missing_ok=True)
     os.symlink(target, temporary)
     os.replace(temporary, link)
 

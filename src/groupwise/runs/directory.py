@@ -227,14 +227,20 @@ def find_run(path: Path) -> RunDirectory:
     return run
 
 
+MISSING = "not installed"
+
+
+def version_of(package: str) -> str:
+    """Return the version of an installed package, else `MISSING`."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return MISSING
+
+
 def environment() -> dict[str, Any]:
     """Return the versions and the machine below a run; recorded, never read back. It works on any system."""
-    versions = {}
-    for name in ("groupwise", "torch", "transformers", "tokenizers", "numpy", "math-verify", "sympy"):
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            versions[name] = "not installed"
+    packages = ("groupwise", "torch", "transformers", "tokenizers", "numpy", "math-verify", "sympy")
     torch, cpuinfo, processor = sys.modules.get("torch"), Path("/proc/cpuinfo"), platform.processor()
     if cpuinfo.exists():
         names = [line for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
@@ -246,7 +252,8 @@ def environment() -> dict[str, Any]:
         head, changes = git(["git", "rev-parse", "HEAD"]), git(["git", "status", "--porcelain", "-uno"])
         commit = head.strip() + ("+changes" if changes.strip() else "")
     return {
-        "versions": versions, "python": platform.python_version(), "platform": platform.platform(),
-        "processor": processor, "cores": os.cpu_count(), "torch_threads": torch.get_num_threads() if torch else None,
+        "versions": {name: version_of(name) for name in packages}, "python": platform.python_version(),
+        "platform": platform.platform(), "processor": processor, "cores": os.cpu_count(),
+        "torch_threads": torch.get_num_threads() if torch else None,
         "gpu": torch.cuda.get_device_name() if torch and torch.cuda.is_available() else None, "commit": commit,
     }  # fmt: skip

@@ -199,7 +199,13 @@ class Records:
 
     def group(self, at: At, problem: str, tokens: bool = True) -> GroupRecord:
         """Return one group with its completions: one row group is read."""
-        entry, path = self._entry(at, problem), self._file(at)
+        groups, path = self.groups(at), self._file(at)
+        entry = next((entry for entry in groups if entry.problem == problem), None)
+        if not groups and (found := self._found.get(f"rollouts/{path.name}:None")):
+            raise DataError(f"the rollouts {path} cannot be read: {found.what}")
+        if entry is None:
+            there = ", ".join(entry.problem for entry in groups) or "none"
+            raise ConfigError(f"{self.path} has no completions of problem {problem!r} there; there are {there}")
         columns = [name for name in SCHEMA.names if tokens or name not in OF_TOKENS or name == "sampled"]
         table = read_columns(path, columns, entry.row_group)  # another program may have merged groups
         records = table.filter(pc.equal(table["problem"], problem)).to_pylist()
@@ -278,16 +284,6 @@ class Records:
                 self._note(Damage("rollouts/index.jsonl", f"it is no line of an index: {error}", number))
                 return None
         return None
-
-    def _entry(self, at: At, problem: str) -> GroupEntry:
-        groups = self.groups(at)
-        for entry in groups:
-            if entry.problem == problem:
-                return entry
-        if not groups and (found := self._found.get(f"rollouts/{self._file(at).name}:None")):
-            raise DataError(f"the rollouts {self._file(at)} cannot be read: {found.what}")
-        there = ", ".join(entry.problem for entry in groups)
-        raise ConfigError(f"{self.path} has no completions of problem {problem!r} there; there are {there or 'none'}")
 
     def _note(self, damage: Damage) -> None:
         self._found[f"{damage.file}:{damage.line}"] = damage

@@ -5,12 +5,12 @@ The lines of `rollouts/index.jsonl` are the index: the files of completions, gro
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from itertools import groupby, pairwise
 from math import isfinite
 from statistics import fmean, pstdev
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,8 @@ from groupwise.runs.directory import RunDirectory
 from groupwise.runs.ledger import Lines
 from groupwise.types import FinishReason, Outcome, ScoredGroup, TurnRecord
 
+T = TypeVar("T")
+K = TypeVar("K")
 SCHEMA_NUMBER = 1  # schema of the files of completions and of their index
 Flat = Literal["right", "wrong", "equal", "failed"]
 """Reason why a group has no signal: all judged completions are correct, none is, their rewards are equal otherwise,
@@ -119,6 +121,14 @@ def entries(rows: Iterable[Mapping[str, Any]], row_groups: Sequence[int]) -> lis
         collected.append(GroupEntry.of(members, place, first))
         first += len(members)
     return collected
+
+
+def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """Return items by a key, each list in the order of the items."""
+    groups: dict[K, list[T]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
 
 
 _NUMBERED = re.compile(r"(?:dev-)?step-(\d+)")

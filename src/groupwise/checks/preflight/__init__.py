@@ -19,12 +19,8 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel
 
 from groupwise.checks import Advice, Finding, Severity
+from groupwise.checks.preflight import data, judging, machine, rehearsal, sample
 from groupwise.checks.preflight.bench import Bench, Check, Checked, Cost, Preflight, PreflightOptions, finding
-from groupwise.checks.preflight.data import DATA, PROMPTS
-from groupwise.checks.preflight.judging import JUDGING
-from groupwise.checks.preflight.machine import MACHINE, SETTINGS, schedule
-from groupwise.checks.preflight.rehearsal import REHEARSAL
-from groupwise.checks.preflight.sample import SAMPLE
 from groupwise.config.schema import SHIPPED, located, named, resolve, stage_of
 from groupwise.errors import ConfigError, GroupwiseError, ModelError
 from groupwise.runs.progress import counted
@@ -33,8 +29,10 @@ from groupwise.trainers.rl_recipe import RlRecipe
 
 OnCheck = Callable[[str, Preflight], None]
 CHECKS: dict[str, Check] = {
-    check.name: check for check in (SETTINGS, DATA, MACHINE, JUDGING, PROMPTS, SAMPLE, REHEARSAL)
-}
+    check.name: check
+    for check in (machine.settings, data.data, machine.machine, judging.judging, data.prompts, sample.sample,
+                  rehearsal.rehearsal)
+}  # fmt: skip
 NEEDS_MEMORY: frozenset[Cost] = frozenset({"model", "step"})
 
 
@@ -78,10 +76,10 @@ def preflight(
     with Bench(recipe, options) as bench:
         for check in counted("checks", wanted, len(wanted)):
             critical = {finding.check for finding in findings if finding.severity is Severity.CRITICAL}
-            if MACHINE.name in critical and check.cost in NEEDS_MEMORY:
+            if machine.machine.name in critical and check.cost in NEEDS_MEMORY:
                 not_done[check.name] = "the machine would not bear it"
                 continue
-            if SAMPLE.name in critical and check.cost == "step":
+            if sample.sample.name in critical and check.cost == "step":
                 not_done[check.name] = "there is nothing to learn"
                 continue
             began = time.perf_counter()
@@ -145,7 +143,7 @@ def preflight_stages(
             if makes == "data" or value.startswith((".", "/", "~")) or value.count("/") != 1
         )  # fmt: skip
         if not isinstance(config, RlRecipe):
-            rates = list(schedule(config)) if isinstance(config, Recipe) else []
+            rates = list(machine.schedule(config)) if isinstance(config, Recipe) else []
             results.append(StageChecked(stage, does, Preflight(findings=(*missing, *rates), figures={})))
             continue
         makes = {reference.key: reference.makes for reference in named(config)}
@@ -153,8 +151,8 @@ def preflight_stages(
         later = [f"{key} is made by the stage {name}" for key, name in made.items()]
         where = config.run.model_copy(update={"directory": str(directory / "stages" / stage / "run")})
         recipe = located(config, stand_ins).model_copy(update={"run": where})
-        if data := [text for key, text in zip(made, later, strict=True) if makes[key] == "data"]:
-            result = Preflight(findings=missing, figures={}, not_done=dict.fromkeys(CHECKS, data[0]))
+        if unmade := [text for key, text in zip(made, later, strict=True) if makes[key] == "data"]:
+            result = Preflight(findings=missing, figures={}, not_done=dict.fromkeys(CHECKS, unmade[0]))
         else:
             result = preflight(recipe, options, leave_out, ALWAYS if made else EVERYTHING)
             ranked = sorted((*missing, *result.findings), key=lambda finding: -finding.severity.rank)

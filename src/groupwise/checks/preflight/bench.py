@@ -218,7 +218,12 @@ class Check:
     says: str
     cost: Cost
     run: Callable[[Bench], Checked]
-    source: str = ""  # of its bounds
+    source: str  # of its bounds
+
+
+def check(name: str, cost: Cost, *, says: str, source: str) -> Callable[[Callable[[Bench], Checked]], Check]:
+    """Make a check of a function."""
+    return lambda run: Check(name=name, says=says, cost=cost, run=run, source=source)
 
 
 Verdict = Literal["GO", "GO WITH WARNINGS", "NO-GO"]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from groupwise.checks import Advice, Finding, Severity
-from groupwise.checks.preflight.bench import Bench, Check, Checked, finding
+from groupwise.checks.preflight.bench import Bench, Checked, check, finding
 from groupwise.errors import GroupwiseError
 from groupwise.models.prompts import control_in, encode_prompt, rendered
 from groupwise.randomness import Draws, Purpose
@@ -32,6 +32,8 @@ def same(question: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", question).casefold().split())
 
 
+@check("data", "free", says="counts, repeats, contradictory answers, and evaluation problems that training sees",
+       source="exact repeats after NFKC, case and spaces; bounds are shares of the problems")  # fmt: skip
 def data(bench: Bench) -> Checked:
     """Look at every problem of every split that the recipe uses."""
     splits: dict[Split, Sequence[Problem]] = {split: bench.problems(split) for split in ("train", "dev")}
@@ -143,18 +145,14 @@ def _answers(bench: Bench, splits: Mapping[Split, Sequence[Problem]]) -> Iterato
         )  # fmt: skip
 
 
-DATA = Check(
-    name="data", says="counts, repeats, contradictory answers, and evaluation problems that training sees",
-    cost="free", run=data, source="exact repeats after NFKC, case and spaces; bounds are shares of the problems",
-)  # fmt: skip
-
-
 NUM_PROMPTS = 512  # prompts of a split that are written
 NUM_BEGUN = 16  # episodes whose prompts their environment begins
 SPLITS_SEEN: tuple[Split, ...] = ("train", "dev")  # the test split is not opened before a run's end
 SHOWN_TOKENS = 40  # tokens at either end of the prompt that is shown
 
 
+@check("prompts", "model", says="every prompt as token ids: one BOS, stop tokens, lengths against the context",
+       source="peers' threads on doubled BOS and lost stop tokens; lengths are counted")  # fmt: skip
 def prompts(bench: Bench) -> Checked:
     """Write the prompts of every split; the tokenizer refuses what it cannot write, and two BOS tokens."""
     policy, template = bench.policy, bench.task.template
@@ -250,9 +248,3 @@ def _ends(bench: Bench) -> Iterator[Finding]:
             "Completions run on behind their answer until the token limit, and are judged with all that.",
             Advice("model.path", f"put {token!r} into eos_token_id of the model's generation_config.json"),
         )  # fmt: skip
-
-
-PROMPTS = Check(
-    name="prompts", says="every prompt as token ids: one BOS, stop tokens, lengths against the context",
-    cost="model", run=prompts, source="peers' threads on doubled BOS and lost stop tokens; lengths are counted",
-)  # fmt: skip

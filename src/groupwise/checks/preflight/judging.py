@@ -11,7 +11,7 @@ from groupwise.algorithms.statistics import mean_share
 from groupwise.checks import Advice, Finding, Severity
 from groupwise.checks.audit.judge import Limits, Miss, Result, judge_cases
 from groupwise.checks.audit.verifier import attacks
-from groupwise.checks.preflight.bench import Bench, Check, Checked, finding
+from groupwise.checks.preflight.bench import Bench, Checked, check, finding
 from groupwise.models.loading import tokenizer_of
 from groupwise.randomness import Draw, key
 from groupwise.rollout.dialogue import check_shown
@@ -140,6 +140,9 @@ SLOW_S = 1.0  # seconds of the slowest verdict in a hundred that are worth a war
 GRACE_S = 5.0
 
 
+@check("verifier", "verifier",
+       says="reference answers are accepted, shortcuts refused, verdicts repeat and come in time",
+       source="attacks as in `groupwise audit` (docs/do/reward.md); Wilson interval")  # fmt: skip
 def judging(bench: Bench) -> Checked:
     """Judge reference answers through the rendered template, then attacks, and time the verdicts."""
     verifier, template = bench.verifier, bench.task.template
@@ -238,9 +241,3 @@ def _shortcuts(bench: Bench) -> tuple[int, list[Finding]]:
             [r.case.name for r in clear or missed],
         ))  # fmt: skip
     return tried, findings
-
-
-JUDGING = Check(
-    name="verifier", says="reference answers are accepted, shortcuts refused, verdicts repeat and come in time",
-    cost="verifier", run=judging, source="attacks as in `groupwise audit` (docs/do/reward.md); Wilson interval",
-)  # fmt: skip

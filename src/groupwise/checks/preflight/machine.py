@@ -12,7 +12,7 @@ import torch
 
 from groupwise.checks import Advice, Finding, Severity
 from groupwise.checks.memory import MIB, MemoryPlan, plan
-from groupwise.checks.preflight.bench import Bench, Check, Checked, finding
+from groupwise.checks.preflight.bench import Bench, Checked, check, finding
 from groupwise.config.places import Place
 from groupwise.models.activations import available_memory
 from groupwise.models.cores import CoreMeter
@@ -26,6 +26,8 @@ from groupwise.trainers.rl_recipe import RlRecipe
 MANY_EPOCHS = 20  # passes over the training problems from which on they are learnt by heart rather than from
 
 
+@check("settings", "free", says="settings that contradict each other, or reward something else than is meant",
+       source="DeepSeekMath §4.1.3 (arXiv:2402.03300) for padding; the rest is counted from the recipe")  # fmt: skip
 def settings(bench: Bench) -> Checked:
     """Check the recipe alone."""
     recipe = bench.recipe
@@ -127,12 +129,6 @@ def _rhythm(recipe: RlRecipe) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-SETTINGS = Check(
-    name="settings", says="settings that contradict each other, or reward something else than is meant", cost="free",
-    run=settings, source="DeepSeekMath §4.1.3 (arXiv:2402.03300) for padding; the rest is counted from the recipe",
-)  # fmt: skip
-
-
 TIGHT = 0.8  # share of what is free from which on a need is worth a warning
 BUSY = 0.5  # cores in use by other programs that are worth a warning
 CHARACTERS_PER_TOKEN = 4  # for a guess at a prompt's length before a tokenizer is loaded
@@ -141,6 +137,8 @@ BYTES_PER_TOKEN = {"all": 48, "sampled": 32, "none": 26}
 LOOK_S = 0.3
 
 
+@check("machine", "free", says="memory and disk against what is free, and who else uses the processor",
+       source="`--memory`, whose error lab/benchmarks/memory.py measures; bytes of the demo's files")  # fmt: skip
 def machine(bench: Bench) -> Checked:
     """Plan memory and disk from the recipe and the model's configuration, without loading it."""
     recipe, template, host = bench.recipe, bench.task.template, environment()
@@ -219,9 +217,3 @@ def _memory(recipe: RlRecipe, memory: MemoryPlan, free: float) -> Iterator[Findi
         else "Little is left for others.",
         change,
     )  # fmt: skip
-
-
-MACHINE = Check(
-    name="machine", says="memory and disk against what is free, and who else uses the processor", cost="free",
-    run=machine, source="`--memory`, whose error lab/benchmarks/memory.py measures; bytes of the demo's files",
-)  # fmt: skip

@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from groupwise.checks import Advice, Finding, Severity
-from groupwise.checks.preflight.bench import LEAST_TOKENS, Bench, Check, Checked, finding
+from groupwise.checks.preflight.bench import LEAST_TOKENS, Bench, Checked, check, finding
 from groupwise.runs.directory import RunDirectory
 from groupwise.runs.processes import Stopped, stop
 from groupwise.runs.records import Records
@@ -55,6 +55,8 @@ def affordable(whole: Size, tokens: float, length: float) -> Size | None:
     return Size(1, 2, int(tokens / 2)) if tokens >= 2 * LEAST_TOKENS else None
 
 
+@check("rehearsal", "step", says="two whole steps on a copy and one resumed: agreement, size of an update, time, cost",
+       source="KL per update: Spinning Up, tinker-cookbook (< 0.01); the doctor's bounds")  # fmt: skip
 def rehearsal(bench: Bench) -> Checked:
     """Train two steps at the full learning rate, and the second once more from the checkpoint between them.
 
@@ -195,9 +197,3 @@ def _times(bench: Bench, steps: Sequence[Mapping[str, Any]], share: float) -> tu
             "Most of the time goes into measuring.", Advice("evaluation.every", "less often, or fewer problems"),
         ))  # fmt: skip
     return figures, findings
-
-
-REHEARSAL = Check(
-    name="rehearsal", says="two whole steps on a copy and one resumed: agreement, size of an update, time, cost",
-    cost="step", run=rehearsal, source="KL per update: Spinning Up, tinker-cookbook (< 0.01); the doctor's bounds",
-)  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 from groupwise.algorithms.learnability import fitted, flat_share, flat_share_of, smallest_difference
 from groupwise.algorithms.statistics import mean_share, pass_at_k
 from groupwise.checks import Advice, Finding, Severity
-from groupwise.checks.preflight.bench import FEW, Bench, Check, Checked, finding
+from groupwise.checks.preflight.bench import FEW, Bench, Checked, check, finding
 from groupwise.evaluation.evaluate import unparsable
 from groupwise.trainers.grpo import GrpoRecipe
 from groupwise.types import FinishReason, Outcome, ScoredGroup
@@ -20,6 +20,9 @@ OWNED = 0.9  # share of the variance within groups that one part other than the 
 COARSE = 0.15  # smallest difference in pass@1 that an evaluation should be able to tell from chance
 
 
+@check("sample", "model",
+       says="learnability: pass rates, groups without a signal, reward parts, lengths, what dev can tell",
+       source="algorithms/learnability.py; rldoctor's bounds for flat groups and truncation")  # fmt: skip
 def sample(bench: Bench) -> Checked:
     """Sample some training problems as a step would, more often, and count."""
     if not (sampled := bench.sampled).groups:
@@ -196,9 +199,3 @@ def _verdicts(bench: Bench, groups: Sequence[ScoredGroup]) -> Iterator[Finding]:
             Severity.WARNING, said, "The form is learnt first; where it never appears by chance, nothing is.",
             [Advice("task.template.prompt", "show the form of an answer, or train on some answers first")],
         )  # fmt: skip
-
-
-SAMPLE = Check(
-    name="sample", says="learnability: pass rates, groups without a signal, reward parts, lengths, what dev can tell",
-    cost="model", run=sample, source="algorithms/learnability.py; rldoctor's bounds for flat groups and truncation",
-)  # fmt: skip

@@ -30,7 +30,7 @@ from groupwise.rollout.sample_and_score import Actors
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.runs.processes import resuming
 from groupwise.tasks.base import Task
-from groupwise.types import SPLITS, Problem, Split
+from groupwise.types import Problem, Split
 from groupwise.verifiers import make_verifier
 from groupwise.verifiers.base import VerifierConfig
 
@@ -95,8 +95,6 @@ def measure_budget(
         VerifierError: the verifier failed on too many completions.
     """
     config = config or BudgetConfig()
-    if split not in (None, *SPLITS):
-        raise ConfigError(f"split {split!r}: allowed are {', '.join(SPLITS)}")
     prm_model, orm_model = (None if path is None else ModelConfig(path=str(path)) for path in (prm, orm))
     rewards = RewardModels(prm_model, orm_model, str(reference), beta)
     _checked(config, rewards, temperature)  # before a model is loaded
@@ -138,7 +136,7 @@ def measure(subject: Subject, rewards: RewardModels, config: BudgetConfig, direc
             "orm": rewards.orm and rewards.orm.path, "task": subject.task.name,
         }  # fmt: skip
         with resuming(directory):
-            return _Measurement(config, methods, budgets, sampler, scorers).result(subject.problems, models)
+            return _result(config, methods, budgets, sampler, scorers, subject.problems, models)
 
 
 def _checked(
@@ -153,71 +151,60 @@ def _checked(
     return methods, check_budgets(config.budgets, config.samples)
 
 
-class _Measurement(NamedTuple):
-    """The parts of one call."""
-
-    config: BudgetConfig
-    methods: Sequence[str]
-    budgets: Sequence[int]
-    sampler: Sampler
-    scorers: Mapping[Role, Scorer]
-
-    def result(self, problems: Sequence[Problem], models: Mapping[str, Any]) -> BudgetResult:
-        pools = self._pools(problems, self.config.samples, self.sampler)
-        kept, left_out = enough(pools.pools, max(self.budgets))
-        problems, pools = [problems[index] for index in kept], pools.only(kept)
-        measured, flips = [*measure_pools(pools, self.budgets, self.methods)], list[Mapping[str, Any]]()
-        for method in self.methods:
-            if method == GREEDY:
-                measured.append(measure_greedy(self.sampler.greedy(problems), pools.sizes))
-            elif method in SEARCHES:
-                measured += measure_search(
-                    method, self.sampler, self.scorers["prm"], problems, self.config, pools.sizes
-                )
-            elif method in CHAINS:
-                of_chains, changed = measure_chains(
-                    method, self.sampler, self.scorers.get("prm"), problems, self.config, pools.sizes
-                )
-                measured += of_chains
-                flips += changed
-            elif method == CUT:
-                measured += measure_cuts(self.sampler, problems, self.config, pools.sizes)
-        labels = [problem.difficulty for problem in problems]
-        ways = difficulties(labels, self._difficulty_pools(problems))
-        choices = [
-            Optimal.of([m for m in measured if m.budget == k and m.method not in CONTROLS], way, self.config.seed)
-            for way in ways
-            for k in self.budgets
-        ]
-        named = {(method.method, method.budget): method for method in measured}
-        points = [
-            Point.of(method, labels, named.get(("majority", method.budget)), named.get((CONTROLS[0], method.budget)))
-            for method in measured
-        ]
-        weights = {f"{role}_weights": scorer.fingerprint for role, scorer in self.scorers.items()}
-        settings = {
-            **models, **self.config.model_dump(mode="json"), "methods": list(self.methods),
-            "weights": self.sampler.actors.policy.fingerprint(), **weights,
-        }  # fmt: skip
-        result = BudgetResult(
-            settings, measured, labels, [problem.id for problem in problems], left_out, points,
-            [choice for choice in choices if choice is not None], flips, self.sampler.directory,
-            at_equal_tokens(measured, pools, self.config.aggregate, ways),
-        )  # fmt: skip
-        result.write()
-        return result
-
-    def _pools(self, problems: Sequence[Problem], num_samples: int, sampler: Sampler) -> Pools:
-        pools = sampler.pools(problems, num_samples)
-        sampled, folder = sampler.identity_of(num_samples), sampler.directory
-        scored = {role: scorer.pools(pools, folder, sampled) for role, scorer in self.scorers.items()}
-        rewards = {role: scorer.num_parameters for role, scorer in self.scorers.items()}
-        return Pools(pools, scored, Sizes(sampler.actors.policy.num_parameters, rewards), self.config.seed)
-
-    def _difficulty_pools(self, problems: Sequence[Problem]) -> Pools | None:
-        if not self.config.difficulty_samples:
-            return None
-        pools = self._pools(problems, self.config.difficulty_samples, self.sampler.drawing("difficulty"))
-        if empty := [pool.problem.id for pool in pools.pools if not pool.samples]:
+def _result(
+    config: BudgetConfig, methods: Sequence[str], budgets: Sequence[int], sampler: Sampler,
+    scorers: Mapping[Role, Scorer], problems: Sequence[Problem], models: Mapping[str, Any],
+) -> BudgetResult:  # fmt: skip
+    pools = _pools(config, sampler, scorers, problems, config.samples)
+    kept, left_out = enough(pools.pools, max(budgets))
+    problems, pools = [problems[index] for index in kept], pools.only(kept)
+    measured, flips = [*measure_pools(pools, budgets, methods)], list[Mapping[str, Any]]()
+    for method in methods:
+        if method == GREEDY:
+            measured.append(measure_greedy(sampler.greedy(problems), pools.sizes))
+        elif method in SEARCHES:
+            measured += measure_search(method, sampler, scorers["prm"], problems, config, pools.sizes)
+        elif method in CHAINS:
+            of_chains, changed = measure_chains(method, sampler, scorers.get("prm"), problems, config, pools.sizes)
+            measured += of_chains
+            flips += changed
+        elif method == CUT:
+            measured += measure_cuts(sampler, problems, config, pools.sizes)
+    labels = [problem.difficulty for problem in problems]
+    others = None
+    if config.difficulty_samples:
+        others = _pools(config, sampler.drawing("difficulty"), scorers, problems, config.difficulty_samples)
+        if empty := [pool.problem.id for pool in others.pools if not pool.samples]:
             raise DataError(f"the verifier judged no sample that tells the difficulty of {empty[0]}: ask for more")
-        return pools
+    ways = difficulties(labels, others)
+    choices = [
+        Optimal.of([m for m in measured if m.budget == k and m.method not in CONTROLS], way, config.seed)
+        for way in ways
+        for k in budgets
+    ]
+    named = {(method.method, method.budget): method for method in measured}
+    points = [
+        Point.of(method, labels, named.get(("majority", method.budget)), named.get((CONTROLS[0], method.budget)))
+        for method in measured
+    ]
+    settings = {
+        **models, **config.model_dump(mode="json"), "methods": list(methods),
+        "weights": sampler.actors.policy.fingerprint(),
+        **{f"{role}_weights": scorer.fingerprint for role, scorer in scorers.items()},
+    }  # fmt: skip
+    result = BudgetResult(
+        settings, measured, labels, [problem.id for problem in problems], left_out, points,
+        [choice for choice in choices if choice is not None], flips, sampler.directory,
+        at_equal_tokens(measured, pools, config.aggregate, ways),
+    )  # fmt: skip
+    result.write()
+    return result
+
+
+def _pools(
+    config: BudgetConfig, sampler: Sampler, scorers: Mapping[Role, Scorer], problems: Sequence[Problem], number: int
+) -> Pools:
+    pools, sampled = sampler.pools(problems, number), sampler.identity_of(number)
+    scored = {role: scorer.pools(pools, sampler.directory, sampled) for role, scorer in scorers.items()}
+    rewards = {role: scorer.num_parameters for role, scorer in scorers.items()}
+    return Pools(pools, scored, Sizes(sampler.actors.policy.num_parameters, rewards), config.seed)

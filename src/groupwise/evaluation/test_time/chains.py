@@ -179,17 +179,15 @@ def chained(
     """Make the chains of each problem; what is on disk is not made again."""
     links = max(config.budgets)
     identity: dict[str, Any] = {"method": method, "links": links, **({} if scorer is None else scorer.identity)}
-    if method == "revise":
-        identity["remembered"] = REMEMBERED
-    else:
-        identity["phrases"] = dict(config.phrases)
+    revises = method == "revise"
+    identity |= {"remembered": REMEMBERED} if revises else {"phrases": dict(config.phrases)}
+    if not revises:
         check_phrases(problems, config.phrases)
 
     def make(part: Sequence[Problem]) -> list[dict[str, Any]]:
         chainer = Chainer(sampler.actors, sampler.sampling, sampler.draws, config.chains)
         made = [chainer.start(part)]
         while len(made) < links:
-            revises = method == "revise"
             made.append(chainer.revised(made, REMEMBERED) if revises else chainer.forced(made, config.phrases))
         return [_value(sampler, scorer, made, index) for index in range(len(part))]
 

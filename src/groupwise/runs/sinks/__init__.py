@@ -181,7 +181,7 @@ class Sinks:
             try:
                 sinks._live[name] = _Feed.start(SinkFiles(run, name), config)
             except OSError as error:
-                _warn(name, str(error), SinkFiles(run, name))
+                _warn(SinkFiles(run, name), str(error))
         return sinks
 
     def check(self) -> None:
@@ -189,16 +189,22 @@ class Sinks:
         for name, feed in list(self._live.items()):
             if feed.process.poll() is not None:
                 del self._live[name]
-                _warn(name, feed.reason(), feed.files)
+                _warn(feed.files, feed.reason())
 
     def finish(self) -> None:
         """Let each take the last lines, and wait as long as it may take; warn of those that did not."""
         began = time.monotonic()
         for feed in self._live.values():
             feed.let_go()
-        for name, feed in self._live.items():
-            if not feed.ended(began + feed.config.wait_s):
-                _warn(name, feed.reason(), feed.files)
+        for feed in self._live.values():
+            try:
+                feed.process.wait(max(0.0, began + feed.config.wait_s - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                with suppress(ProcessLookupError):
+                    os.killpg(feed.process.pid, signal.SIGKILL)
+                feed.process.wait()
+            if not feed.files.read().closed:
+                _warn(feed.files, feed.reason())
         self._live.clear()
 
 
@@ -226,15 +232,6 @@ class _Feed:
         _RUNNING.pop(self.files.state.resolve(), None)
         _close(self.process)
 
-    def ended(self, deadline: float) -> bool:
-        try:
-            self.process.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            with suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
-        return self.files.read().closed
-
     def reason(self) -> str:
         status = self.process.returncode
         key = f"sinks.{self.files.name}.wait_s"
@@ -247,7 +244,6 @@ def _close(process: subprocess.Popen[bytes]) -> None:
     process.stdin.close()
 
 
-def _warn(name: str, reason: str, files: SinkFiles) -> None:
-    warnings.warn(
-        f"sink {name} failed, and the run continues without it: {reason.rstrip('.')}. See {files.log}", stacklevel=2
-    )
+def _warn(files: SinkFiles, reason: str) -> None:
+    said = f"sink {files.name} failed, and the run continues without it: {reason.rstrip('.')}. See {files.log}"
+    warnings.warn(said, stacklevel=2)
