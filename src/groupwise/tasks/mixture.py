@@ -60,17 +60,6 @@ class MixtureConfig(TaskConfig):
                 )
         return self
 
-    @model_validator(mode="after")
-    def _check_sections(self) -> Self:
-        sections: dict[str, tuple[str, VerifierConfig]] = {}
-        for name, part in self.parts.items():
-            if (section := part.task.verifier) and sections.setdefault(section.kind, (name, section))[1] != section:
-                raise ValueError(
-                    f"parts.{sections[section.kind][0]}.task.verifier and parts.{name}.task.verifier are of the kind "
-                    f"{section.kind!r} with different settings; only equal ones are allowed"
-                )
-        return self
-
 
 class Mixture(Task):
     """Problems of several tasks, each of which names the verifier of its task."""
@@ -88,8 +77,17 @@ class Mixture(Task):
 
     @property
     def verifier_config(self) -> VerifierConfig:
-        sections = {section.kind: section for part in self.config.parts.values() if (section := part.task.verifier)}
-        return self.config.verifier or verifier_config({"kind": self.verifier, "each": sections})
+        judges: dict[str, tuple[str, VerifierConfig]] = {}
+        for name, task in self._tasks.items():
+            judge = task.verifier_config
+            first, other = judges.setdefault(judge.kind, (name, judge))
+            if judge != other:
+                raise ConfigError(
+                    f"parts.{first}.task and parts.{name}.task are judged by verifiers of the kind {judge.kind!r} with "
+                    "different settings; only equal ones are allowed (verifier = ... of each task)"
+                )
+        each = {kind: judge for kind, (_, judge) in judges.items() if judge != verifier_config(kind)}
+        return self.config.verifier or verifier_config({"kind": self.verifier, "each": each})
 
     def problems(self, split: Split) -> Sequence[Problem]:
         if split in self._problems:

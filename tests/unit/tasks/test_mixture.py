@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from groupwise.checks.audit.verifier import quick_audit
 from groupwise.config import Section, dump_toml, load, parse
@@ -158,5 +158,16 @@ def test_a_part_may_name_its_verifier_and_one_kind_has_one_section() -> None:
     routed = verifier_config(paid)
     assert routed.member("math").correct_reward == routed.member("number").correct_reward == 2.0  # type: ignore[attr-defined]
     both = {**tables["parts"], "b": part({**GAMES, "verifier": "math"})}  # type: ignore[dict-item]
-    with pytest.raises(ValidationError, match="of the kind 'math' with different settings"):
-        make_task({**tables, "parts": both})
+    with pytest.raises(ConfigError, match=r"parts\.a\.task and parts\.b\.task .*'math' with different settings"):
+        _ = make_task({**tables, "parts": both}).verifier_config
+
+
+def test_what_a_task_itself_says_of_its_verifier_holds_in_a_mixture(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(
+        "from groupwise.tasks.arithmetic import Arithmetic\nfrom groupwise.verifiers import verifier_config\n"
+        "class Own(Arithmetic):\n    verifier_config = verifier_config({'kind': 'number', 'decimals': 2})\n"
+    )
+    own = {**SUMS, "kind": f"{tmp_path}/own.py:Own"}
+    assert mixture(own=part(own), talk=part(TALK)).verifier_config.each["number"].decimals == 2  # type: ignore[attr-defined]
+    with pytest.raises(ConfigError, match=r"parts\.own\.task and parts\.sums\.task .*'number' with different settings"):
+        _ = mixture(own=part(own), sums=part(SUMS)).verifier_config
