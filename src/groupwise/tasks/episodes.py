@@ -22,7 +22,6 @@ from groupwise.tasks.base import Candidate, GeneratedConfig, GeneratedTask, Task
 from groupwise.tasks.environments.base import ENVIRONMENTS, Environment, EnvironmentConfig, Opening, Reply, Turn
 from groupwise.tasks.table import TaskOptions, make_task
 from groupwise.types import SPLITS, Problem, Split
-from groupwise.verifiers.table import VERIFIERS
 
 FEW = 200
 """Problems of an environment, below which a split may be empty by chance."""
@@ -77,7 +76,7 @@ class Episodes(GeneratedTask):
                 same = len({problem.question for problem in rows}) < len(rows)
                 found: Sequence[Problem] = _divided(rows)[split] if same else task.problems(split)
                 if getattr(environment, "verifier", "") is None:
-                    environment = environment.model_copy(update={"verifier": VERIFIERS.read(task.verifier)})
+                    environment = environment.model_copy(update={"verifier": task.verifier_config})
             else:
                 number = config.num_problems if split == "train" else config.num_eval_problems
                 found = first_of_split(islice(self.candidates(), 100 * number + 10_000), split, number)

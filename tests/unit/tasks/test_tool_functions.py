@@ -1,6 +1,7 @@
 """Functions as tools: their schemas, their settings, classes for TRL."""
 
 import asyncio
+import json
 from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
@@ -12,10 +13,12 @@ from pydantic import ValidationError
 from groupwise.errors import ConfigError, VerifierError
 from groupwise.rollout.tools.calculator import calculator
 from groupwise.rollout.tools.python import python
+from groupwise.tasks import make_task
 from groupwise.tasks.environments.base import Attempt, Turn
 from groupwise.tasks.environments.others import Trl, TrlConfig
 from groupwise.tasks.environments.tools import MOST_CALLS, Tools, ToolsConfig, fault_of, schema_of
 from groupwise.types import Problem
+from groupwise.verifiers import verifier_config
 
 
 def described(a: int, b: list[str] | None = None) -> dict[str, int]:
@@ -275,3 +278,14 @@ def test_trl_gives_the_class_the_same_rows_and_shows_the_same_tools(
     trainer.train()
     assert seen[len(ours) :] == ours * 2
     assert opening.messages[-1]["content"] == "Guess. It is below 100."
+
+
+def test_an_answer_is_judged_as_the_task_of_the_problems_says(tmp_path: Path) -> None:
+    rows = [json.dumps({"question": f"{number} + 1?", "answer": str(number + 1)}) for number in range(30)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(rows))
+    judge = {"kind": "number", "decimals": 2}
+    problems = {"kind": "jsonl", "path": str(tmp_path / "rows.jsonl"), "verifier": judge}
+    task = make_task(
+        {"kind": "episodes", "environment": {"kind": "tools", "tools": ["calculator"]}, "problems": problems}
+    )
+    assert task.problems("train")[0].environment.verifier == verifier_config(judge)  # type: ignore[attr-defined]
