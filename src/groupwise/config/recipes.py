@@ -10,6 +10,7 @@ import math
 import re
 import tomllib
 import types
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,6 +30,11 @@ Changes = Sequence[str] | Mapping[str, Any]
 """Changes of a recipe: `a.b=c` texts, as after `--set`, or values by dotted key."""
 Source = str | Path | Mapping[str, Any]
 """A recipe: its file, the name of a shipped one such as `arithmetic`, or its tables."""
+USUAL = {
+    "advantage": "group_mean", "annotator": "oracle", "engine": "in_process", "policy": "clipped_ratio",
+    "template": "text",
+}  # fmt: skip
+"""By key, the kind of a section that names none; of other sections a recipe above or the task says it."""
 
 
 def recipe_file(name: str, folder: Path) -> Path:
@@ -122,7 +128,8 @@ def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
         if isinstance(lower, str) and isinstance(value, Mapping):
             lower = {"kind": lower}  # a name alone is a section
         if isinstance(lower, Mapping) and isinstance(value, Mapping):
-            is_same_kind = value.get("kind", lower.get("kind")) == lower.get("kind", value.get("kind"))
+            kind = lower.get("kind") or USUAL.get(key)
+            is_same_kind = not kind or value.get("kind", kind) == kind
             result[key] = merged(lower, value) if is_same_kind else value
         else:
             result[key] = value
@@ -175,8 +182,11 @@ def overridden(tables: Mapping[str, Any], overrides: Sequence[str]) -> dict[str,
             value = tomllib.loads(f"value = {text.strip()}")["value"]
         except tomllib.TOMLDecodeError:  # a text without quotes
             value = text.strip()
-        if last == "kind" and section.get(last, value) != value:
-            section.clear()  # as in `merged`: the settings belong to the other kind
+        before = section.get("kind") or USUAL.get(path[-1] if path else "")
+        if last == "kind" and before and before != value:  # as in `merged`: the settings belong to the other kind
+            if dropped := [name for name in section if name != last]:
+                warnings.warn(f"{override} begins the section anew, without {', '.join(dropped)}", stacklevel=2)
+            section.clear()
         section[last] = value
     return result
 

@@ -4,10 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.config import RECIPES, load, read_toml, recipe_file, recipe_names
+from groupwise.algorithms.advantages import ADVANTAGES
+from groupwise.algorithms.policy_losses import POLICY_LOSSES
+from groupwise.config import RECIPES, load, merged, overridden, read_toml, recipe_file, recipe_names
+from groupwise.config.recipes import USUAL
 from groupwise.errors import ConfigError
 from groupwise.pipeline import load_pipeline
-from groupwise.recall.config import RecallRecipe
+from groupwise.recall.config import ANNOTATORS, RecallRecipe
+from groupwise.rollout.engine import ENGINES
+from groupwise.tasks.base import TEMPLATES
 from groupwise.trainers import load_recipe
 from groupwise.trainers.compare import Comparison
 
@@ -77,3 +82,25 @@ def test_every_shipped_recipe_is_valid(name: str) -> None:
 def variant_bases(tables: dict[str, object]) -> list[str]:
     comparison = Comparison.model_validate(tables)
     return [base for variant in comparison.variants.values() for base in variant.extends] + [comparison.recipe]
+
+
+def test_a_section_that_names_no_kind_is_of_its_usual_one() -> None:
+    tables = {
+        "advantage": ADVANTAGES, "annotator": ANNOTATORS, "engine": ENGINES, "policy": POLICY_LOSSES,
+        "template": TEMPLATES,
+    }  # fmt: skip
+    assert {key: kinds.default for key, kinds in tables.items()} == USUAL
+    below = {"loss": {"policy": {"clip_high": 0.3}}, "task": {"num_problems": 9}}
+    other, usual = {"kind": "sequence_ratio"}, {"kind": "clipped_ratio"}
+    assert merged(below, {"loss": {"policy": other}})["loss"]["policy"] == other  # 0.3 means something else there
+    assert merged(below, {"loss": {"policy": usual}})["loss"]["policy"] == {"clip_high": 0.3, **usual}
+    assert merged(below, {"task": {"kind": "arithmetic"}})["task"] == {"num_problems": 9, "kind": "arithmetic"}
+
+
+@pytest.mark.parametrize("kind", [{}, {"kind": "clipped_ratio"}])
+def test_a_change_that_begins_a_section_anew_says_what_is_left_out(kind: dict[str, str]) -> None:
+    below = {"loss": {"policy": {**kind, "clip_low": 0.1, "dual_clip": 3.0}}}
+    with pytest.warns(UserWarning, match=r"kind=soft_gate begins the section anew, without clip_low, dual_clip$"):
+        changed = overridden(below, ["loss.policy.kind=soft_gate", "loss.policy.tau_pos=2"])
+    assert changed["loss"]["policy"] == {"kind": "soft_gate", "tau_pos": 2}
+    assert overridden(below, ["loss.policy.kind=clipped_ratio"])["loss"]["policy"]["dual_clip"] == 3.0

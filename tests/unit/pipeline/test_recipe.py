@@ -269,6 +269,7 @@ def test_a_stage_of_ones_own_is_one_file(own_stage: Path, monkeypatch: pytest.Mo
         ("stages.tune.model.path={half}", "stages.tune.model.path = .*: model is read here, but the stage half makes"),
     ],
 )
+@pytest.mark.filterwarnings("ignore:.* begins the section anew")
 def test_mistakes_about_ones_own_stage_are_said(own_stage: Path, override: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         load_pipeline(own_stage, [override])

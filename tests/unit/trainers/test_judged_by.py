@@ -132,6 +132,7 @@ def test_a_recipe_may_choose_its_verifier_and_the_task_may(folder: Path) -> None
         (["task.template=own.py:Short"], "is no template: allowed is a class that builds on Template"),
     ],
 )  # fmt: skip
+@pytest.mark.filterwarnings("ignore:.* begins the section anew")
 def test_what_has_no_effect_or_is_not_there_is_named(folder: Path, overrides: list[str], said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         recipe(folder, *overrides)
