@@ -17,7 +17,7 @@ from groupwise.algorithms.step_metrics import (
 from groupwise.errors import DataError, ModelError
 from groupwise.models.config import ModelConfig
 from groupwise.models.steps import ScoresSteps, encode_steps, load_scorer, score_rows
-from groupwise.tasks.step_rows import StepRow, read_steps
+from groupwise.tasks.step_rows import StepRow, labelled, read_steps
 
 FIXED = 0.5
 
@@ -72,7 +72,8 @@ def evaluate_steps(
     """
     if dev is not None and Path(dev).resolve() == Path(file).resolve():
         raise DataError(f"{file}: a threshold chosen on the rows that are measured flatters; allowed is another file")
-    rows, dev_rows = read_steps(file, format), read_steps(dev, format) if dev is not None else []
+    rows = labelled(read_steps(file, format), file)  # of others nobody knows whether they hold a mistake
+    dev_rows = labelled(read_steps(dev, format), dev) if dev is not None else []
     loaded = load_scorer(ModelConfig(path=str(model)), reference, beta)
     return evaluate_scorer(loaded, rows, dev_rows, dev)[0]
 

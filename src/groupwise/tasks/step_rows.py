@@ -128,8 +128,14 @@ def check_training_rows(rows: Sequence[StepRow], path: str) -> None:
             f"{path}: {len(held_out)} rows are of the {held_out[0].split} split (the first: problem "
             f"{held_out[0].problem or held_out[0].prompt[:60]!r}); only rows of the training split may be learnt from"
         )
-    if not any(label is not None for row in rows for label in row.labels):
-        raise DataError(f"{path}: no step has a label")
+    labelled(rows, path)
+
+
+def labelled(rows: Sequence[StepRow], path: str | Path) -> list[StepRow]:
+    """Return the rows of which something is known; raises DataError where there is none."""
+    if known := [row for row in rows if any(label is not None for label in row.labels)]:
+        return known
+    raise DataError(f"{path}: no step has a label")
 
 
 Format = Literal["groupwise", "big_bench_mistake", "mr_gsm8k", "processbench", "math_shepherd", "prm800k", "math_aps"]

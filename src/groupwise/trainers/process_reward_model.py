@@ -23,7 +23,7 @@ from groupwise.models.reward_model import start_reward_model
 from groupwise.models.sharded import sharded
 from groupwise.models.steps import EncodedSteps, ImplicitRewardModel, ScoresSteps, encode_steps, score_rows
 from groupwise.randomness import shuffled_epochs
-from groupwise.tasks.step_rows import check_training_rows, first_wrong, read_step_rows
+from groupwise.tasks.step_rows import StepRow, check_training_rows, first_wrong, read_step_rows
 from groupwise.trainers.base import (
     NUM_HELD_OUT,
     FineTuningRecipe,
@@ -121,14 +121,9 @@ def train_process_reward_model(
         model = ImplicitRewardModel(policy, load_reference(recipe.model, recipe.lora, policy), config.beta)
     else:
         model = saved = sharded(start_reward_model(base, recipe.lora, recipe.run.seed, in_rows=True))
-    train: dict[str, list[EncodedSteps]] = {}
-    for path, rows in sources.items():
-        encoded = [encode_steps(model, row, config.supervision) for row in rows]
-        train[path] = [row for row in encoded if any(label is not None for label in row.labels)]
-        if not train[path]:
-            raise DataError(f"{path}: no last step has a label, which outcomes are learnt from")
+    train = {path: _labelled(model, rows, config.supervision, path) for path, rows in sources.items()}
     held_out_labels = "outcome" if config.supervision == "outcome" else "process"
-    held_out = [encode_steps(model, row, held_out_labels) for row in measured]
+    held_out = _labelled(model, measured, held_out_labels, data.held_out) if measured else []
     optimizer = Optimizer(model.trainable(), recipe.optimizer, recipe.run.num_steps)
     session = start.begin(saved, optimizer)
     size, num_steps = config.tokens_per_micro_batch, recipe.run.num_steps
@@ -142,6 +137,15 @@ def train_process_reward_model(
         return measure_steps(done, model, held_out, size) if is_due else None
 
     return learn(session, step, on_report, figures, "held_out_steps")
+
+
+def _labelled(model: ScoresSteps, rows: Sequence[StepRow], supervision: str, path: str) -> list[EncodedSteps]:
+    encoded = [encode_steps(model, row, supervision) for row in rows]
+    found = [row for row in encoded if any(label is not None for label in row.labels)]
+    if not found:
+        which = "step" if supervision == "process" else "last step"
+        raise DataError(f"{path}: no {which} has a label, and supervision = {supervision!r} reads those alone")
+    return found
 
 
 def step_rows(

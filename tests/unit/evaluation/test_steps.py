@@ -49,6 +49,16 @@ def test_a_score_that_is_no_number_is_named(tiny_policy: Callable[..., Policy], 
         evaluate_scorer(broken, ROWS, [], None)
 
 
+def test_what_nobody_labelled_is_not_measured(tiny_policy: Callable[..., Policy], tmp_path: Path) -> None:
+    save_checkpoint(tmp_path / "policy", tiny_policy())
+    save_checkpoint(tmp_path / "prm", start_reward_model(ModelConfig(path=str(tmp_path / "policy"), device="cpu")))
+    unknown = StepRow("p", ("a", "b"), (None, None)).record()
+    found = evaluate_steps(tmp_path / "prm", write(tmp_path / "rows", *(row.record() for row in ROWS), unknown))
+    assert found == evaluate_steps(tmp_path / "prm", write(tmp_path / "known", *(row.record() for row in ROWS)))
+    with pytest.raises(DataError, match="none: no step has a label"):
+        evaluate_steps(tmp_path / "prm", write(tmp_path / "none", unknown))
+
+
 def write(path: Path, *records: dict[str, Any]) -> Path:
     path.write_text("\n".join(json.dumps(record) for record in records), encoding="utf-8")
     return path
