@@ -9,9 +9,9 @@ import pytest
 
 from groupwise.errors import DataError, ModelError
 from groupwise.models.config import ModelConfig
-from groupwise.models.new_model import byte_tokenizer
+from groupwise.models.new_model import byte_tokenizer, character_tokenizer
 from groupwise.models.policy import make_policy
-from groupwise.trainers.sft import PairsData, encode, read_pairs, read_rows
+from groupwise.trainers.sft import PairsData, Pieces, encode, read_pairs, read_rows
 
 TURN = "<think>{{ m.role }}:{{ m.content }}{% if m.tool_calls %}{{ m.tool_calls[0].function.name }}{% endif %}<|end|>\n"
 PLAIN = "{% for m in messages %}" + TURN + "{% endfor %}{% if add_generation_prompt %}<think>assistant:{% endif %}"
@@ -123,6 +123,14 @@ def test_what_cannot_be_learnt_rightly_is_refused(
 ) -> None:
     with pytest.raises((DataError, ModelError), match=sentence):
         shown(template, row)
+
+
+@pytest.mark.parametrize("row", [("1😀", "2"), ("1", "2😀"), Pieces((("1", False), ("2😀", True)), "1")])
+def test_characters_that_the_tokenizer_lacks_are_not_learnt(make_model: Callable[..., Any], row: Any) -> None:
+    digits = make_policy(make_model(), character_tokenizer("0123456789"), ModelConfig(device="cpu"))
+    assert encode(digits, [("1", "2")], "completion")
+    with pytest.raises(DataError, match="cannot write all characters of the example that begins '1"):
+        encode(digits, [row], "completion")
 
 
 def test_a_stage_that_needs_texts_refuses_conversations(tmp_path: Path) -> None:
