@@ -17,7 +17,8 @@ from groupwise.models.config import ModelConfig
 from groupwise.models.new_model import NewModel, new_policy
 from groupwise.models.policy import load_policy
 from groupwise.runs.directory import RunDirectory
-from groupwise.trainers.distill import DistillRecipe, DistillStep, train_distill
+from groupwise.trainers.base import DataStep
+from groupwise.trainers.distill import DistillRecipe, train_distill
 
 SUMS = {"kind": "arithmetic", "kinds": ["sum"], "digits": [1, 1], "num_problems": 40, "num_eval_problems": 2}
 SAMPLED = {"task": SUMS, "prompts_per_step": 4, "group_size": 2, "sampling": {"max_tokens": 24}}
@@ -54,9 +55,9 @@ def recipe(source: str, model: Path, pairs: Path, directory: Path, **sections: A
     return parse(DistillRecipe, {**values, **sections})
 
 
-def train(one: DistillRecipe) -> list[DistillStep]:
-    steps: list[DistillStep] = []
-    train_distill(one, on_step=steps.append)
+def train(one: DistillRecipe) -> list[DataStep]:
+    steps: list[DataStep] = []
+    train_distill(one, on_report=steps.append)
     return steps
 
 
@@ -64,18 +65,19 @@ def long_run(directory: Path, num_steps: int) -> dict[str, Any]:
     return {"run": {"directory": str(directory), "num_steps": num_steps, "checkpoint_every": 1000}}
 
 
-def check_nearer(steps: list[DistillStep], share: float) -> None:
+def check_nearer(steps: list[DataStep], share: float) -> None:
     """The loss fell to at most this share of what it was, and both like the same tokens more often."""
     first, last = steps[:3], steps[-3:]
     assert sum(step.loss for step in last) < share * sum(step.loss for step in first), steps
-    assert sum(step.teacher_agreement for step in last) > sum(step.teacher_agreement for step in first), steps
+    before, after = (sum(step.measured["teacher_agreement"] for step in part) for part in (first, last))
+    assert after > before, steps
 
 
 @SOURCES
 def test_a_random_student_nears_its_teacher(source: str, model: Path, pairs: Path, tmp_path: Path) -> None:
     steps = train(recipe(source, model, pairs, tmp_path / "run", **long_run(tmp_path / "run", 15)))
     check_nearer(steps, 0.85)
-    assert all(step.sampled_tokens == (None if source == "jsonl" else step.num_tokens) for step in steps)
+    assert all(step.measured["sampled_tokens"] == (None if source == "jsonl" else step.num_tokens) for step in steps)
 
 
 def test_on_policy_distillation_mends_a_damaged_copy(pairs: Path, tmp_path: Path) -> None:
@@ -101,7 +103,7 @@ def test_a_killed_run_ends_in_the_same_ledger_and_weights(
     train_distill(whole)
     assert exit_code(killed, "step-000004", train_distill) == -signal.SIGKILL
     resumed_at = []
-    session = train_distill(killed, on_step=lambda step: resumed_at.append(step.step))
+    session = train_distill(killed, on_report=lambda step: resumed_at.append(step.step))
     assert resumed_at[0] == 2
     expected, found = (RunDirectory(Path(one.run.directory)) for one in (whole, killed))
     assert found.ledger.path.read_bytes() == expected.ledger.path.read_bytes()

@@ -66,11 +66,11 @@ def test_dpo_raises_the_margin_on_pairs_it_never_saw(tmp_path: Path) -> None:
         dpo={"pairs_per_step": 16, "evaluate_every": 1000},
     )  # fmt: skip
     [held_out] = found.held_out
-    assert abs(found.steps[0].margin) < 1e-4  # policy and reference are the same
+    assert abs(found.steps[0].measured["margin"]) < 1e-4  # policy and reference are the same
     assert held_out.margin > 0.1, held_out
     assert held_out.accuracy.low > 0.5, held_out
-    fell = found.steps[0].chosen_logprob - found.steps[-1].chosen_logprob
-    assert found.steps[0].rejected_logprob - found.steps[-1].rejected_logprob > fell
+    fell = found.steps[0].measured["chosen_logprob"] - found.steps[-1].measured["chosen_logprob"]
+    assert found.steps[0].measured["rejected_logprob"] - found.steps[-1].measured["rejected_logprob"] > fell
 
 
 # -------------------------------------------------------------------------------------------------------------- resume

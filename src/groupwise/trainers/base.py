@@ -1,10 +1,11 @@
 """Shared by all trainers: their description, fields of their recipes, and the frozen model that a run starts from."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import Field
 from torch import Tensor
@@ -171,24 +172,51 @@ def accumulate_rows(
     num_tokens: Callable[[R], int],
     model: Backbone | ImplicitRewardModel,
     tokens_per_micro_batch: int,
-) -> list[M]:
+) -> tuple[float, list[M]]:
     """Accumulate the gradient of a step's loss over micro-batches of rows of similar length, on all ranks.
 
     `loss_of` gives the part of some rows in the step's loss, whose denominator is that of the whole step, and what else
-    is measured of them. Returns the measurements, by length of the rows.
+    is measured of them. Returns the loss, and the measurements, by length of the rows.
     """
+
+    def compute(part: list[R]) -> tuple[Tensor, tuple[float, M]]:
+        loss, measured = loss_of(part)
+        return loss, (loss.item(), measured)
+
     ordered = sorted(rows, key=num_tokens)
     sizes = [num_tokens(row) for row in ordered]
     budget = RANKS.portion(micro_batch_tokens(tokens_per_micro_batch, model.device), sum(sizes))
     chunks = list(micro_batches(sizes, budget))
     weights, costs = [weight for _, weight in model.trainable()], [sum(sizes[i] for i in chunk) for chunk in chunks]
     parts = [[ordered[i] for i in chunk] for chunk in chunks]
-    return list(accumulate(loss_of, parts, weights, model.device, costs))
+    losses, measured = zip(*accumulate(compute, parts, weights, model.device, costs), strict=True)
+    return sum(losses), list(measured)
+
+
+class Gradient(NamedTuple):
+    """A gradient that stands at the weights, and what was measured on the way."""
+
+    loss: float
+    num_tokens: int
+    measured: Mapping[str, Any] = {}  # By the name that the metrics have; None where it has no meaning
+    facts: Mapping[str, Any] = {}  # Of the batch, for the ledger
+
+
+class DataStep(NamedTuple):
+    """The report of one step of learning from data; loss and measurements are from before the update."""
+
+    step: int
+    loss: float
+    measured: Mapping[str, Any]
+    grad_norm: float
+    lr: float
+    num_tokens: int
+    seconds: float
 
 
 def learn(
     session: Session,
-    step: Callable[[int], Any],
+    gradient: Callable[[int], Gradient],
     on_report: OnReport,
     measure: Callable[[int], Any] = lambda done: None,
     kind: str = "held_out",
@@ -198,10 +226,16 @@ def learn(
     `measure` is called with the number of steps done; what it gives, if anything, is recorded as an evaluation.
     """
     for number in session.steps():
-        report = step(number)
-        session.progress.tokens += report.num_tokens
-        facts = {"step": number, "loss": report.loss, "grad_norm": report.grad_norm}
-        session.record({**facts, "weights": session.policy.fingerprint()}, report._asdict())
+        began = time.perf_counter()
+        found = gradient(number)
+        lr, grad_norm = session.optimizer.lr(number), session.optimizer.update(number)
+        seconds = time.perf_counter() - began
+        report = DataStep(number, found.loss, found.measured, grad_norm, lr, found.num_tokens, seconds)
+        session.progress.tokens += found.num_tokens
+        session.progress.sampled_tokens += int(found.measured.get("sampled_tokens") or 0)
+        facts = {"step": number, **found.facts, "loss": found.loss, "grad_norm": grad_norm}
+        figures = report._asdict()
+        session.record({**facts, "weights": session.policy.fingerprint()}, figures | figures.pop("measured"))
         on_report(report)
         if measured := measure(number + 1):
             session.record({"evaluation": kind, **measured._asdict()}, {"kind": kind, **measured._asdict()})
@@ -210,14 +244,11 @@ def learn(
     return session
 
 
-def data_line(report: Any) -> str:
+def data_line(report: DataStep) -> str:
     """Format one step of training on data; an algorithm's own measurements stand at the end of the line."""
-    values = report._asdict()
-    head = f"step {values.pop('step'):5d}  loss {values.pop('loss'):.4f}  lr {values.pop('lr'):.1e}"
-    rate = values.pop("num_tokens") / values.pop("seconds")
-    values.pop("grad_norm", None)
-    line = f"{head}  {rate:,.0f} tokens/s"
-    for name, value in values.items():
+    rate = report.num_tokens / report.seconds
+    line = f"step {report.step:5d}  loss {report.loss:.4f}  lr {report.lr:.1e}  {rate:,.0f} tokens/s"
+    for name, value in report.measured.items():
         if value is not None:
             line += f"  {name} {value:,}" if isinstance(value, int) else f"  {name} {value:.3f}"
     return line

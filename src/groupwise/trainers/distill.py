@@ -4,7 +4,6 @@ Completions come from a file, the teacher or the student itself. Generalised kno
 al., arXiv:2306.13649); with `student` and `reverse_kl` it is on-policy distillation.
 """
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal, NamedTuple, Self
@@ -24,7 +23,15 @@ from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.tasks import TaskOptions, make_task
 from groupwise.tasks.base import split_problems
-from groupwise.trainers.base import FineTuningRecipe, MicroBatchConfig, Trainer, accumulate_rows
+from groupwise.trainers.base import (
+    FineTuningRecipe,
+    Gradient,
+    MicroBatchConfig,
+    OnReport,
+    Trainer,
+    accumulate_rows,
+    learn,
+)
 from groupwise.trainers.preferences import pairs_of_step
 from groupwise.trainers.report import hash_tokens
 from groupwise.trainers.rl_run import problem_order
@@ -129,21 +136,6 @@ class DistillRecipe(FineTuningRecipe):
         return self
 
 
-class DistillStep(NamedTuple):
-    """The report of one step, measured before the update."""
-
-    step: int
-    loss: float
-    """Mean divergence per completion token, in nats."""
-    teacher_agreement: float
-    """Share of completion tokens at which both models' likeliest token is the same."""
-    grad_norm: float
-    lr: float
-    num_tokens: int
-    sampled_tokens: int | None
-    seconds: float
-
-
 class Batch(NamedTuple):
     """Completions of a step."""
 
@@ -156,33 +148,21 @@ DrawBatch = Callable[[int, Policy, Policy], Batch]
 """(step, student, teacher) -> its completions; a pure function of the recipe, the step and the weights."""
 
 
-def train_distill(
-    recipe: DistillRecipe, restart: bool = False, on_step: Callable[[DistillStep], None] = lambda step: None
-) -> Session:
+def train_distill(recipe: DistillRecipe, restart: bool = False, on_report: OnReport = lambda report: None) -> Session:
     """Run a distillation recipe, or resume an interrupted run; returns the session with the trained student."""
     draw_batch = batches(recipe)
     start = Start(recipe, recipe.run, restart)
     teacher = sharded(load_policy(recipe.teacher, in_rows=True).freeze())
     student = sharded(start_policy(start.model_to_load(recipe.model), recipe.lora, recipe.run.seed, in_rows=True))
     teacher = as_teacher_of(student, teacher, recipe.distill.top_k)
-    optimizer = Optimizer(student.trainable(), recipe.optimizer, recipe.run.num_steps)
-    session = start.begin(student, optimizer)
-    for step in session.steps():
-        began = time.perf_counter()
+    session = start.begin(student, Optimizer(student.trainable(), recipe.optimizer, recipe.run.num_steps))
+
+    def gradient(step: int) -> Gradient:
         batch = draw_batch(step, student, teacher)
-        gradient = distill_gradient(student, teacher, batch.sequences, recipe.distill)
-        lr, grad_norm = optimizer.lr(step), optimizer.update(step)
-        report = DistillStep(
-            step, gradient.loss, gradient.agreement, grad_norm, lr, gradient.num_tokens, batch.sampled_tokens,
-            time.perf_counter() - began,
-        )  # fmt: skip
-        session.progress.tokens += report.num_tokens
-        session.progress.sampled_tokens += batch.sampled_tokens or 0
-        facts = {"step": step, **batch.facts, "loss": gradient.loss, "grad_norm": grad_norm}
-        session.record({**facts, "weights": student.fingerprint()}, report._asdict())
-        on_step(report)
-    session.finish()
-    return session
+        found = distill_gradient(student, teacher, batch.sequences, recipe.distill)
+        return found._replace(measured={**found.measured, "sampled_tokens": batch.sampled_tokens}, facts=batch.facts)
+
+    return learn(session, gradient, on_report)
 
 
 def as_teacher_of(student: Policy, teacher: Policy, top_k: int = 0) -> Policy:
@@ -250,21 +230,16 @@ def batches(recipe: DistillRecipe) -> DrawBatch:
     return draw_batch
 
 
-class Gradient(NamedTuple):
-    """Figures measured while the gradient was accumulated."""
-
-    loss: float
-    agreement: float
-    num_tokens: int
-
-
 def distill_gradient(
     student: Policy, teacher: Policy, sequences: Sequence[Sequences], config: DistillConfig
 ) -> Gradient:
-    """Accumulate the gradient of the mean divergence over all completion tokens."""
+    """Accumulate the gradient of the mean divergence over all completion tokens, in nats.
+
+    Measured is the share of them at which both models' likeliest token is the same.
+    """
     num_tokens = sum(sequence.num_predicted for sequence in sequences)
 
-    def loss_of(chunk: list[Sequences]) -> tuple[Tensor, tuple[float, int]]:
+    def loss_of(chunk: list[Sequences]) -> tuple[Tensor, int]:
         packed = pack(chunk, student.device)
         context, vocabulary = min(student.context_length, teacher.context_length), shared_vocabulary(student, teacher)
         if (longest := int(packed.position_ids.max()) + 1) > context:
@@ -278,13 +253,11 @@ def distill_gradient(
                 f"are tokens below {vocabulary}"
             )
         compared = student.divergence(packed, teacher, config.comparison)
-        loss = compared.divergence / num_tokens
-        return loss, (loss.item(), int(compared.agreements.item()))
+        return compared.divergence / num_tokens, int(compared.agreements.item())
 
     size = config.tokens_per_micro_batch
-    measured = accumulate_rows(loss_of, sequences, lambda sequence: sequence.num_read, student, size)
-    losses, agreements = zip(*measured, strict=True)
-    return Gradient(sum(losses), sum(agreements) / num_tokens, num_tokens)
+    loss, agreements = accumulate_rows(loss_of, sequences, lambda sequence: sequence.num_read, student, size)
+    return Gradient(loss, num_tokens, {"teacher_agreement": sum(agreements) / num_tokens})
 
 
 TRAINER = Trainer(DistillRecipe, train_distill)

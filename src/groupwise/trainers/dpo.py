@@ -3,10 +3,8 @@
 The reference is the starting model; it is asked once, before the first step, and then leaves memory.
 """
 
-import time
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from collections.abc import Sequence
+from typing import Annotated, Literal, Self
 
 import torch
 from pydantic import Field, field_validator, model_validator
@@ -19,7 +17,16 @@ from groupwise.models.packed import micro_batch_tokens, pack
 from groupwise.models.policy import Policy, start_policy
 from groupwise.models.sharded import sharded
 from groupwise.tasks.preferences import PairsFile, load_pairs
-from groupwise.trainers.base import NUM_HELD_OUT, Trainer, accumulate_rows, data_line, load_reference
+from groupwise.trainers.base import (
+    NUM_HELD_OUT,
+    DataStep,
+    Gradient,
+    OnReport,
+    Trainer,
+    accumulate_rows,
+    data_line,
+    load_reference,
+)
 from groupwise.trainers.preferences import (
     EncodedPair,
     PairsConfig,
@@ -74,42 +81,24 @@ class DpoRecipe(PairsRecipe):
         return self
 
 
-class DpoStep(NamedTuple):
-    """The report of one step, measured before the update; log-probabilities in nats per completion."""
-
-    step: int
-    loss: float
-    accuracy: float
-    margin: float
-    chosen_logprob: float
-    rejected_logprob: float
-    chosen_fell: float | None
-    """Share of pairs whose chosen completion is less likely than under the reference; None without one."""
-    grad_norm: float
-    lr: float
-    num_tokens: int
-    seconds: float
-
-
-def train_dpo(
-    recipe: DpoRecipe, restart: bool = False, on_report: Callable[[Any], None] = lambda report: None
-) -> Session:
-    """Run a recipe, or resume an interrupted run; `on_report` gets every `DpoStep` and `HeldOut`."""
+def train_dpo(recipe: DpoRecipe, restart: bool = False, on_report: OnReport = lambda report: None) -> Session:
+    """Run a recipe, or resume an interrupted run; `on_report` gets every `DataStep` and `HeldOut`."""
     pairs = load_pairs(recipe.data)
     start = Start(recipe, recipe.run, restart)
     policy = sharded(start_policy(start.model_to_load(recipe.model), recipe.lora, recipe.run.seed, in_rows=True))
     train, held_out = (encode(policy, part, recipe.data) for part in pairs)
     if recipe.dpo.loss not in REFERENCE_FREE:
         train, held_out = _with_reference(recipe, policy, train, held_out)
-    optimizer = Optimizer(policy.trainable(), recipe.optimizer, recipe.run.num_steps)
-    session = start.begin(policy, optimizer)
+    session = start.begin(policy, Optimizer(policy.trainable(), recipe.optimizer, recipe.run.num_steps))
 
     def scores(chunk: Sequence[EncodedPair]) -> Tensor:
         rewards = PREFERENCE_LOSSES[recipe.dpo.loss](pair_logprobs(policy, chunk), recipe.dpo.strength)
         return torch.stack([rewards.chosen, rewards.rejected], 1)
 
-    step = partial(dpo_step, policy=policy, optimizer=optimizer, config=recipe.dpo)
-    return train_on_pairs(recipe, session, train, held_out, step, scores, on_report)
+    def gradient(pairs: Sequence[EncodedPair]) -> Gradient:
+        return dpo_step(policy, pairs, recipe.dpo)
+
+    return train_on_pairs(recipe, session, train, held_out, gradient, scores, on_report)
 
 
 def _with_reference(
@@ -139,34 +128,32 @@ def referred(reference: Policy, pairs: Sequence[EncodedPair], config: PairsConfi
     return [by_index[i] for i in range(len(pairs))]
 
 
-def dpo_step(
-    step: int, pairs: Sequence[EncodedPair], policy: Policy, optimizer: Optimizer, config: DpoConfig
-) -> DpoStep:
-    """Do one step: the implicit rewards of both completions of every pair, compare, update."""
-    began = time.perf_counter()
+def dpo_step(policy: Policy, pairs: Sequence[EncodedPair], config: DpoConfig) -> Gradient:
+    """Accumulate the gradient of a step; log-probabilities are in nats per completion."""
     loss, logprobs = dpo_gradient(policy, pairs, config)
-    lr, grad_norm = optimizer.lr(step), optimizer.update(step)
     rewards = PREFERENCE_LOSSES[config.loss](logprobs, config.strength)
-    fell = None if config.loss in REFERENCE_FREE else (logprobs.chosen < logprobs.ref_chosen).float().mean().item()
-    accuracy = sum(preferred(rewards.chosen, rewards.rejected)) / len(pairs)
-    margin = (rewards.chosen - rewards.rejected).mean().item()
-    own, other = logprobs.chosen.mean().item(), logprobs.rejected.mean().item()
-    tokens, seconds = sum(pair.num_tokens for pair in pairs), time.perf_counter() - began
-    return DpoStep(step, loss, accuracy, margin, own, other, fell, grad_norm, lr, tokens, seconds)
+    fell = (logprobs.chosen < logprobs.ref_chosen).float().mean().item()  # share that the reference finds likelier
+    measured = {
+        "accuracy": sum(preferred(rewards.chosen, rewards.rejected)) / len(pairs),
+        "margin": (rewards.chosen - rewards.rejected).mean().item(),
+        "chosen_logprob": logprobs.chosen.mean().item(),
+        "rejected_logprob": logprobs.rejected.mean().item(),
+        "chosen_fell": None if config.loss in REFERENCE_FREE else fell,
+    }
+    return Gradient(loss, sum(pair.num_tokens for pair in pairs), measured)
 
 
 def dpo_gradient(policy: Policy, pairs: Sequence[EncodedPair], config: DpoConfig) -> tuple[float, PairLogprobs]:
     """Accumulate the gradient of the mean loss; returns that mean and detached log-probabilities, by length."""
-    num_pairs = len(pairs)
 
-    def loss_of(chunk: list[EncodedPair]) -> tuple[Tensor, tuple[float, list[Tensor]]]:
+    def loss_of(chunk: list[EncodedPair]) -> tuple[Tensor, list[Tensor]]:
         logprobs = pair_logprobs(policy, chunk)
-        loss = PREFERENCE_LOSSES[config.loss](logprobs, config.strength).loss.sum() / num_pairs
-        return loss, (loss.item(), [tensor.detach().cpu() for tensor in logprobs])
+        loss = PREFERENCE_LOSSES[config.loss](logprobs, config.strength).loss.sum() / len(pairs)
+        return loss, [tensor.detach().cpu() for tensor in logprobs]
 
-    measured = accumulate_rows(loss_of, pairs, lambda pair: pair.num_tokens, policy, config.tokens_per_micro_batch)
-    losses, logprobs = zip(*measured, strict=True)
-    return sum(losses), PairLogprobs(*(torch.cat(pieces) for pieces in zip(*logprobs, strict=True)))
+    size = config.tokens_per_micro_batch
+    loss, logprobs = accumulate_rows(loss_of, pairs, lambda pair: pair.num_tokens, policy, size)
+    return loss, PairLogprobs(*(torch.cat(pieces) for pieces in zip(*logprobs, strict=True)))
 
 
 def pair_logprobs(policy: Policy, pairs: Sequence[EncodedPair]) -> PairLogprobs:
@@ -180,9 +167,9 @@ def pair_logprobs(policy: Policy, pairs: Sequence[EncodedPair]) -> PairLogprobs:
     return PairLogprobs(chosen, rejected, ref_chosen, ref_rejected, chosen_lengths, rejected_lengths)
 
 
-def dpo_line(report: DpoStep) -> str:
+def dpo_line(report: DataStep) -> str:
     """Format a step as a line, with a warning where most chosen completions became less likely."""
-    fell = "  ! most chosen completions fell" if (report.chosen_fell or 0) > 0.5 else ""
+    fell = "  ! most chosen completions fell" if (report.measured["chosen_fell"] or 0) > 0.5 else ""
     return f"{data_line(report)}{fell}"
 
 

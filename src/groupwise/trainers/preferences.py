@@ -4,10 +4,9 @@ It is a Bradley-Terry model, as InstructGPT trained it (arXiv:2203.02155, sectio
 """
 
 import math
-import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from pydantic import Field
@@ -27,7 +26,16 @@ from groupwise.models.steps import has_unknown
 from groupwise.randomness import shuffled_epochs
 from groupwise.tasks.base import ChatArguments
 from groupwise.tasks.preferences import Pair, PairsData, load_pairs
-from groupwise.trainers.base import NUM_HELD_OUT, FineTuningRecipe, HeldOutConfig, Trainer, accumulate_rows, learn
+from groupwise.trainers.base import (
+    NUM_HELD_OUT,
+    FineTuningRecipe,
+    Gradient,
+    HeldOutConfig,
+    OnReport,
+    Trainer,
+    accumulate_rows,
+    learn,
+)
 from groupwise.trainers.turns import Dialogue, turns
 from groupwise.training.optimizer import Optimizer
 from groupwise.training.session import Session, Start
@@ -126,8 +134,6 @@ def chunks(pairs: Sequence[EncodedPair], budget: int) -> Iterator[list[EncodedPa
         yield [by_length[i] for i in chunk]
 
 
-Step = Callable[[int, Sequence[EncodedPair]], Any]
-"""(step, its pairs) -> what the step reports."""
 Scores = Callable[[list[EncodedPair]], Tensor]
 """A micro-batch of pairs -> (B, 2) scores of chosen and rejected completions."""
 
@@ -137,22 +143,22 @@ def train_on_pairs(
     session: Session,
     train: Sequence[EncodedPair],
     held_out: Sequence[EncodedPair],
-    step: Step,
+    gradient: Callable[[Sequence[EncodedPair]], Gradient],
     scores: Scores,
-    on_report: Callable[[Any], None],
+    on_report: OnReport,
 ) -> Session:
     """Run the loop: draw pairs, do the step, record, measure on held-out pairs."""
     config, run, first = recipe.pairs, recipe.run, held_out[:NUM_HELD_OUT]
 
-    def chosen(number: int) -> Any:
-        return step(number, [train[i] for i in pairs_of_step(len(train), config.pairs_per_step, run.seed, number)])
+    def of_step(number: int) -> Gradient:
+        return gradient([train[i] for i in pairs_of_step(len(train), config.pairs_per_step, run.seed, number)])
 
     def measured(done: int) -> HeldOut | None:
         if not first or not config.is_due(done, run.num_steps):
             return None
         return measure(done, first, scores, config.tokens_per_micro_batch, session.policy.device)
 
-    return learn(session, chosen, on_report, measured)
+    return learn(session, of_step, on_report, measured)
 
 
 @torch.no_grad()
@@ -190,66 +196,46 @@ class RewardModelRecipe(PairsRecipe):
         return self.reward_model
 
 
-class RewardModelStep(NamedTuple):
-    """The report of one step."""
-
-    step: int
-    loss: float
-    accuracy: float
-    margin: float
-    mean_score: float
-    grad_norm: float
-    lr: float
-    num_tokens: int
-    seconds: float
-
-
 def train_reward_model(
-    recipe: RewardModelRecipe, restart: bool = False, on_report: Callable[[Any], None] = lambda report: None
+    recipe: RewardModelRecipe, restart: bool = False, on_report: OnReport = lambda report: None
 ) -> Session:
-    """Run a recipe, or resume an interrupted run; `on_report` gets every `RewardModelStep` and `HeldOut`."""
+    """Run a recipe, or resume an interrupted run; `on_report` gets every `DataStep` and `HeldOut`."""
     pairs = load_pairs(recipe.data)
     start = Start(recipe, recipe.run, restart)
     model = sharded(start_reward_model(start.model_to_load(recipe.model), recipe.lora, recipe.run.seed, in_rows=True))
     train, held_out = (encode(model, part, recipe.data) for part in pairs)
-    optimizer = Optimizer(model.trainable(), recipe.optimizer, recipe.run.num_steps)
-    session = start.begin(model, optimizer)
-
-    step = partial(reward_model_step, model=model, optimizer=optimizer, config=recipe.reward_model)
-    return train_on_pairs(recipe, session, train, held_out, step, partial(pair_scores, model), on_report)
+    session = start.begin(model, Optimizer(model.trainable(), recipe.optimizer, recipe.run.num_steps))
+    gradient = partial(reward_model_step, model, config=recipe.reward_model)
+    return train_on_pairs(recipe, session, train, held_out, gradient, partial(pair_scores, model), on_report)
 
 
-def reward_model_step(
-    step: int, pairs: Sequence[EncodedPair], model: RewardModel, optimizer: Optimizer, config: RewardModelConfig
-) -> RewardModelStep:
-    """Do one step: score both completions of every pair, compare, update."""
-    began = time.perf_counter()
+def reward_model_step(model: RewardModel, pairs: Sequence[EncodedPair], config: RewardModelConfig) -> Gradient:
+    """Accumulate the gradient of a step."""
     loss, scores = reward_model_gradient(model, pairs, config)
-    lr, grad_norm = optimizer.lr(step), optimizer.update(step)
     chosen, rejected = scores.unbind(1)
-    accuracy = sum(preferred(chosen, rejected)) / len(pairs)
-    margin, mean, seconds = (chosen - rejected).mean().item(), scores.mean().item(), time.perf_counter() - began
-    tokens = sum(pair.num_tokens for pair in pairs)
-    return RewardModelStep(step, loss, accuracy, margin, mean, grad_norm, lr, tokens, seconds)
+    measured = {
+        "accuracy": sum(preferred(chosen, rejected)) / len(pairs),
+        "margin": (chosen - rejected).mean().item(),
+        "mean_score": scores.mean().item(),
+    }
+    return Gradient(loss, sum(pair.num_tokens for pair in pairs), measured)
 
 
 def reward_model_gradient(
     model: RewardModel, pairs: Sequence[EncodedPair], config: RewardModelConfig
 ) -> tuple[float, Tensor]:
     """Accumulate the gradient of the mean loss; returns that mean and the (B, 2) scores, detached, by length."""
-    num_pairs = len(pairs)
 
-    def loss_of(chunk: list[EncodedPair]) -> tuple[Tensor, tuple[float, Tensor]]:
+    def loss_of(chunk: list[EncodedPair]) -> tuple[Tensor, Tensor]:
         scores = pair_scores(model, chunk)
         chosen, rejected = scores.unbind(1)
         margins = scores.new_tensor([pair.margin for pair in chunk])
         losses = bradley_terry(chosen, rejected, margins) + config.centring * centring(chosen, rejected)
-        loss = losses.sum() / num_pairs
-        return loss, (loss.item(), scores.detach().cpu())
+        return losses.sum() / len(pairs), scores.detach().cpu()
 
-    measured = accumulate_rows(loss_of, pairs, lambda pair: pair.num_tokens, model, config.tokens_per_micro_batch)
-    losses, scores = zip(*measured, strict=True)
-    return sum(losses), torch.cat(scores)
+    size = config.tokens_per_micro_batch
+    loss, scores = accumulate_rows(loss_of, pairs, lambda pair: pair.num_tokens, model, size)
+    return loss, torch.cat(scores)
 
 
 def pair_scores(model: RewardModel, pairs: Sequence[EncodedPair]) -> Tensor:

@@ -4,9 +4,8 @@ Lightman et al. 2023 (arXiv:2305.20050) and Math-Shepherd (arXiv:2312.08935), wi
 last step alone make it an outcome reward model; an implicit one is a language model (`models.steps`).
 """
 
-import time
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Literal, NamedTuple
+from collections.abc import Sequence
+from typing import Annotated, Literal, NamedTuple
 
 import torch
 from pydantic import Field
@@ -27,7 +26,9 @@ from groupwise.tasks.step_rows import StepRow, check_training_rows, first_wrong,
 from groupwise.trainers.base import (
     NUM_HELD_OUT,
     FineTuningRecipe,
+    Gradient,
     HeldOutConfig,
+    OnReport,
     Trainer,
     accumulate_rows,
     learn,
@@ -78,20 +79,6 @@ class ProcessRewardModelRecipe(FineTuningRecipe):
     """The loss."""
 
 
-class ProcessRewardModelStep(NamedTuple):
-    """The report of one step."""
-
-    step: int
-    loss: float
-    """Mean binary cross-entropy per labelled step, in nats."""
-    accuracy: float
-    mean_score: float
-    grad_norm: float
-    lr: float
-    num_tokens: int
-    seconds: float
-
-
 class HeldOutSteps(NamedTuple):
     """A model's figures on held-out rows."""
 
@@ -104,7 +91,7 @@ class HeldOutSteps(NamedTuple):
 
 
 def train_process_reward_model(
-    recipe: ProcessRewardModelRecipe, restart: bool = False, on_report: Callable[[Any], None] = lambda report: None
+    recipe: ProcessRewardModelRecipe, restart: bool = False, on_report: OnReport = lambda report: None
 ) -> Session:
     """Run a recipe, or resume an interrupted run; `on_report` gets every step's report and `HeldOutSteps`."""
     config, data = recipe.process_reward_model, recipe.data
@@ -124,19 +111,21 @@ def train_process_reward_model(
     train = {path: _labelled(model, rows, config.supervision, path) for path, rows in sources.items()}
     held_out_labels = "outcome" if config.supervision == "outcome" else "process"
     held_out = _labelled(model, measured, held_out_labels, data.held_out) if measured else []
-    optimizer = Optimizer(model.trainable(), recipe.optimizer, recipe.run.num_steps)
-    session = start.begin(saved, optimizer)
+    session = start.begin(saved, Optimizer(model.trainable(), recipe.optimizer, recipe.run.num_steps))
     size, num_steps = config.tokens_per_micro_batch, recipe.run.num_steps
 
-    def step(number: int) -> ProcessRewardModelStep:
+    def gradient(number: int) -> Gradient:
         chosen = step_rows(train[data.path], train.get(data.replay, []), recipe, number)
-        return process_reward_model_step(number, chosen, model, optimizer, size)
+        loss, scores, labels = process_reward_model_gradient(model, chosen, size)
+        accuracy, mean = ((scores > 0) == (labels > 0.5)).double().mean().item(), scores.sigmoid().mean().item()
+        num_tokens = sum(row.num_tokens for row in chosen)
+        return Gradient(loss, num_tokens, {"accuracy": accuracy, "mean_score": mean})
 
     def figures(done: int) -> HeldOutSteps | None:
         is_due = held_out and config.is_due(done, num_steps)
         return measure_steps(done, model, held_out, size) if is_due else None
 
-    return learn(session, step, on_report, figures, "held_out_steps")
+    return learn(session, gradient, on_report, figures, "held_out_steps")
 
 
 def _labelled(model: ScoresSteps, rows: Sequence[StepRow], supervision: str, path: str) -> list[EncodedSteps]:
@@ -160,39 +149,26 @@ def step_rows(
     return new + [earlier[i] for i in shuffled_epochs(len(earlier), num_earlier, number, seed, "replay order")]
 
 
-def process_reward_model_step(
-    step: int, rows: Sequence[EncodedSteps], model: ScoresSteps, optimizer: Optimizer, tokens_per_micro_batch: int
-) -> ProcessRewardModelStep:
-    """Do one step: score every step of the rows, compare with the labels, update."""
-    began = time.perf_counter()
-    loss, scores, labels = process_reward_model_gradient(model, rows, tokens_per_micro_batch)
-    lr, grad_norm = optimizer.lr(step), optimizer.update(step)
-    accuracy = ((scores > 0) == (labels > 0.5)).double().mean().item()
-    num_tokens, seconds = sum(row.num_tokens for row in rows), time.perf_counter() - began
-    mean = scores.sigmoid().mean().item()
-    return ProcessRewardModelStep(step, loss, accuracy, mean, grad_norm, lr, num_tokens, seconds)
-
-
 def process_reward_model_gradient(
     model: ScoresSteps, rows: Sequence[EncodedSteps], tokens_per_micro_batch: int
 ) -> tuple[float, Tensor, Tensor]:
     """Accumulate the gradient of the mean of -y log σ(s) - (1 - y) log(1 - σ(s)) over the labelled steps.
 
-    Returns the loss, and (N,) scores and labels of the labelled steps, detached.
+    Returns the loss in nats, and (N,) scores and labels of the labelled steps, detached.
     """
     denominator = sum(label is not None for row in rows for label in row.labels)
 
-    def loss_of(chunk: list[EncodedSteps]) -> tuple[Tensor, tuple[float, Tensor, Tensor]]:
+    def loss_of(chunk: list[EncodedSteps]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         pairs = [zip(row.ends, row.labels, strict=True) for row in chunk]
         labelled = [[(end, label) for end, label in of_row if label is not None] for of_row in pairs]
         scores = model.step_scores([row.sequences for row in chunk], [[[end for end, _ in row]] for row in labelled])
         labels = scores.new_tensor([label for row in labelled for _, label in row])
         loss = binary_cross_entropy_with_logits(scores, labels, reduction="sum") / denominator
-        return loss, (loss.item(), scores.detach().cpu(), labels.cpu())
+        return loss, (scores.detach().cpu(), labels.cpu())
 
-    measured = accumulate_rows(loss_of, rows, lambda row: row.num_tokens, model, tokens_per_micro_batch)
-    losses, scores, labels = zip(*measured, strict=True)
-    return sum(losses), torch.cat(scores), torch.cat(labels)
+    loss, measured = accumulate_rows(loss_of, rows, lambda row: row.num_tokens, model, tokens_per_micro_batch)
+    scores, labels = zip(*measured, strict=True)
+    return loss, torch.cat(scores), torch.cat(labels)
 
 
 def measure_steps(

@@ -1,7 +1,6 @@
 """Supervised fine-tuning on prompt/completion pairs, and pretraining on generated text or on documents."""
 
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
@@ -25,7 +24,15 @@ from groupwise.runs.jsonl import Record
 from groupwise.tasks.base import ChatArguments
 from groupwise.tasks.conversations import said, tools_of
 from groupwise.tasks.data_files import has_field, read_file
-from groupwise.trainers.base import FineTuningRecipe, MicroBatchConfig, Trainer, accumulate_rows, learn
+from groupwise.trainers.base import (
+    FineTuningRecipe,
+    Gradient,
+    MicroBatchConfig,
+    OnReport,
+    Trainer,
+    accumulate_rows,
+    learn,
+)
 from groupwise.trainers.documents import DocumentsData, Example, TextData, document_batches
 from groupwise.trainers.turns import Dialogue, turns
 from groupwise.training.optimizer import Optimizer
@@ -94,21 +101,7 @@ class SftRecipe(FineTuningRecipe):
         return self
 
 
-class SftStep(NamedTuple):
-    """The report of one step."""
-
-    step: int
-    loss: float
-    """Mean negative log-probability per trained token, in nats."""
-    grad_norm: float
-    lr: float
-    num_tokens: int
-    seconds: float
-
-
-def train_sft(
-    recipe: SftRecipe, restart: bool = False, on_step: Callable[[SftStep], None] = lambda step: None
-) -> Session:
+def train_sft(recipe: SftRecipe, restart: bool = False, on_report: OnReport = lambda report: None) -> Session:
     """Run an SFT recipe, or resume an interrupted run; returns the session with the trained policy."""
     batches = _batches(recipe)
     start = Start(recipe, recipe.run, restart)
@@ -118,31 +111,23 @@ def train_sft(
         policy = start_policy(start.model_to_load(recipe.model), recipe.lora, recipe.run.seed, in_rows=True)
     policy = sharded(policy)
     batch = batches(policy)
-    optimizer = Optimizer(policy.trainable(), recipe.optimizer, recipe.run.num_steps)
-    session = start.begin(policy, optimizer)
-
-    def step(number: int) -> SftStep:
-        began = time.perf_counter()
-        loss, num_tokens = sft_gradient(policy, batch(number), recipe.sft.tokens_per_micro_batch)
-        lr, grad_norm = optimizer.lr(number), optimizer.update(number)
-        return SftStep(number, loss, grad_norm, lr, num_tokens, time.perf_counter() - began)
-
-    return learn(session, step, on_step)
+    session = start.begin(policy, Optimizer(policy.trainable(), recipe.optimizer, recipe.run.num_steps))
+    budget = recipe.sft.tokens_per_micro_batch
+    return learn(session, lambda number: sft_gradient(policy, batch(number), budget), on_report)
 
 
-def sft_gradient(policy: Policy, examples: Sequence[Example], tokens_per_micro_batch: int) -> tuple[float, int]:
-    """Accumulate the gradient of the mean negative log-probability; returns it and the number of trained tokens."""
+def sft_gradient(policy: Policy, examples: Sequence[Example], tokens_per_micro_batch: int) -> Gradient:
+    """Accumulate the gradient of the mean negative log-probability per trained token, in nats."""
     denominator = sum(int(example.mask.sum()) for example in examples)
 
-    def loss_of(chunk: list[Example]) -> tuple[Tensor, float]:
+    def loss_of(chunk: list[Example]) -> tuple[Tensor, None]:
         packed = pack([Sequences(e.prompt, [e.completion], [e.mask]) for e in chunk], policy.device)
-        loss = -policy.token_logprobs(packed).logprobs.sum() / denominator
-        return loss, loss.item()
+        return -policy.token_logprobs(packed).logprobs.sum() / denominator, None
 
-    total = sum(accumulate_rows(loss_of, examples, lambda example: example.num_tokens, policy, tokens_per_micro_batch))
-    if not math.isfinite(total):
-        raise DataError(f"the SFT loss is {total}: look at the examples of this step")
-    return total, denominator
+    loss, _ = accumulate_rows(loss_of, examples, lambda example: example.num_tokens, policy, tokens_per_micro_batch)
+    if not math.isfinite(loss):
+        raise DataError(f"the SFT loss is {loss}: look at the examples of this step")
+    return Gradient(loss, denominator)
 
 
 class Pieces(NamedTuple):

@@ -83,7 +83,7 @@ def test_loss_and_gradient_equal_those_of_separate_sequences(
     found = distill_gradient(student, teacher, SEQUENCES, config)
     loss, agreement, expected = slow_gradient(eager_logits, student, teacher, config.comparison)
     assert found.loss == pytest.approx(loss, rel=1e-4)
-    assert (found.agreement, found.num_tokens) == (pytest.approx(agreement), NUM_TOKENS)
+    assert (found.measured["teacher_agreement"], found.num_tokens) == (pytest.approx(agreement), NUM_TOKENS)
     check_gradient(student, expected)
     assert all(parameter.grad is None for parameter in teacher.model.parameters())
 
@@ -100,7 +100,7 @@ def test_top_k_reaches_the_loss(student: Policy, teacher: Policy, eager_logits: 
 def test_a_student_equal_to_its_teacher_has_nothing_to_learn(student: Policy) -> None:
     found = distill_gradient(student, copy.deepcopy(student).freeze(), SEQUENCES, DistillConfig(divergence="jsd"))
     assert found.loss == pytest.approx(0, abs=1e-6)
-    assert found.agreement == 1
+    assert found.measured["teacher_agreement"] == 1
     assert max(p.grad.abs().max().item() for p in student.model.parameters() if p.grad is not None) < 1e-6
 
 

@@ -89,7 +89,7 @@ def test_no_document_reads_another(policy: Policy) -> None:
     ids = [Example(e[:1], e[1:]) for e in encoded(policy, ["abcabc", "bbbbbbb", "cabac"])]
 
     def gradient(examples: list[Example], budget: int = 0) -> tuple[float, list[torch.Tensor]]:
-        loss, _ = sft_gradient(policy, examples, budget)
+        loss = sft_gradient(policy, examples, budget).loss
         found = [weight.grad.clone() for _, weight in policy.trainable() if weight.grad is not None]
         for _, weight in policy.trainable():
             weight.grad = None

@@ -3,6 +3,7 @@
 import copy
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from groupwise.models.steps import has_unknown
 from groupwise.tasks.preferences import Pair
 from groupwise.trainers import dpo
 from groupwise.trainers import preferences as trainer
+from groupwise.trainers.base import Gradient
 from groupwise.trainers.dpo import DpoConfig, DpoRecipe, dpo_gradient, dpo_step, referred
 from groupwise.trainers.preferences import EncodedPair, encode, measure, pairs_of_step
 from groupwise.training.optimizer import Optimizer, OptimizerConfig
@@ -158,19 +160,22 @@ def test_the_reward_models_gradient_is_that_of_a_loop_over_pairs(
         torch.testing.assert_close(mine.grad.double(), theirs.grad, atol=2e-5, rtol=1e-4)
 
 
+def learnt(gradient: Callable[[], Gradient], optimizer: Optimizer, num_steps: int = 20) -> list[Gradient]:
+    return [(gradient(), optimizer.update(step))[0] for step in range(num_steps)]
+
+
 def test_a_reward_model_step_reports_what_was_before_it_and_learns(
     reward_model: RewardModel, pairs: list[EncodedPair]
 ) -> None:
     _, scores = eager_scores(reward_model, pairs)
     optimizer = Optimizer(reward_model.trainable(), OptimizerConfig(lr=1e-3), 20)
     config = trainer.RewardModelConfig()
-    first = trainer.reward_model_step(0, pairs, reward_model, optimizer, config)
-    assert first.accuracy == sum(c > r for c, r in scores.tolist()) / len(pairs)
-    assert first.margin == pytest.approx((scores[:, 0] - scores[:, 1]).mean().item(), abs=1e-5)
-    assert first.mean_score == pytest.approx(scores.mean().item(), abs=1e-5)
+    first, *_, last = learnt(lambda: trainer.reward_model_step(reward_model, pairs, config), optimizer)
+    assert first.measured["accuracy"] == sum(c > r for c, r in scores.tolist()) / len(pairs)
+    assert first.measured["margin"] == pytest.approx((scores[:, 0] - scores[:, 1]).mean().item(), abs=1e-5)
+    assert first.measured["mean_score"] == pytest.approx(scores.mean().item(), abs=1e-5)
     assert first.num_tokens == sum(len(p.prompt) + len(p.chosen) + len(p.rejected) for p in pairs)
-    last = [trainer.reward_model_step(step, pairs, reward_model, optimizer, config) for step in range(1, 20)][-1]
-    assert last.accuracy == 1.0
+    assert last.measured["accuracy"] == 1.0
     assert last.loss < first.loss / 2
 
 
@@ -183,9 +188,8 @@ def test_centring_pulls_the_mean_score_to_zero(reward_model: RewardModel, pairs:
         learner = reward_model.copy()
         optimizer = Optimizer(learner.trainable(), OptimizerConfig(lr=1e-3), 40)
         config = trainer.RewardModelConfig(centring=weight)
-        for step in range(40):
-            last = trainer.reward_model_step(step, pairs, learner, optimizer, config)
-        means[weight] = abs(last.mean_score)
+        *_, last = learnt(partial(trainer.reward_model_step, learner, pairs, config), optimizer, 40)
+        means[weight] = abs(last.measured["mean_score"])
     assert means[1.0] < 0.2 < 1.0 < means[0.0], means
 
 
@@ -259,15 +263,15 @@ def test_a_dpo_step_reports_rewards_and_both_logprobs(
     _, ref = eager_sums(tiny_policy(seed=3), pairs, eager_logprobs)
     ratios = (sums - ref).detach()
     optimizer = Optimizer(policy.trainable(), OptimizerConfig(lr=1e-3), 20)
-    first = dpo_step(0, known, policy, optimizer, DpoConfig(beta=0.2))
-    assert first.margin == pytest.approx(0.2 * (ratios[:, 0] - ratios[:, 1]).mean().item(), rel=1e-4)
-    assert first.accuracy == sum(c > r for c, r in ratios.tolist()) / len(pairs)
-    assert first.chosen_fell == pytest.approx((ratios[:, 0] < 0).float().mean().item())
-    assert [first.chosen_logprob, first.rejected_logprob] == pytest.approx(sums.mean(0).tolist(), rel=1e-5)
-    last = [dpo_step(step, known, policy, optimizer, DpoConfig(beta=0.2)) for step in range(1, 20)][-1]
-    assert last.accuracy == 1.0
-    assert last.margin > first.margin + 1
-    assert dpo_step(0, pairs, policy, optimizer, DpoConfig(loss="simpo", beta=2)).chosen_fell is None
+    first, *_, last = learnt(lambda: dpo_step(policy, known, DpoConfig(beta=0.2)), optimizer)
+    assert first.measured["margin"] == pytest.approx(0.2 * (ratios[:, 0] - ratios[:, 1]).mean().item(), rel=1e-4)
+    assert first.measured["accuracy"] == sum(c > r for c, r in ratios.tolist()) / len(pairs)
+    assert first.measured["chosen_fell"] == pytest.approx((ratios[:, 0] < 0).float().mean().item())
+    logprobs = [first.measured[f"{side}_logprob"] for side in ("chosen", "rejected")]
+    assert logprobs == pytest.approx(sums.mean(0).tolist(), rel=1e-5)
+    assert last.measured["accuracy"] == 1.0
+    assert last.measured["margin"] > first.measured["margin"] + 1
+    assert dpo_step(policy, pairs, DpoConfig(loss="simpo", beta=2)).measured["chosen_fell"] is None
 
 
 # ------------------------------------------------------------------------------------------------- measuring, recipes
