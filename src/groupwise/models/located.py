@@ -9,7 +9,6 @@ import hashlib
 import json
 import platform
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,44 +62,28 @@ class Located:
     adapters: AdapterFiles | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Stamp:
-    """Says that the packed forward of a model on disk was compared with transformers' own, and agreed.
+def stamp_of(located: Located, config: ModelConfig) -> Path | None:
+    """Return the file that is there once the packed forward of a model on disk agreed with transformers' own.
 
     It is of the weights' files (path, size, time of change), this package's code, versions, threads and precision: with
-    any of these another, there is none.
+    any of these another, there is none. None for a model that is in no local directory.
     """
+    import torch
+    import transformers
+    from huggingface_hub.constants import HF_HOME
 
-    file: Path
-
-    @classmethod
-    def of(cls, located: Located, config: ModelConfig) -> "Stamp | None":
-        """Return the stamp of a local directory; None for others."""
-        import torch
-        import transformers
-        from huggingface_hub.constants import HF_HOME
-
-        folders = [Path(place) for place in (located.weights, located.path) if Path(place).is_dir()]
-        if not folders:
-            return None
-        digest = hashlib.sha256(
-            f"{torch.__version__} {transformers.__version__} {platform.processor()} {torch.get_num_threads()} "
-            f"{torch.cuda.is_available()} {config.model_dump_json()}".encode()
-        )
-        code = Path(__file__).parent.glob("*.py")
-        for file in sorted(file for place in (code, *(folder.glob("*") for folder in folders)) for file in place):
-            facts = file.stat()
-            digest.update(f"{file.resolve()} {facts.st_size} {facts.st_mtime_ns}".encode())
-        return cls(Path(HF_HOME) / "groupwise-checked" / digest.hexdigest()[:32])
-
-    @property
-    def is_there(self) -> bool:
-        return self.file.is_file()
-
-    def write(self) -> None:
-        with suppress(OSError):  # a cache that cannot be written costs the next command a second
-            self.file.parent.mkdir(parents=True, exist_ok=True)
-            self.file.touch()
+    folders = [Path(place) for place in (located.weights, located.path) if Path(place).is_dir()]
+    if not folders:
+        return None
+    digest = hashlib.sha256(
+        f"{torch.__version__} {transformers.__version__} {platform.processor()} {torch.get_num_threads()} "
+        f"{torch.cuda.is_available()} {config.model_dump_json()}".encode()
+    )
+    code = Path(__file__).parent.glob("*.py")
+    for file in sorted(file for place in (code, *(folder.glob("*") for folder in folders)) for file in place):
+        facts = file.stat()
+        digest.update(f"{file.resolve()} {facts.st_size} {facts.st_mtime_ns}".encode())
+    return Path(HF_HOME) / "groupwise-checked" / digest.hexdigest()[:32]
 
 
 def locate(path: str) -> Located:

@@ -3,6 +3,7 @@
 import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,7 @@ from groupwise.models.adapters import Adapters
 from groupwise.models.backbone import Backbone, Root, Unread, precision, states_at
 from groupwise.models.config import LoraConfig, ModelConfig
 from groupwise.models.loading import Training, damaged, place, with_adapters
-from groupwise.models.located import Stamp, locate
+from groupwise.models.located import locate, stamp_of
 from groupwise.models.packed import Pack, Sequences, pack
 from groupwise.models.recurrent import one_by_one
 from groupwise.models.rows import read
@@ -186,7 +187,7 @@ def load_policy(config: ModelConfig | str | Path, *, in_rows: bool = False, trus
             of adapters is the model that they stand on, with them beside its weights.
         in_rows: among ranks `models.sharded.sharded` reads its weights, this rank's rows alone.
         trusted: leave out the comparison with transformers' own forward where it once held for the same files, code,
-            versions and threads, which a file of the cache says (`models.located.Stamp`). Never for what is trained.
+            versions and threads, which a file of the cache says (`models.located.stamp_of`). Never for what is trained.
 
     Raises:
         ModelError: it is missing, damaged or without an end token.
@@ -221,10 +222,12 @@ def _load(config: ModelConfig, training: Training | None, in_rows: bool, trusted
     if is_scorer or "ForSequenceClassification" in str(model.config.architectures):
         raise ModelError(f"{config.path!r} is a reward model or another classifier; a language model is needed")
     adapters, _ = with_adapters(model, located, training, unread, scores=False)
-    stamp = Stamp.of(located, config) if trusted else None
-    policy = make_policy(model, tokenizer, config, adapters, unread, is_checked=stamp is not None and stamp.is_there)
+    stamp = stamp_of(located, config) if trusted else None
+    policy = make_policy(model, tokenizer, config, adapters, unread, is_checked=stamp is not None and stamp.is_file())
     if stamp is not None:
-        stamp.write()
+        with suppress(OSError):  # a cache that cannot be written costs the next command a second
+            stamp.parent.mkdir(parents=True, exist_ok=True)
+            stamp.touch()
     return policy
 
 

@@ -34,9 +34,7 @@ class Played(NamedTuple):
     timed_out: bool = False
 
 
-class _Call(NamedTuple):
-    request: Mapping[str, Any]
-    answer: "Future[Played]"
+_Call = tuple[Mapping[str, Any], "Future[Played]"]
 
 
 class Workers:
@@ -76,9 +74,9 @@ class Workers:
             "id": name, "problem": {field: getattr(problem, field) for field in _FIELDS}, "seed": seed,
             "turns": [asdict(turn) for turn in turns], "ended": ended, "whole": whole,
         }  # fmt: skip
-        call = _Call(request, Future())
-        self._waiting[(episode + whole) % len(self._waiting)].put(call)
-        return call.answer
+        answer: Future[Played] = Future()
+        self._waiting[(episode + whole) % len(self._waiting)].put((request, answer))
+        return answer
 
     def close(self) -> None:
         self._finalizer()
@@ -96,22 +94,22 @@ def _work(pool: WorkerPool, waiting: "queue.SimpleQueue[_Call | None]", timeout_
         try:
             _ask(pool, calls, timeout_s)
         except BaseException as error:
-            for call in calls:
-                if not call.answer.done():
-                    call.answer.set_exception(error)
+            for _, answer in calls:
+                if not answer.done():
+                    answer.set_exception(error)
     pool.close()
 
 
 def _ask(pool: WorkerPool, calls: list[_Call], timeout_s: float, again: bool = True) -> None:
-    reply = pool.call([call.request for call in calls], timeout_s)
+    reply = pool.call([request for request, _ in calls], timeout_s)
     if reply.status == "ok":
-        for call, found in zip(calls, reply.value, strict=True):
-            call.answer.set_result(Played(**found))
+        for (_, answer), found in zip(calls, reply.value, strict=True):
+            answer.set_result(Played(**found))
     elif again:
         for call in calls:
             _ask(pool, [call], timeout_s, again=False)
     else:
-        calls[0].answer.set_result(Played(failed=reply.evidence, timed_out=reply.status == "timeout"))
+        calls[0][1].set_result(Played(failed=reply.evidence, timed_out=reply.status == "timeout"))
 
 
 class Crews:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -200,23 +200,17 @@ def opened_again(policy: Policy, pieces: Pieces, said: str | None) -> list[Sampl
     end = reasoning_end(policy, pieces)
     if end is None or said is None:
         return None
-    begun = beginning(pieces, end.tokens)
-    ids: list[int] = policy.tokenizer(end.rest + said, add_special_tokens=False)["input_ids"]
+    tokens, rest = end
+    begun = beginning(pieces, tokens)
+    ids: list[int] = policy.tokenizer(rest + said, add_special_tokens=False)["input_ids"]
     unknown = policy.tokenizer.unk_token_id
     if unknown is not None and unknown in ids:
         raise ModelError(f"the tokenizer cannot write the phrase {said!r} that opens reasoning again")
     return [*begun, phrase(ids, begun[-1].calls if begun else ())]
 
 
-class ReasoningEnd(NamedTuple):
-    """The end of a completion's reasoning."""
-
-    tokens: int
-    rest: str
-
-
-def reasoning_end(policy: Policy, pieces: Pieces) -> ReasoningEnd | None:
-    """The first mark that no tool has printed; None where the reasoning is open."""
+def reasoning_end(policy: Policy, pieces: Pieces) -> tuple[int, str] | None:
+    """Tokens before the first mark that no tool has printed, and the text behind them; None where it is open."""
     whole, decode = joined(pieces), policy.tokenizer.decode
     ids = whole.token_ids.tolist()
     text = decode(ids)
@@ -228,5 +222,5 @@ def reasoning_end(policy: Policy, pieces: Pieces) -> ReasoningEnd | None:
         while not thought.startswith(decode(ids[:tokens])):  # it ends within a character
             tokens -= 1
         if whole.drawn[tokens]:
-            return ReasoningEnd(tokens, thought[len(decode(ids[:tokens])) :])
+            return tokens, thought[len(decode(ids[:tokens])) :]
     return None

@@ -201,14 +201,14 @@ class _Rounds:
             one = replace(one, finish_reason=FinishReason.LENGTH)
         before, ids = draft.since_result(), one.token_ids.tolist()
         paused = one.finish_reason is FinishReason.TOOL_CALL  # at the very end of others there is no room
-        closes = np.flatnonzero(self._watch.letters.closes[one.token_ids[: None if paused else -1]])
+        closes = np.flatnonzero(self._watch.closes[one.token_ids[: None if paused else -1]])
         for end in (closes + 1).tolist():
             found = self._watch.look([*before, *ids[:end]])
             if found is None:
                 continue
             [start] = beginning([one], end)
             if ended := self._watch.refused(found, draft.calls):
-                return replace(start, finish_reason=ended.reason, calls=(*draft.calls, ended.call))
+                return replace(start, finish_reason=ended[0], calls=(*draft.calls, ended[1]))
             assert isinstance(found, Seen), found  # a fault is refused
             return replace(start, finish_reason=FinishReason.TOOL_CALL, calls=tuple(draft.calls), waits_for=found)
         return replace(one, calls=tuple(draft.calls))

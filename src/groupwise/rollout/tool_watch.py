@@ -41,23 +41,11 @@ MAX_CHARACTERS_PER_TOKEN = 64
 """A longer result is cut before it is tokenised: hardly a token has so many characters."""
 
 
-class Ended(NamedTuple):
-    """A completion that ends here because of a call."""
-
-    reason: FinishReason
-    call: ToolCall
-
-
 class Broken(NamedTuple):
     """A tool that failed while it looked for a call."""
 
     tool: str
     why: str
-
-
-class _Letters(NamedTuple):
-    opens: NDArray[np.bool_]
-    closes: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +56,17 @@ class ToolWatch(Closing):
     tokenizer: Any
     stop_ids: frozenset[int]
     controls: tuple[str, ...]
-    letters: _Letters
+    opens: NDArray[np.bool_]
+    """(V,) True at tokens with a character of which a call of a tool has at least one."""
+    closes: NDArray[np.bool_]
 
     @classmethod
     def of(cls, policy: Policy, sections: Mapping[str, ToolConfig]) -> "ToolWatch":
         tools = make_tools(sections)
-        characters = tuple("".join(getattr(tool, side) for tool in tools.values()) for side in ("opens", "closes"))
-        letters = _Letters(*(_with_any(policy.tokenizer, policy.vocabulary, side) for side in characters))
+        characters = ("".join(getattr(tool, side) for tool in tools.values()) for side in ("opens", "closes"))
+        letters = (_with_any(policy.tokenizer, policy.vocabulary, side) for side in characters)
         controls = tuple(policy.tokenizer.all_special_tokens)
-        return cls(tools, policy.tokenizer, frozenset(policy.stop_ids), controls, letters)
+        return cls(tools, policy.tokenizer, frozenset(policy.stop_ids), controls, *letters)
 
     @property
     def room(self) -> int:
@@ -116,19 +106,18 @@ class ToolWatch(Closing):
             return tuple(dict.fromkeys(stop for tool in tools.values() for stop in tool.stops(text)))
         return ()
 
-    def refused(self, found: Seen | Fault | Broken, calls: Sequence[ToolCall]) -> Ended | None:
+    def refused(self, found: Seen | Fault | Broken, calls: Sequence[ToolCall]) -> tuple[FinishReason, ToolCall] | None:
+        """Return why a completion ends here because of a call; None where it goes on."""
         if isinstance(found, Broken):
             evidence = f"{found.tool}: {found.why}"
-            return Ended(FinishReason.TOOL_FAILED, ToolCall(found.tool, "", CallOutcome.FAILED, 0.0, evidence))
+            return FinishReason.TOOL_FAILED, ToolCall(found.tool, "", CallOutcome.FAILED, 0.0, evidence)
         if isinstance(found, Fault):
-            return Ended(FinishReason.MALFORMED_CALL, ToolCall("", "", CallOutcome.MALFORMED, 0.0, found.reason))
+            return FinishReason.MALFORMED_CALL, ToolCall("", "", CallOutcome.MALFORMED, 0.0, found.reason)
         most = self.tools[found.tool].config.max_calls
         if sum(call.tool == found.tool for call in calls) < most:
             return None
         evidence = f"more than {most} calls of {found.tool}"
-        return Ended(
-            FinishReason.TOOL_LIMIT, ToolCall(found.tool, found.call.content, CallOutcome.LIMIT, 0.0, evidence)
-        )
+        return FinishReason.TOOL_LIMIT, ToolCall(found.tool, found.call.content, CallOutcome.LIMIT, 0.0, evidence)
 
     def put_in(self, seen: Seen, result: ToolResult) -> tuple[ToolCall, list[int]]:
         """Return the call as it is reported, and the ids that are put in for it; none where the tool failed."""
@@ -140,13 +129,10 @@ class ToolWatch(Closing):
                 raise
             except BaseException as error:
                 result = failed(f"its result cannot be put in: {said_of(error)}")
-        evidence = result.evidence
-        if result.outcome is CallOutcome.FAILED:
-            evidence = f"{seen.tool}: {evidence}"
-        call = ToolCall(
+        evidence = f"{seen.tool}: {result.evidence}" if result.outcome is CallOutcome.FAILED else result.evidence
+        return ToolCall(
             seen.tool, seen.call.content, result.outcome, result.seconds, evidence, repeatable=result.repeatable
-        )
-        return call, ids
+        ), ids
 
     def insertion(self, seen: Seen, result: ToolResult) -> tuple[ToolResult, list[int]]:
         """Return the ids of a result between its marks, cut to its limit, without control tokens.
@@ -251,7 +237,7 @@ class ToolRows:
         self._coming: dict[int, deque[int]] = {}
         """Tokens that are put in next."""
         self._begin = np.zeros(total, np.int64)
-        self._opened = np.array([watch.letters.opens[list(r.open_tokens)].any() for r, _ in self._request], np.bool_)
+        self._opened = np.array([watch.opens[list(r.open_tokens)].any() for r, _ in self._request], np.bool_)
 
     def force(self, outputs: NDArray[np.int64], at: NDArray[np.int64], *stored: NDArray[np.generic]) -> None:
         """Replace what the outputs (n,) drew at their positions by what is put in; `stored` are (total, width)."""
@@ -277,8 +263,8 @@ class ToolRows:
         """Find the calls that the outputs (n,), which have not finished, have just ended."""
         at = lengths[outputs] - 1
         drawn, last = self.sampled[outputs, at], tokens[outputs, at]
-        self._opened[outputs] |= self._watch.letters.opens[last] & drawn
-        for output in outputs[self._opened[outputs] & self._watch.letters.closes[last] & drawn].tolist():
+        self._opened[outputs] |= self._watch.opens[last] & drawn
+        for output in outputs[self._opened[outputs] & self._watch.closes[last] & drawn].tolist():
             self._look(output, tokens[output, : lengths[output]])
 
     def told(self, output: int, one: Sampled) -> Sampled:
@@ -297,8 +283,8 @@ class ToolRows:
         if found is None:
             return
         if ended := self._watch.refused(found, calls):
-            self._end(output, ended.reason)
-            calls.append(ended.call)
+            self._end(output, ended[0])
+            calls.append(ended[1])
             return
         assert isinstance(found, Seen), found  # a fault is refused
         if not self._watch.tools[found.tool].immediate:

@@ -31,11 +31,8 @@ LOOK_S = 0.5
 """Seconds without an outcome before the states are looked at again."""
 
 
-class Outcome(NamedTuple):
-    """The result of an errand."""
-
-    what: Any
-    result: Any
+Outcome = tuple[Any, Any]
+"""What an errand was about, and what its call returned or raised."""
 
 
 class Errands:
@@ -50,7 +47,7 @@ class Errands:
                 result = call()
             except Exception as error:
                 result = error
-            self._outcomes.put(Outcome(what, result))
+            self._outcomes.put((what, result))
 
         threading.Thread(target=run, daemon=True).start()
 
@@ -72,8 +69,10 @@ class Crew:
     """Servers, what is known of them, and what they must have."""
 
     def __init__(
-        self, servers: Sequence[Server], asker: Asker, revive: Callable[[str], bool] = lambda address: False
-    ) -> None:
+        self, servers: Sequence[Server], asker: Asker, revive: Callable[[str], bool] = lambda address: False,
+        contexts: tuple[int, ...] = (),
+    ) -> None:  # fmt: skip
+        self.contexts = contexts  # Most tokens of a prompt and its completion, of the servers that tell
         self.servers = {server.address: server for server in servers}
         self.fleet = Fleet(self.servers)
         self.asker, self._revive, self._told = asker, revive, 0.0
@@ -102,24 +101,23 @@ class Crew:
         assert self.weights is not None
         awaited, end = set(self.fleet.having(State.STALE)), 0.0
         while awaited or not self.fleet.having(State.HEALTHY):
-            self.tend()
             if awaited:
                 end = monotonic() + patience_s
             elif monotonic() > end:
                 raise self.nobody(patience_s)
             self.tell_waiting(0.0 if awaited else patience_s - (end - monotonic()), patience_s)
-            outcome = self.errands.next(LOOK_S)
-            if outcome is not None and isinstance(outcome.what, Care):
-                self.cared(outcome)
-                if outcome.what.name == self.weights.name:
-                    awaited.discard(outcome.what.server)
+            care = self.look_after(LOOK_S)
+            if care and care.name == self.weights.name:
+                awaited.discard(care.server)
         return dict(self.fleet.states)
 
-    def look_after(self, seconds: float) -> None:
+    def look_after(self, seconds: float) -> Care | None:
         self.tend()
-        outcome = self.errands.next(seconds)
-        if outcome is not None and isinstance(outcome.what, Care):
-            self.cared(outcome)
+        what, result = self.errands.next(seconds) or (None, None)
+        if not isinstance(what, Care):
+            return None
+        self.cared(what, result)
+        return what
 
     def nobody(self, patience_s: float) -> EngineError:
         return EngineError(
@@ -176,9 +174,8 @@ class Crew:
         self._revive(server.address)
         return Event.SILENT if server.trouble() else Event.ALIVE
 
-    def cared(self, outcome: Outcome) -> None:
+    def cared(self, care: Care, result: Any) -> None:
         """Learn what became of a probe, or of new weights, which the canary judges here."""
-        care, result = outcome
         self._cared.discard(care.server)
         if isinstance(result, Unreachable):
             self.last_words[care.server] = str(result)

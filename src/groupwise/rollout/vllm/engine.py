@@ -11,7 +11,6 @@ from time import monotonic, perf_counter
 from typing import Any, ClassVar
 
 from groupwise.errors import ConfigError, EngineError, GroupwiseError, InvariantError, RankError
-from groupwise.models.adapters import Adapters
 from groupwise.models.checkpoint import changing_a_little, serving_weights
 from groupwise.models.policy import Policy
 from groupwise.randomness import key as key_of
@@ -22,7 +21,7 @@ from groupwise.rollout.vllm.canary import Canary
 from groupwise.rollout.vllm.config import VllmConfig
 from groupwise.rollout.vllm.crew import LOOK_S, Care, Crew
 from groupwise.rollout.vllm.fleet import Attempt, Event, State
-from groupwise.rollout.vllm.launch import Started, WeightsFolder, start
+from groupwise.rollout.vllm.launch import WeightsFolder, start
 from groupwise.rollout.vllm.loading import Weights
 from groupwise.rollout.vllm.server import Unreachable
 from groupwise.rollout.vllm.wire import ForeignWeights, Unfinished
@@ -92,10 +91,11 @@ class Round:
         fleet, outcome = self.crew.fleet, self.crew.errands.next(LOOK_S)
         if outcome is None:
             return
-        if isinstance(outcome.what, Care):
-            self.crew.cared(outcome)
+        what, result = outcome
+        if isinstance(what, Care):
+            self.crew.cared(what, result)
             return
-        (asking, attempt), result = outcome
+        asking, attempt = what
         if asking is not self:  # it is from a round that was given up
             return
         if isinstance(result, Sampled):
@@ -133,25 +133,21 @@ class VllmEngine:
         self.config, self.policy, self.version = config, policy, 0
         self.folder = WeightsFolder(config.directory)
         self.facts: dict[str, Any] = {}
-        self._started: Started | None = None
+        self._crew: Crew | None = None
         self._bases: dict[str, Path] = {}
         self._name, self._rounds = f"engine-{next(_NUMBERS)}", 0
 
     @property
-    def started(self) -> Started:
-        if self._started is None or self._started.crew.weights is None:
-            self.publish(self.policy, self.version)
-        assert self._started is not None
-        return self._started
-
-    @property
     def crew(self) -> Crew:
-        return self.started.crew
+        if self._crew is None or self._crew.weights is None:
+            self.publish(self.policy, self.version)
+        assert self._crew is not None
+        return self._crew
 
     @property
     def context_length(self) -> int:
         """Return the tokens, those of the prompt included, that the model and all of the servers have room for."""
-        return min((self.policy.context_length, *self.started.contexts))
+        return min((self.policy.context_length, *self.crew.contexts))
 
     def generate(self, requests: Sequence[Request], sampling: SamplingConfig, on_finished: OnFinished) -> None:
         if any(request.pause for request in requests):
@@ -185,13 +181,13 @@ class VllmEngine:
     def publish(self, policy: Policy, version: int) -> None:
         """Give these weights to every living server, and let each prove that it has them; all ranks call it."""
         began = perf_counter()
-        if self._started is None:
-            self._started = start(self.config, policy)
+        if self._crew is None:
+            self._crew = start(self.config, policy)
             if self.config.rehearse:
                 with changing_a_little(policy):
-                    self._send(policy, REHEARSAL, None)
-        crew = self._started.crew
-        self._send(policy, f"v{version}", crew.weights.canary if crew.weights else None)
+                    self._send(self._crew, policy, REHEARSAL, None)
+        crew = self._crew
+        self._send(crew, policy, f"v{version}", crew.weights.canary if crew.weights else None)
         self.policy, self.version = policy, version
         self.facts |= {  # what the round before cost stays
             "version": version,
@@ -199,12 +195,18 @@ class VllmEngine:
             "servers": self._states(crew),
         }
 
-    def _send(self, policy: Policy, name: str, before: Canary | None) -> None:
-        assert self._started is not None
-        crew, name = self._started.crew, f"{name}-{policy.fingerprint()}"
+    def _send(self, crew: Crew, policy: Policy, name: str, before: Canary | None) -> None:
+        name = f"{name}-{policy.fingerprint()}"
         canary = Canary.of(policy, before, self.config.dtype)
-        if adapters := self.config.adapters_of(policy):
-            weights = self._with_adapters(policy, adapters, name, canary)
+        if adapters := self.config.adapters_of(
+            policy
+        ):  # and what they stand on where it is new: a rehearsal changes it
+            label = REHEARSAL_BASE if name.startswith(REHEARSAL) else f"base-{adapters.base_fingerprint}"
+            if label not in self._bases:
+                self._bases = {label: self._write(policy.base(), label)}
+            saved = policy.gathered()
+            directory = RANKS.by_first(lambda: self.folder.write_adapters(saved, name))
+            weights = Weights(label, self._bases[label], canary, directory)
         else:
             weights = Weights(name, self._write(policy, name), canary)
         crew.outdate(weights)
@@ -215,16 +217,6 @@ class VllmEngine:
     def _write(self, policy: Policy, label: str) -> Path:
         weights = serving_weights(policy)
         return RANKS.by_first(lambda: self.folder.write(policy, label, weights))
-
-    def _with_adapters(self, policy: Policy, adapters: Adapters, name: str, canary: Canary) -> Weights:
-        """Write the adapters, and what they stand on where it is new: a rehearsal changes that too."""
-        label = REHEARSAL_BASE if name.startswith(REHEARSAL) else f"base-{adapters.base_fingerprint}"
-        if label not in self._bases:
-            self._bases = {label: self._write(policy.base(), label)}
-        saved = policy.gathered()
-        return Weights(
-            label, self._bases[label], canary, RANKS.by_first(lambda: self.folder.write_adapters(saved, name))
-        )
 
     def _states(self, crew: Crew) -> dict[str, Any]:
         proofs = {server: proof._asdict() for server, proof in crew.proofs.items()}

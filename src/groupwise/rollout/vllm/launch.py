@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import monotonic, sleep
-from typing import IO, NamedTuple, TypeVar
+from typing import IO, TypeVar
 
 from safetensors import safe_open
 from torch import Tensor
@@ -232,14 +232,7 @@ def _for_adapters(config: VllmConfig, policy: Policy) -> list[str]:
 T = TypeVar("T")
 
 
-class Started(NamedTuple):
-    """Servers that were checked."""
-
-    crew: Crew
-    contexts: tuple[int, ...]
-
-
-def start(config: VllmConfig, policy: Policy) -> Started:
+def start(config: VllmConfig, policy: Policy) -> Crew:
     """Find or start the servers of a run, and check each of them. All ranks call it; the first one does it."""
     if config.launch and hosts_started() > 1:
         raise ConfigError(
@@ -253,15 +246,15 @@ def start(config: VllmConfig, policy: Policy) -> Started:
         addresses = config.addresses or launched(config, policy, weights)
         servers = [Server(address) for address in addresses]
         _for_each(servers, lambda server: wait_until_healthy(server, config.start_s))
-        facts = _for_each(servers, lambda server: check_server(server, asker))
-        if len({server_facts.version for server_facts in facts}) > 1:
-            pairs = zip(servers, facts, strict=True)
-            versions = ", ".join(f"{server.address} has {server_facts.version}" for server, server_facts in pairs)
-            raise EngineError(f"the servers have different versions of vLLM: {versions}; one version is allowed")
-        return addresses, tuple(server_facts.max_tokens for server_facts in facts if server_facts.max_tokens)
+        versions, contexts = zip(*_for_each(servers, lambda server: check_server(server, asker)), strict=True)
+        if len(set(versions)) > 1:
+            pairs = zip(addresses, versions, strict=True)
+            said = ", ".join(f"{address} has {version}" for address, version in pairs)
+            raise EngineError(f"the servers have different versions of vLLM: {said}; one version is allowed")
+        return addresses, tuple(filter(None, contexts))
 
     addresses, contexts = RANKS.by_first(checked)
-    return Started(Crew([Server(address) for address in addresses], asker, restart), contexts)
+    return Crew([Server(address) for address in addresses], asker, restart, contexts)
 
 
 def _for_each(servers: Sequence[Server], check: Callable[[Server], T]) -> list[T]:

@@ -133,13 +133,6 @@ def _has(server: Server, label: str, asker: Asker) -> bool:
     return True
 
 
-class Facts(NamedTuple):
-    """Facts that a server reports of itself."""
-
-    version: str
-    max_tokens: int
-
-
 FIRST_S, NEXT_S = 5.0, 10.0
 """Seconds after which a server that is waited for is named, and between the next times."""
 
@@ -159,8 +152,11 @@ def wait_until_healthy(server: Server, seconds: float) -> None:
         sleep(0.5)
 
 
-def check_server(server: Server, asker: Asker) -> Facts:
-    """Check that a server is what it must be, before it gets any weights; raises EngineError."""
+def check_server(server: Server, asker: Asker) -> tuple[str, int]:
+    """Check that a server is what it must be, before it gets any weights; returns its version and longest context.
+
+    Raises EngineError.
+    """
     models = server.models()
     if asker.served not in models:
         raise EngineError(
@@ -169,7 +165,7 @@ def check_server(server: Server, asker: Asker) -> Facts:
         )
     _check_vocabulary(server, asker)
     _check_one_engine(server, asker)
-    return Facts(server.version(), models[asker.served])
+    return server.version(), models[asker.served]
 
 
 def _check_vocabulary(server: Server, asker: Asker) -> None:

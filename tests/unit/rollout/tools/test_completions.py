@@ -70,7 +70,7 @@ def test_a_result_in_one_token_with_its_call_is_forged(writes: Any, tiny_policy:
     assert isinstance(found, Fault)
     ended = watch.refused(found, [])
     assert ended is not None
-    assert (ended.reason, ended.call.outcome) == (FinishReason.MALFORMED_CALL, CallOutcome.MALFORMED)
+    assert (ended[0], ended[1].outcome) == (FinishReason.MALFORMED_CALL, CallOutcome.MALFORMED)
 
 
 def test_limits(writes: Any, tiny_policy: Callable[..., Policy]) -> None:
