@@ -118,7 +118,7 @@ def move(model: Any, number: int) -> None:
 
 def reference_of(policy: Policy) -> Policy:
     """A policy near the one that is trained."""
-    reference = policy.reference()
+    reference = policy.copy().freeze()
     move(reference.model, REFERENCE)
     return reference
 

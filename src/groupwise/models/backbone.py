@@ -74,8 +74,8 @@ def precision(device: torch.device, dtype: torch.dtype, keep: bool = True) -> Ab
     return torch.autocast(device.type, dtype=dtype, enabled=enabled, cache_enabled=None if keep else False)
 
 
-def states_at(body: nn.Module, packed: Pack, positions: Tensor) -> Tensor:
-    """Return the (M, d) final hidden states at positions (M,) of a pack; a position may occur more than once.
+def head_states(body: nn.Module, packed: Pack) -> Tensor:
+    """Return the (M, d) final hidden states that predict the targets of a pack; a position may occur more than once.
 
     Gathered as an embedding is, whose backward adds what falls on one position in a fixed order. That of plain
     indexing adds with atomics from several threads: two runs would round differently.
@@ -89,13 +89,17 @@ def states_at(body: nn.Module, packed: Pack, positions: Tensor) -> Tensor:
             position_ids = torch.arange(length, device=device).expand(count, -1)
             alone = separate(count, length, device)
             states.append(_states(body, packed.input_ids[0][batch], position_ids, alone).flatten(0, 1))
-        return nn.functional.embedding(rows.places[positions], torch.cat(states))
+        return nn.functional.embedding(rows.places[packed.head_positions], torch.cat(states))
     row = _states(body, packed.input_ids, packed.position_ids, packed.layout)[0]
-    return nn.functional.embedding(positions, row)
+    return nn.functional.embedding(packed.head_positions, row)
 
 
-def _states(body: nn.Module, ids: Tensor, position_ids: Tensor, layout: Layout) -> Tensor:
-    named = {"position_ids": position_ids, "layout": layout, "use_cache": False}
+def _states(
+    body: nn.Module, ids: Tensor, position_ids: Tensor, layout: Layout, of_layers: States | None = None
+) -> Tensor:
+    named = {"position_ids": position_ids, "layout": layout, "use_cache": of_layers is not None}
+    if of_layers is not None:
+        named["past_key_values"] = of_layers
     if drops_activations(body, ids):
         named["drop_activations"] = True
     states: Tensor = body(ids, **named).last_hidden_state
@@ -121,15 +125,14 @@ class Root(nn.Module):
     def hidden(
         self, input_ids: Tensor, position_ids: Tensor, layout: Layout, states_of_layers: States | None = None
     ) -> Tensor:
-        named: dict[str, Any] = {"position_ids": position_ids, "layout": layout, "use_cache": False}
-        if states_of_layers is not None:
-            named |= {"past_key_values": states_of_layers, "use_cache": True}
-        states: Tensor = self.model.base_model(input_ids, **named).last_hidden_state
-        return states
+        return _states(self.model.base_model, input_ids, position_ids, layout, states_of_layers)
 
-    def _states_at(self, packed: Pack, positions: Tensor) -> Tensor:
+    def states(self, packed: Pack) -> Tensor:
+        return self._states_of(packed)
+
+    def _states_of(self, packed: Pack) -> Tensor:
         with precision(self.device, self.compute_dtype):
-            return states_at(self.model.base_model, packed, positions)
+            return head_states(self.model.base_model, packed)
 
 
 class Saved(Protocol):
@@ -289,10 +292,6 @@ class Backbone:
     def freeze(self) -> Self:
         self.root.requires_grad_(False)
         return self
-
-    def reference(self) -> Self:
-        """Return a frozen copy of the model as it is now, for a KL term."""
-        return self.copy().freeze()
 
 
 @contextmanager

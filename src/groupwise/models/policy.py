@@ -17,7 +17,7 @@ from groupwise.algorithms.distillation import Compared, Comparison, Outputs, tot
 from groupwise.algorithms.logprobs import token_logprobs
 from groupwise.errors import ModelError
 from groupwise.models.adapters import Adapters
-from groupwise.models.backbone import Backbone, Root, Unread, precision, states_at
+from groupwise.models.backbone import Backbone, Root, Unread, head_states, precision
 from groupwise.models.config import LoraConfig, ModelConfig
 from groupwise.models.loading import Training, damaged, place, with_adapters
 from groupwise.models.located import locate, stamp_of
@@ -71,13 +71,10 @@ class PolicyModule(Root):
         self.head = Head(model.get_output_embeddings(), compute_dtype, model.config.get_text_config())
 
     def forward(self, packed: Pack, temperature: float) -> Prediction:
-        states = self._states_at(packed, packed.head_positions)
+        states = self._states_of(packed)
         compute = partial(token_logprobs, targets=packed.targets, temperature=temperature, cap=self.head.cap)
         logprobs, entropy = self.head(states, compute)
         return Prediction(logprobs, entropy, states)
-
-    def states(self, packed: Pack) -> Tensor:
-        return self._states_at(packed, packed.head_positions)
 
     def next_logits(self, states: Tensor) -> Tensor:
         return self.head.logits(states)
@@ -92,12 +89,12 @@ class PolicyModule(Root):
     def teach(self, packed: Pack, learn: Callable[[Outputs], Compared]) -> Compared:
         """Let a student `learn` from this model, whose head it may read meanwhile."""
         with torch.no_grad():
-            states = self._states_at(packed, packed.head_positions)
+            states = self._states_of(packed)
         learned: Compared = self.head(states, lambda *head: learn(Outputs(*head)._replace(cap=self.head.cap)))
         return learned
 
     def divergence(self, packed: Pack, teacher: Outputs, comparison: Comparison) -> Compared:
-        states = self._states_at(packed, packed.head_positions)
+        states = self._states_of(packed)
 
         def compare(*head: Any) -> Compared:
             student = Outputs(*head)._replace(cap=self.head.cap)
@@ -294,7 +291,7 @@ class Critic(nn.Module):
         states = policy_states
         if self.trunk is not None:
             with precision(self.head.weight.device, self.compute_dtype):
-                states = states_at(self.trunk, packed, packed.head_positions)
+                states = head_states(self.trunk, packed)
         if states is None:
             raise ValueError("a critic on the policy's backbone needs the policy's states")
         values: Tensor = self.head(states.float())

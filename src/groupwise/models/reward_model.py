@@ -26,12 +26,9 @@ HEAD = "score.weight"
 class RewardModule(Root):
     """The root module of a sequence classifier with one label."""
 
-    def forward(self, packed: Pack, ends: Tensor) -> Tensor:
-        scores: Tensor = self.score(self._states_at(packed, ends).float())
-        return scores  # (B, 1): a hook on the output would be lost on a view
-
-    def states(self, packed: Pack, ends: Tensor) -> Tensor:
-        return self._states_at(packed, ends)
+    def forward(self, packed: Pack) -> Tensor:
+        scores: Tensor = self.score(self._states_of(packed).float())
+        return scores  # (N, 1): a hook on the output would be lost on a view
 
     def eager_states(self, row: Tensor) -> Tensor:
         states: Tensor = self.model.base_model(row, use_cache=False).last_hidden_state
@@ -55,8 +52,7 @@ class RewardModel(Backbone):
 
     def scores(self, sequences: Sequence[Sequences]) -> Tensor:
         """Return the (B,) score of every completion, in order, with gradient; each ends with its end token."""
-        scores: Tensor = self.root(*_with_ends(sequences, self.device))
-        return scores[:, 0]
+        return self.step_scores(sequences, _ends(sequences))
 
     def step_scores(self, sequences: Sequence[Sequences], ends: Sequence[Sequence[Sequence[int]]]) -> Tensor:
         """Return the (N,) score at the last token of every step of every completion, in order, with gradient.
@@ -64,15 +60,7 @@ class RewardModel(Backbone):
         `ends` are of every completion the numbers of tokens up to and with each step's last one, increasing. A score
         reads the prompt and the completion up to there, so no later text changes it.
         """
-        marked = []  # with a token more behind each completion, and the tokens behind the steps as what is predicted
-        for sequence, ends_of_each in zip(sequences, ends, strict=True):
-            completions = [np.append(completion, 0) for completion in sequence.completions]
-            masks = [np.zeros(len(completion), np.bool_) for completion in completions]
-            for mask, step_ends in zip(masks, ends_of_each, strict=True):
-                mask[np.asarray(step_ends, np.int64)] = True
-            marked.append(Sequences(sequence.prompt, completions, masks))
-        packed = pack(marked, self.device)
-        scores: Tensor = self.root(packed, packed.head_positions)
+        scores: Tensor = self.root(_marked(sequences, ends, self.device))
         return scores[:, 0]
 
     def check_forward(self) -> None:
@@ -90,16 +78,27 @@ class RewardModel(Backbone):
 
     def end_states(self, sequences: Sequence[Sequences]) -> Tensor:
         """Return the (B, d) hidden states at the last token of every completion, of which the scores are made."""
-        return self.root.states(*_with_ends(sequences, self.device))
+        return self.root.states(_marked(sequences, _ends(sequences), self.device))
 
 
-def _with_ends(sequences: Sequence[Sequences], device: torch.device) -> tuple[Pack, Tensor]:
-    """The pack, and the positions (B,) of every completion's last token."""
-    # a pack never reads a completion's last token, which is only predicted; one more after it has the end read
-    longer = [Sequences(sequence.prompt, [np.append(c, 0) for c in sequence.completions]) for sequence in sequences]
-    packed = pack(longer, device)
-    ends = np.cumsum([len(completion) for sequence in longer for completion in sequence.completions]) - 1
-    return packed, packed.head_positions[torch.from_numpy(ends).to(device)]
+Ends = Sequence[Sequence[Sequence[int]]]
+
+
+def _ends(sequences: Sequence[Sequences]) -> Ends:
+    return [[[len(completion)] for completion in sequence.completions] for sequence in sequences]
+
+
+def _marked(sequences: Sequence[Sequences], ends: Ends, device: torch.device) -> Pack:
+    """The pack in which the tokens behind the ends are what is predicted, so that it is read at the ends."""
+    marked = []
+    for sequence, ends_of_each in zip(sequences, ends, strict=True):
+        # a pack never reads a completion's last token, which is only predicted; one more after it has the end read
+        completions = [np.append(completion, 0) for completion in sequence.completions]
+        masks = [np.zeros(len(completion), np.bool_) for completion in completions]
+        for mask, step_ends in zip(masks, ends_of_each, strict=True):
+            mask[np.asarray(step_ends, np.int64)] = True
+        marked.append(Sequences(sequence.prompt, completions, masks))
+    return pack(marked, device)
 
 
 def load_reward_model(config: ModelConfig) -> RewardModel:

@@ -80,11 +80,6 @@ class Prefixes(NamedTuple):
     ends: list[list[int]]
     """Of every completion the number of tokens up to and with each step's last one."""
 
-    @property
-    def num_tokens(self) -> int:
-        """Tokens that a forward has to compute; the prompt counts once."""
-        return len(self.sequences.prompt) + sum(map(len, self.sequences.completions))
-
 
 def encode_prefixes(model: ScoresSteps, prompt: Sequence[int], completions: Sequence[Sequence[str]]) -> Prefixes:
     """Return the token ids of the steps of some completions of one prompt, step by step as `encode_steps` has them.
@@ -106,7 +101,7 @@ def score_prefixes(
 ) -> list[list[list[float]]]:
     """Return of every group, completion and step the chance that it is right; each prompt is computed once."""
     budget = micro_batch_tokens(tokens_per_micro_batch, model.device)
-    chunks = list(micro_batches([group.num_tokens for group in groups], budget))
+    chunks = list(micro_batches([group.sequences.num_read for group in groups], budget))
 
     def logits(chunk: range) -> Tensor:
         chosen = [groups[i] for i in chunk]

@@ -139,8 +139,8 @@ def _scores(
     visible = [[text for text in group_texts if text is not None] for group_texts in texts]
     pairs = zip(groups, visible, strict=True)
     sequences = [_sequences(group, seen, model, config, template) for group, seen in pairs if seen]
-    sizes = [len(sequence.prompt) + sum(map(len, sequence.completions)) for sequence in sequences]
-    chunks = list(micro_batches(sizes, micro_batch_tokens(0, model.device)))
+    budget = micro_batch_tokens(0, model.device)
+    chunks = list(micro_batches([sequence.num_read for sequence in sequences], budget))
     scored = shared_out(lambda chunk: model.scores([sequences[i] for i in chunk]).tolist(), chunks, model.device)
     scores = chain.from_iterable(scored)
     return [[None if text is None else next(scores) for text in group_texts] for group_texts in texts]

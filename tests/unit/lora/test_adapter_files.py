@@ -153,7 +153,7 @@ def test_a_reward_model_may_start_from_a_policys_adapters(saved: Path) -> None:
     assert ours.head.weight.abs().max() == 0
     policy = load_policy(at(saved))
     packed = pack(ROWS)
-    assert torch.equal(ours.root.states(packed, packed.head_positions), policy.completion_states(packed))
+    assert torch.equal(ours.root.states(packed), policy.completion_states(packed))
     assert {name for name, _ in ours.trainable() if not is_adapter(name)} == {"score.weight"}
 
 

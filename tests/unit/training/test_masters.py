@@ -95,7 +95,7 @@ def test_a_resume_repeats_to_the_bit(policy: Policy, tmp_path: Path) -> None:
 
 
 def test_the_model_and_its_reference_hold_two_bytes_a_weight(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
-    for holder in (policy, policy.reference()):
+    for holder in (policy, policy.copy().freeze()):
         assert {weight.dtype for _, weight in holder.state()} == {torch.bfloat16}
     assert {buffer.dtype for buffer in policy.model.buffers() if buffer.is_floating_point()} == {torch.float32}
     before = policy.fingerprint()

@@ -154,7 +154,7 @@ def test_groups_without_signal_are_skipped_but_stay_in_the_denominator(
 def test_skipping_equals_computing_groups_without_signal(policy: Policy) -> None:
     groups = make_groups(policy, WITHOUT_SIGNAL)
     skipped = run(policy, groups)
-    computed = run(policy, groups, kl_coef=1e-12, reference=policy.reference())
+    computed = run(policy, groups, kl_coef=1e-12, reference=policy.copy().freeze())
     assert computed[0].num_tokens > skipped[0].num_tokens
     assert_close(skipped[1].gradients[0], computed[1].gradients[0])
 
@@ -231,7 +231,7 @@ def test_a_mini_batch_without_signal_is_passed_over(policy: Policy) -> None:
 
 def test_the_divergence_from_an_equal_reference_is_zero(policy: Policy) -> None:
     groups = make_groups(policy)
-    metrics, recorder = run(policy, groups, kl_coef=0.5, reference=policy.reference())
+    metrics, recorder = run(policy, groups, kl_coef=0.5, reference=policy.copy().freeze())
     assert metrics.kl == pytest.approx(0.0, abs=1e-9)
     assert_close(recorder.gradients[0], gradient(policy, groups))
 
@@ -239,7 +239,7 @@ def test_the_divergence_from_an_equal_reference_is_zero(policy: Policy) -> None:
 @pytest.mark.parametrize("budget", [7, 100_000])
 def test_the_divergence_from_another_reference(policy: Policy, eager_logprobs: Any, budget: int) -> None:
     groups = make_groups(policy, WITHOUT_SIGNAL)
-    reference = policy.reference()
+    reference = policy.copy().freeze()
     with torch.no_grad():
         for parameter in reference.model.parameters():
             parameter += 0.03 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(7))
