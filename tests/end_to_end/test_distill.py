@@ -17,7 +17,6 @@ from groupwise.models.config import ModelConfig
 from groupwise.models.new_model import NewModel, new_policy
 from groupwise.models.policy import load_policy
 from groupwise.runs.directory import RunDirectory
-from groupwise.trainers.base import DataStep
 from groupwise.trainers.distill import DistillRecipe, train_distill
 
 SUMS = {"kind": "arithmetic", "kinds": ["sum"], "digits": [1, 1], "num_problems": 40, "num_eval_problems": 2}
@@ -55,8 +54,8 @@ def recipe(source: str, model: Path, pairs: Path, directory: Path, **sections: A
     return parse(DistillRecipe, {**values, **sections})
 
 
-def train(one: DistillRecipe) -> list[DataStep]:
-    steps: list[DataStep] = []
+def train(one: DistillRecipe) -> list[Any]:
+    steps: list[Any] = []
     train_distill(one, on_report=steps.append)
     return steps
 
@@ -65,7 +64,7 @@ def long_run(directory: Path, num_steps: int) -> dict[str, Any]:
     return {"run": {"directory": str(directory), "num_steps": num_steps, "checkpoint_every": 1000}}
 
 
-def check_nearer(steps: list[DataStep], share: float) -> None:
+def check_nearer(steps: list[Any], share: float) -> None:
     """The loss fell to at most this share of what it was, and both like the same tokens more often."""
     first, last = steps[:3], steps[-3:]
     assert sum(step.loss for step in last) < share * sum(step.loss for step in first), steps

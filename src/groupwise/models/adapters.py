@@ -272,20 +272,21 @@ def target_layers(model: PreTrainedModel, lora: LoraConfig) -> dict[str, nn.Line
 
 def _why_not(model: PreTrainedModel, linear: dict[str, nn.Linear], target: str) -> str:
     other = next((module for name, module in model.named_modules() if name and _is_named(name, target)), None)
-    intro = f"lora.targets: {target!r}"
-    if other is None:
-        for name, weight in model.named_parameters():
-            if weight.ndim > 2 and _is_named(name, target):
-                shape = " × ".join(map(str, weight.shape))
-                return f"{intro} is one weight of {shape}, not a linear layer; allowed are {_allowed(linear)}"
-        nearest = difflib.get_close_matches(target, sorted(set(map(_last, linear))), n=1, cutoff=0.5)
-        hint = f"did you mean '{nearest[0]}'?" if nearest else f"allowed are {_allowed(linear)}"
-        return f"{intro} is no layer of {type(model).__name__}; {hint}"
-    if other is model.get_output_embeddings() or target == SCORE:
-        return f"{intro} is the head, which is not adapted; allowed are {_allowed(linear)}"
-    if other is model.get_input_embeddings():
-        return f"{intro} is the embedding, which is not adapted; allowed are {_allowed(linear)}"
-    return f"{intro} is a {type(other).__name__}, not a linear layer; allowed are {_allowed(linear)}"
+    stacks = [w.shape for name, w in model.named_parameters() if w.ndim > 2 and _is_named(name, target)]
+    hint = f"allowed are {_allowed(linear)}"
+    if other is None and stacks:
+        what = f"one weight of {' × '.join(map(str, stacks[0]))}, not a linear layer"
+    elif other is None:
+        what = f"no layer of {type(model).__name__}"
+        if nearest := difflib.get_close_matches(target, sorted(set(map(_last, linear))), n=1, cutoff=0.5):
+            hint = f"did you mean '{nearest[0]}'?"
+    elif other is model.get_output_embeddings() or target == SCORE:
+        what = "the head, which is not adapted"
+    elif other is model.get_input_embeddings():
+        what = "the embedding, which is not adapted"
+    else:
+        what = f"a {type(other).__name__}, not a linear layer"
+    return f"lora.targets: {target!r} is {what}; {hint}"
 
 
 def _is_named(name: str, target: str) -> bool:

@@ -5,6 +5,7 @@ of factors. What llama.cpp and transformers do not compute alike is refused in b
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -68,7 +69,12 @@ def frequency_factors(config: PreTrainedConfig) -> Any:
     return (config.rope_parameters["rope_theta"] ** -steps / scaled).numpy()
 
 
-def scaling_keys(rope: Mapping[str, Any], model_type: str, where: str) -> dict[str, Any]:
+def unwritable(directory: Path, why: str) -> ModelError:
+    """Return the error for a model that has no form in a GGUF file."""
+    return ModelError(f"{directory} cannot be written as GGUF: {why}")
+
+
+def scaling_keys(rope: Mapping[str, Any], model_type: str, directory: Path) -> dict[str, Any]:
     """Return the keys, without their architecture, of a model's scaled positions.
 
     Raises:
@@ -79,13 +85,11 @@ def scaling_keys(rope: Mapping[str, Any], model_type: str, where: str) -> dict[s
     allowed |= {} if model_type == "gemma3_text" else {"yarn": YARN}
     allowed |= {"llama3": tuple(LLAMA3)} if model_type == "llama" else {}
     if kind not in allowed:
-        raise ModelError(
-            f"{where} cannot be written as GGUF: it scales positions by {kind!r}; allowed are {', '.join(allowed)}"
-        )
+        raise unwritable(directory, f"it scales positions by {kind!r}; allowed are {', '.join(allowed)}")
     known = {"rope_type", "rope_theta", "factor", *allowed[kind]}
     others = [name for name, value in rope.items() if name not in known and value is not None]
     if kind != "default" and (others or (kind == "llama3" and LLAMA3.items() - rope.items())):
-        raise ModelError(f"{where} cannot be written as GGUF: there is no key for its scaling of positions, {rope}")
+        raise unwritable(directory, f"there is no key for its scaling of positions, {rope}")
     if kind not in ("linear", "yarn"):
         return {}
     keys: dict[str, Any] = {"rope.scaling.type": kind, "rope.scaling.factor": float(rope["factor"])}

@@ -32,6 +32,7 @@ from groupwise.models.gguf_keys import (
     frequency_factors,
     scaling_keys,
     tokenizer_of,
+    unwritable,
 )
 from groupwise.models.loading import read_tokenizer
 
@@ -69,10 +70,7 @@ def write_gguf(directory: Path, target: Path, precision: Precision) -> None:
     config = AutoConfig.from_pretrained(directory)
     names = {model_type: name for name, model_type in ARCHITECTURES.items()} | {"mistral": "llama"}
     if config.model_type not in names:
-        raise ModelError(
-            f"{directory} cannot be written as GGUF: its model type is {config.model_type!r}; allowed are "
-            f"{', '.join(names)}"
-        )
+        raise unwritable(directory, f"its model type is {config.model_type!r}; allowed are {', '.join(names)}")
     architecture = names[config.model_type]
     temporary = target.with_name(f".{target.name}.tmp")
     writer = gguf.GGUFWriter(temporary, architecture)
@@ -89,7 +87,7 @@ def write_gguf(directory: Path, target: Path, precision: Precision) -> None:
         for name, value in _weights(directory):
             known = mapping.get_name(name, try_suffixes=(".weight", ".bias"))
             if known is None:
-                raise ModelError(f"{directory} cannot be written as GGUF: there is no place for its weight {name}")
+                raise unwritable(directory, f"there is no place for its weight {name}")
             if architecture == "llama" and (heads := rotated_heads(name, config)):
                 value = value.reshape(heads, 2, -1, *value.shape[1:]).swapaxes(1, 2).reshape(value.shape)
             if architecture == "gemma3" and name.endswith("norm.weight"):
@@ -116,16 +114,13 @@ def _keys(config: PreTrainedConfig, directory: Path) -> dict[str, Any]:
     is_gemma = config.model_type == "gemma3_text"
     is_cut = config.model_type == "mistral" and (config.sliding_window or math.inf) < config.max_position_embeddings
     if is_cut or ("sliding_attention" in kinds and not is_gemma):
-        raise ModelError(f"{directory} cannot be written as GGUF: {config.model_type} files have no attention windows")
+        raise unwritable(directory, f"{config.model_type} files have no attention windows")
     rope = config.rope_parameters["full_attention"] if is_gemma else config.rope_parameters
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     per_head = config.hidden_size // config.num_attention_heads if config.num_hidden_layers == 62 else head_dim
     for name, allowed in (FIXED | {"query_pre_attn_scalar": (per_head,)}).items():
         if (value := getattr(config, name, allowed[0])) not in allowed:
-            raise ModelError(
-                f"{directory} cannot be written as GGUF: there is no key for its {name} = {value!r}; allowed is "
-                f"{allowed[0]!r}"
-            )
+            raise unwritable(directory, f"there is no key for its {name} = {value!r}; allowed is {allowed[0]!r}")
     keys: dict[str, Any] = {
         "context_length": config.max_position_embeddings,
         "embedding_length": config.hidden_size,
@@ -139,12 +134,12 @@ def _keys(config: PreTrainedConfig, directory: Path) -> dict[str, Any]:
         "rope.dimension_count": head_dim,
         "rope.freq_base": float(rope["rope_theta"]),
         "vocab_size": config.vocab_size,
-        **scaling_keys(rope, config.model_type, str(directory)),
+        **scaling_keys(rope, config.model_type, directory),
     }
     if is_gemma:
         full = [i for i, kind in enumerate(config.layer_types, 1) if kind == "full_attention"]
         if full != list(range(6, config.num_hidden_layers + 1, 6)):
-            raise ModelError(f"{directory} cannot be written as GGUF: every sixth layer must see all, not {full}")
+            raise unwritable(directory, f"every sixth layer must see all, not {full}")
         keys["attention.sliding_window"] = config.sliding_window
         keys["rope.freq_base_swa"] = float(config.rope_parameters["sliding_attention"]["rope_theta"])
         if config.final_logit_softcapping:
@@ -184,7 +179,7 @@ def _tokenizer(tokenizer: Any, directory: Path, size: int) -> dict[str, Any]:
         if model["type"] == "WordLevel":
             tokens |= {i: token.replace(" ", SPACE) for i, token in tokens.items()}
     else:
-        raise ModelError(f"{directory} cannot be written as GGUF: there is no form for its tokenizer, {model['type']}")
+        raise unwritable(directory, f"there is no form for its tokenizer, {model['type']}")
     ids = tokenizer("a").input_ids
     for name, key in SPECIAL.items():
         if (token := getattr(tokenizer, f"{name}_token_id")) is not None:
@@ -212,10 +207,9 @@ def _pre(pre_tokenizer: Mapping[str, Any], directory: Path) -> str:
             patterns.append(json.dumps(step))  # which has no name
     pre = next((pre for pre, splits in SPLITS.items() if splits == tuple(patterns)), None)
     if pre is None:
-        raise ModelError(
-            f"{directory} cannot be written as GGUF: llama.cpp has no name here for the way its tokenizer cuts texts, "
-            f"{patterns}; known are {', '.join(SPLITS)}"
-        )
+        known = ", ".join(SPLITS)
+        why = f"llama.cpp has no name here for the way its tokenizer cuts texts, {patterns}; known are {known}"
+        raise unwritable(directory, why)
     return pre
 
 
@@ -231,10 +225,8 @@ def _check(file: Path, directory: Path, tokenizer: Any, config: PreTrainedConfig
     for text in PROBES:
         before, after = tokenizer(text).input_ids, again(text).input_ids
         if before != after:
-            raise ModelError(
-                f"{directory} cannot be written as GGUF: its tokenizer reads {text!r} as {before}, and as {after} by "
-                "what a GGUF file can say"
-            )
+            why = f"its tokenizer reads {text!r} as {before}, and as {after} by what a GGUF file can say"
+            raise unwritable(directory, why)
     read, given = written.config().to_dict(), config.to_dict()
     for name in ("hidden_size", "head_dim", "rope_parameters", "tie_word_embeddings", "layer_types", "sliding_window"):
         if config.model_type != "mistral" and name in read and read[name] != given.get(name, read[name]):

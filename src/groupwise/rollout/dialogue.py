@@ -137,15 +137,15 @@ class Dialogue:
         self._checked.add(role)
 
     def _changes_past(self, message: Message, tools: Sequence[Mapping[str, Any]]) -> str:
-        shown = list(tools) or None
-        asked = rendered(self._policy.tokenizer, _BEGIN, self._template, generation=True, tools=shown).text
+        asked = self._rendered(_BEGIN, tools)
         histories = _histories(message["role"], "probe_tool")
         whole = [self._rendered([*history, message], tools) for history in histories]
         if not whole[0].startswith(asked):
             return f"writes {whole[0][: len(asked)]!r:.120} where a turn was sampled behind {asked!r:.120}"
         # some templates write the end token behind the last turn alone
-        answered = rendered(self._policy.tokenizer, histories[0], self._template, tools=shown).text.rstrip()
-        end = answered.removesuffix(self._policy.tokenizer.eos_token).partition(_ANSWER)[2]
+        tokenizer, shown = self._policy.tokenizer, list(tools) or None
+        answered = rendered(tokenizer, histories[0], self._template, tools=shown).text.rstrip()
+        end = answered.removesuffix(tokenizer.eos_token).partition(_ANSWER)[2]
         if not whole[0].partition(_ANSWER)[2].startswith(end):
             return f"writes {answered[-24:]!r} at the end of the last turn, and something else"
         return "" if "six by seven" in whole[2] else "leaves the thinking of a turn out"

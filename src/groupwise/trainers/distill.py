@@ -6,7 +6,7 @@ al., arXiv:2306.13649); with `student` and `reverse_kl` it is on-policy distilla
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 from torch import Tensor
@@ -136,14 +136,8 @@ class DistillRecipe(FineTuningRecipe):
         return self
 
 
-class Batch(NamedTuple):
-    """Completions of a step."""
-
-    sequences: list[Sequences]
-    sampled_tokens: int | None
-    facts: dict[str, Any]
-
-
+Batch = tuple[list[Sequences], dict[str, Any]]
+"""Completions of a step, and the facts for the ledger where they were sampled in it."""
 DrawBatch = Callable[[int, Policy, Policy], Batch]
 """(step, student, teacher) -> its completions; a pure function of the recipe, the step and the weights."""
 
@@ -158,9 +152,10 @@ def train_distill(recipe: DistillRecipe, restart: bool = False, on_report: OnRep
     session = start.begin(student, Optimizer(student.trainable(), recipe.optimizer, recipe.run.num_steps))
 
     def gradient(step: int) -> Gradient:
-        batch = draw_batch(step, student, teacher)
-        found = distill_gradient(student, teacher, batch.sequences, recipe.distill)
-        return found._replace(measured={**found.measured, "sampled_tokens": batch.sampled_tokens}, facts=batch.facts)
+        sequences, facts = draw_batch(step, student, teacher)
+        found = distill_gradient(student, teacher, sequences, recipe.distill)
+        sampled = {"sampled_tokens": found.num_tokens if facts else None}
+        return found._replace(measured={**found.measured, **sampled}, facts=facts)
 
     return learn(session, gradient, on_report)
 
@@ -209,8 +204,7 @@ def batches(recipe: DistillRecipe) -> DrawBatch:
         def from_file(step: int, student: Policy, teacher: Policy) -> Batch:
             chosen = pairs_of_step(len(rows), size, seed, step)
             examples = encode(student, [rows[i] for i in chosen], "completion", chat=data)
-            sequences = [Sequences(example.prompt, [example.completion], [example.mask]) for example in examples]
-            return Batch(sequences, None, {})
+            return [example.sequences for example in examples], {}
 
         return from_file
     task, size = make_task(data.task), data.prompts_per_step
@@ -223,9 +217,8 @@ def batches(recipe: DistillRecipe) -> DrawBatch:
         actors = Actors.of(student if data.source == "student" else teacher, task.template, Unjudged())
         draws = Draws(seed, Purpose.DISTILL, step)
         scored = sample_and_score(actors, chosen, data.group_size, data.sampling, draws)
-        sequences = [sequences_of(group.group) for group in scored]
         facts = {"problems": [group.group.prompt.problem.id for group in scored], "tokens": hash_tokens(scored)}
-        return Batch(sequences, sum(sequence.num_predicted for sequence in sequences), facts)
+        return [sequences_of(group.group) for group in scored], facts
 
     return draw_batch
 

@@ -16,6 +16,7 @@ from pydantic import Field, model_validator
 from groupwise.config import Section, named, parse, read_recipe
 from groupwise.config.schema import DataRef
 from groupwise.errors import ConfigError, DataError
+from groupwise.models.packed import Sequences
 from groupwise.models.policy import Policy
 from groupwise.randomness import key, permutation, uniforms
 from groupwise.tasks.data_files import read_file
@@ -41,6 +42,10 @@ class Example(NamedTuple):
     @property
     def num_tokens(self) -> int:
         return len(self.prompt) + len(self.completion)
+
+    @property
+    def sequences(self) -> Sequences:
+        return Sequences(self.prompt, [self.completion], [self.mask])
 
 
 class TextData(Section):
@@ -81,12 +86,8 @@ class DocumentsData(Section):
     """Longest piece of a document; 0: the model's context."""
 
 
-class Part(NamedTuple):
-    """A part of the mixture, ready to be drawn from."""
-
-    piece: Callable[[int], list[int]]
-    """The token ids of its n-th piece; it goes on without end."""
-    mean_tokens: float
+Part = tuple[Callable[[int], list[int]], float]
+"""The token ids of a part's n-th piece, of which there is no end; and the mean number of them."""
 
 
 def document_batches(policy: Policy, data: DocumentsData, size: int, run: RunConfig) -> Callable[[int], list[Example]]:
@@ -96,7 +97,7 @@ def document_batches(policy: Policy, data: DocumentsData, size: int, run: RunCon
     shares are shares of tokens.
     """
     parts = [_part(policy, name, part, data.max_tokens, run.seed) for name, part in data.parts.items()]
-    weights = np.array([of.share / part.mean_tokens for of, part in zip(data.parts.values(), parts, strict=True)])
+    weights = np.array([of.share / mean for of, (_, mean) in zip(data.parts.values(), parts, strict=True)])
     bounds = np.cumsum(weights / weights.sum())
     draws = uniforms(key(run.seed, "document part"), np.arange(run.num_steps * size))
     chosen = np.minimum(np.searchsorted(bounds, draws, side="right"), len(parts) - 1)
@@ -104,7 +105,7 @@ def document_batches(policy: Policy, data: DocumentsData, size: int, run: RunCon
 
     def batch(step: int) -> list[Example]:
         slots = range(step * size, (step + 1) * size)
-        pieces = [parts[chosen[slot]].piece(int(places[chosen[slot], slot])) for slot in slots]
+        pieces = [parts[chosen[slot]][0](int(places[chosen[slot], slot])) for slot in slots]
         return [Example(piece[:1], piece[1:]) for piece in pieces]
 
     return batch
@@ -117,7 +118,7 @@ def _part(policy: Policy, name: str, part: DocumentsPart, max_tokens: int, seed:
         def generated(place: int) -> list[int]:
             return encoded(policy, ["".join(source.text(key(seed, "replay", name), place))])[0]
 
-        return Part(generated, float(np.mean([len(generated(place)) for place in range(MEASURED)])))
+        return generated, float(np.mean([len(generated(place)) for place in range(MEASURED)]))
     texts = []
     for record in read_file(part.path):
         if "text" not in record.fields:
@@ -138,7 +139,7 @@ def _part(policy: Policy, name: str, part: DocumentsPart, max_tokens: int, seed:
         epoch, index = divmod(place, len(pieces))
         return pieces[int(order(epoch)[index])]
 
-    return Part(from_file, float(np.mean([len(piece) for piece in pieces])))
+    return from_file, float(np.mean([len(piece) for piece in pieces]))
 
 
 def replayed(recipe: str) -> TextSource:

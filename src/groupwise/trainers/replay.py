@@ -94,7 +94,7 @@ def replay(
     group = next(scored_group.group for scored_group in scored if scored_group.group.prompt.problem.id == problem_id)
     completion = group.completions[sample]
     difference = float("inf")
-    if recorded.token_ids is not None and np.array_equal(completion.token_ids, recorded.token_ids):
+    if np.array_equal(completion.token_ids, recorded.token_ids):
         logprobs = measured(completion, completion.sampling_logprobs)  # tokens of a tool's result have none
         difference = float(np.nanmax(np.abs(logprobs - recorded.sampling_logprobs), initial=0.0))
     tokens = completion.token_ids.tolist()

@@ -51,9 +51,9 @@ class StepReport(NamedTuple):
     clipped: float
     kl: float
     logprob_difference: float
-    """Largest difference between sampler and trainer."""
+    """Largest difference between sampler and trainer on the same weights; 0 is perfect."""
     logprob_bias: float
-    """Mean difference, trainer - sampler."""
+    """Mean of trainer - sampler, with its sign."""
     parts: dict[str, float]
     """Mean and standard deviation of each reward part, means of what they measured, disagreements of verifiers."""
     sampled_tokens: int
@@ -66,9 +66,9 @@ class StepReport(NamedTuple):
     explained_variance: float | None
     """1 is a perfect critic; None without one, and where all returns are equal."""
     weights_bounded: float
-    """Share of tokens whose importance weight was truncated or masked."""
+    """Share of tokens whose importance weight was truncated or masked; 0 without correction."""
     effective_samples: float
-    """Effective sample size of the importance weights, as a share."""
+    """Effective sample size of the importance weights, as a share of the sample; 1 without correction."""
     expert_load: float
     """Load of a layer's busiest expert, in units of an even load, mean over layers; 0 in a model without experts."""
     router_entropy: float

@@ -13,7 +13,7 @@ from torch import Tensor
 from groupwise.config.schema import DataRef
 from groupwise.errors import DataError
 from groupwise.models.new_model import NewModel, character_tokenizer, new_policy
-from groupwise.models.packed import Sequences, pack
+from groupwise.models.packed import pack
 from groupwise.models.policy import Policy, start_policy
 from groupwise.models.prompts import ended, prompt_ids
 from groupwise.models.sharded import sharded
@@ -121,7 +121,7 @@ def sft_gradient(policy: Policy, examples: Sequence[Example], tokens_per_micro_b
     denominator = sum(int(example.mask.sum()) for example in examples)
 
     def loss_of(chunk: list[Example]) -> tuple[Tensor, None]:
-        packed = pack([Sequences(e.prompt, [e.completion], [e.mask]) for e in chunk], policy.device)
+        packed = pack([example.sequences for example in chunk], policy.device)
         return -policy.token_logprobs(packed).logprobs.sum() / denominator, None
 
     loss, _ = accumulate_rows(loss_of, examples, lambda example: example.num_tokens, policy, tokens_per_micro_batch)

@@ -105,11 +105,6 @@ class OnlineModel:
     model: ImplicitRewardModel
     optimizer: Optimizer
 
-    @classmethod
-    def of(cls, model: ImplicitRewardModel, lr: float) -> "OnlineModel":
-        config = OptimizerConfig(lr=lr, max_grad_norm=MAX_GRAD_NORM)
-        return cls(model, Optimizer(model.trainable(), config, num_steps=1))
-
     def learn(self, prefixes: Sequence[Prefixes], right: Sequence[Sequence[bool]]) -> float:
         """Update on the outcomes of whole completions; returns the mean cross-entropy before it, in nats."""
         rows = [
@@ -260,4 +255,5 @@ def load_step_judge(config: StepRewardsConfig, model: ModelConfig, policy: Polic
         )
     if config.online == "no" or not isinstance(loaded, ImplicitRewardModel):
         return StepJudge(loaded, config)
-    return StepJudge(loaded, config, OnlineModel.of(loaded, config.lr))
+    optimizer = OptimizerConfig(lr=config.lr, max_grad_norm=MAX_GRAD_NORM)
+    return StepJudge(loaded, config, OnlineModel(loaded, Optimizer(loaded.trainable(), optimizer, num_steps=1)))

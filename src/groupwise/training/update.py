@@ -34,7 +34,7 @@ class CriticLoss(NamedTuple):
 
 
 class UpdateMetrics(NamedTuple):
-    """Report of one or several updates."""
+    """Report of one or several updates; what `StepReport` has too is described there."""
 
     surrogate: float
     """Value of the loss. On-policy it is about 0 whatever happens; its gradient is what counts."""
@@ -47,21 +47,15 @@ class UpdateMetrics(NamedTuple):
     ratio_max: float
     """Largest π/π_old."""
     logprob_difference: float
-    """Largest difference between sampler and trainer on the same weights; 0 is perfect."""
     num_updates: int
     num_tokens: int
     logprob_bias: float = 0.0
-    """Mean of trainer - sampler over the same tokens, with its sign."""
     value_loss: float = 0.0
     """Mean value loss per token; 0 without a critic."""
     weights_bounded: float = 0.0
-    """Share of tokens whose importance weight was truncated or masked; 0 without correction."""
     effective_samples: float = 1.0
-    """Effective sample size of the importance weights as a share of the sample; 1 without correction."""
     expert_load: float = 0.0
-    """Load of a layer's busiest expert, in units of an even load, mean over layers; 0 without experts."""
     router_entropy: float = 0.0
-    """Entropy of the routers' distributions over the experts in nats, mean; 0 without experts."""
 
 
 NO_UPDATE = UpdateMetrics(0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0, 0)

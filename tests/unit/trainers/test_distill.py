@@ -179,16 +179,16 @@ def recipe(data: dict[str, Any], **sections: Any) -> DistillRecipe:
 def test_completions_are_those_of_the_one_who_is_named(source: str, student: Policy, teacher: Policy) -> None:
     data = {"source": source, "task": SUMS, "prompts_per_step": 3, "group_size": 2, "sampling": {"max_tokens": 8}}
     draw = batches(recipe(data))
-    batch, again, later = draw(1, student, teacher), draw(1, student, teacher), draw(2, student, teacher)
+    (sequences, facts), (_, again), (_, later) = (draw(step, student, teacher) for step in (1, 1, 2))
     opposite = batches(recipe({**data, "source": {"teacher": "student", "student": "teacher"}[source]}))
-    assert batch.facts == again.facts == opposite(1, teacher, student).facts
+    assert facts == again == opposite(1, teacher, student)[1]
     other_seed = batches(recipe(data, run={"directory": "unused", "num_steps": 1, "seed": 1}))
-    assert other_seed(1, student, teacher).facts["tokens"] != batch.facts["tokens"]
-    assert draw(1, teacher, student).facts["tokens"] != batch.facts["tokens"]
-    assert len({*batch.facts["problems"], *later.facts["problems"]}) == 6
-    assert [len(sequences.completions) for sequences in batch.sequences] == [2, 2, 2]
-    lengths = [len(completion) for _, completion in flat(batch.sequences)]
-    assert sum(lengths) == batch.sampled_tokens
+    assert other_seed(1, student, teacher)[1]["tokens"] != facts["tokens"]
+    assert draw(1, teacher, student)[1]["tokens"] != facts["tokens"]
+    assert len({*facts["problems"], *later["problems"]}) == 6
+    assert [len(one.completions) for one in sequences] == [2, 2, 2]
+    lengths = [len(completion) for _, completion in flat(sequences)]
+    assert sum(lengths) == sum(one.num_predicted for one in sequences)
     assert len(lengths) == 6
 
 
@@ -197,9 +197,9 @@ def test_pairs_come_in_shuffled_epochs(tmp_path: Path, student: Policy, teacher:
     (tmp_path / "pairs.jsonl").write_text("\n".join(map(json.dumps, rows)))
     one = recipe({"source": "jsonl", "path": str(tmp_path / "pairs.jsonl"), "sequences_per_step": 3})
     draw = batches(one)
-    first, second = draw(0, student, teacher), draw(1, student, teacher)
-    assert (first.sampled_tokens, first.facts) == (None, {})
-    texts = [student.tokenizer.decode(ids) for ids in (p + c for p, c in flat(first.sequences + second.sequences))]
+    (first, facts), (second, _) = draw(0, student, teacher), draw(1, student, teacher)
+    assert facts == {}
+    texts = [student.tokenizer.decode(ids) for ids in (p + c for p, c in flat(first + second))]
     assert sorted(texts) == sorted(f"{i}+{i}={2 * i}<|end|>" for i in range(6))
     assert texts != sorted(texts)
 

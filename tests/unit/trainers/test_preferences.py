@@ -24,7 +24,6 @@ from groupwise.models.steps import has_unknown
 from groupwise.tasks.preferences import Pair
 from groupwise.trainers import dpo
 from groupwise.trainers import preferences as trainer
-from groupwise.trainers.base import Gradient
 from groupwise.trainers.dpo import DpoConfig, DpoRecipe, dpo_gradient, dpo_step, referred
 from groupwise.trainers.preferences import EncodedPair, encode, measure, pairs_of_step
 from groupwise.training.optimizer import Optimizer, OptimizerConfig
@@ -160,7 +159,7 @@ def test_the_reward_models_gradient_is_that_of_a_loop_over_pairs(
         torch.testing.assert_close(mine.grad.double(), theirs.grad, atol=2e-5, rtol=1e-4)
 
 
-def learnt(gradient: Callable[[], Gradient], optimizer: Optimizer, num_steps: int = 20) -> list[Gradient]:
+def learnt(gradient: Callable[[], Any], optimizer: Optimizer, num_steps: int = 20) -> list[Any]:
     return [(gradient(), optimizer.update(step))[0] for step in range(num_steps)]
 
 

@@ -32,7 +32,7 @@ LOOK_S = 0.5
 
 
 Outcome = tuple[Any, Any]
-"""What an errand was about, and what its call returned or raised."""
+"""An errand, and what its call returned or raised."""
 
 
 class Errands:
