@@ -180,10 +180,6 @@ def bootstrap_share(values: Sequence[float], seed: int = 0) -> Estimate:
     """Return the mean over problems of shares in [0, 1] with its 95 % interval.
 
     Equal values leave nothing to resample, which is no certainty: there the interval is Wilson's.
-
-    Args:
-        values: (P,) one number for each problem.
-        seed: of the resamples.
     """
     numbers = np.asarray(values, float)
     if len(numbers) < 2 or (numbers == numbers[0]).all():

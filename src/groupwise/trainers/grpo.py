@@ -16,12 +16,11 @@ from groupwise.algorithms.step_advantages import until_ends
 from groupwise.errors import InvariantError, VerifierError
 from groupwise.models.policy import Policy
 from groupwise.randomness import Draws, Purpose
-from groupwise.rollout.sample_and_score import Actors, Clock, sample_and_score
+from groupwise.rollout.sample_and_score import Clock, sample_and_score
 from groupwise.rollout.steps import step_ends
 from groupwise.tasks.episodes import environments
 from groupwise.trainers.report import StepResult
-from groupwise.trainers.reward_part import load_reward_models
-from groupwise.trainers.rl import Learner, reference_of, rl_trainer
+from groupwise.trainers.rl import Learner, rl_trainer
 from groupwise.trainers.rl_recipe import BatchConfig, RlRecipe
 from groupwise.trainers.step_rewards import StepJudge, StepRewardsConfig, check_step_rewards, load_step_judge
 from groupwise.training.optimizer import Optimizer
@@ -283,14 +282,9 @@ def _at_sampled(scored: ScoredGroup, judged: Sequence[int], estimates: Sequence[
 
 def grpo_learner(recipe: GrpoRecipe, policy: Policy, verifier: Verifier) -> GrpoLearner:
     """Build the parts of a GRPO run."""
-    return GrpoLearner(
-        actors=Actors.of(policy, recipe.task.template, verifier, recipe.engine),
-        reference=reference_of(recipe, policy),
-        reward_models=load_reward_models(recipe.reward_models, recipe.model),
-        optimizer=Optimizer(policy.trainable(), recipe.optimizer, recipe.run.num_steps),
-        recipe=recipe,
-        step_judge=load_step_judge(recipe.step_rewards, recipe.model, policy),
-    )
+    optimizer = Optimizer(policy.trainable(), recipe.optimizer, recipe.run.num_steps)
+    judge = load_step_judge(recipe.step_rewards, recipe.model, policy)
+    return GrpoLearner.of(recipe, policy, verifier, optimizer, step_judge=judge)
 
 
 TRAINER = rl_trainer(

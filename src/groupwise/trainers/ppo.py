@@ -20,11 +20,10 @@ from groupwise.models.policy import Critic, Policy, start_policy
 from groupwise.models.sharded import shard_critic
 from groupwise.randomness import Draws, Purpose
 from groupwise.ranks.group import RANKS
-from groupwise.rollout.sample_and_score import Actors, Clock, sample_and_score
+from groupwise.rollout.sample_and_score import Clock, sample_and_score
 from groupwise.trainers.grpo import turn_rewards
 from groupwise.trainers.report import StepResult
-from groupwise.trainers.reward_part import load_reward_models
-from groupwise.trainers.rl import Learner, reference_of, rl_trainer
+from groupwise.trainers.rl import Learner, rl_trainer
 from groupwise.trainers.rl_recipe import BatchConfig, RlRecipe
 from groupwise.training.config import WITH_KL, LossConfig
 from groupwise.training.optimizer import Optimizer
@@ -214,16 +213,9 @@ def ppo_learner(recipe: PpoRecipe, policy: Policy, verifier: Verifier) -> PpoLea
         backbone = policy.twin() if recipe.lora else start_policy(recipe.model, None, recipe.run.seed, in_rows=True)
     critic = Critic(policy, backbone)
     shard_critic(critic, backbone)
-    return PpoLearner(
-        actors=Actors.of(policy, recipe.task.template, verifier, recipe.engine),
-        reference=reference_of(recipe, policy),
-        reward_models=load_reward_models(recipe.reward_models, recipe.model),
-        optimizer=Optimizer(
-            policy.trainable(), recipe.optimizer, recipe.run.num_steps, critic.trainable(), recipe.critic.lr
-        ),
-        recipe=recipe,
-        critic=critic,
-    )
+    rates, num_steps = recipe.optimizer, recipe.run.num_steps
+    optimizer = Optimizer(policy.trainable(), rates, num_steps, critic.trainable(), recipe.critic.lr)
+    return PpoLearner.of(recipe, policy, verifier, optimizer, critic=critic)
 
 
 TRAINER = rl_trainer(

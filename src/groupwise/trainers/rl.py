@@ -26,7 +26,7 @@ from groupwise.tasks import make_task
 from groupwise.tasks.base import split_problems
 from groupwise.trainers.base import OnReport, Trainer, load_reference
 from groupwise.trainers.report import StepResult
-from groupwise.trainers.reward_part import check_problems, with_reward_model_parts
+from groupwise.trainers.reward_part import check_problems, load_reward_models, with_reward_model_parts
 from groupwise.trainers.rl_recipe import RlRecipe
 from groupwise.trainers.rl_run import RlRun
 from groupwise.training.optimizer import Optimizer
@@ -45,6 +45,14 @@ class Learner(ABC):
     reward_models: Mapping[str, RewardModel]
     optimizer: Optimizer
     recipe: RlRecipe
+
+    @classmethod
+    def of(cls, recipe: RlRecipe, policy: Policy, verifier: Verifier, optimizer: Optimizer, **own: Any) -> Self:
+        """Load what the recipe names; the frozen reference where it has a KL term."""
+        actors = Actors.of(policy, recipe.task.template, verifier, recipe.engine)
+        reference = load_reference(recipe.model, recipe.lora, policy) if recipe.loss.kl_coef > 0 else None
+        reward_models = load_reward_models(recipe.reward_models, recipe.model)
+        return cls(actors, reference, reward_models, optimizer, recipe, **own)
 
     @property
     def policy(self) -> Policy:
@@ -84,11 +92,6 @@ class Learner(ABC):
         if not self.recipe.needs_records:
             return self
         return replace(self, actors=replace(self.actors, recorded=recorded_results(run.rollouts(step))))
-
-
-def reference_of(recipe: RlRecipe, policy: Policy) -> Policy | None:
-    """Load the frozen reference, if the recipe has a KL term."""
-    return load_reference(recipe.model, recipe.lora, policy) if recipe.loss.kl_coef > 0 else None
 
 
 def recorded_results(path: Path) -> dict[str, tuple[Recorded, ...]]:
