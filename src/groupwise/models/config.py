@@ -1,6 +1,5 @@
 """The `model` and `lora` sections of a recipe."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -62,17 +61,6 @@ class LoraConfig(Section):
     targets: str | tuple[str, ...] = ALL
     """`all-linear`: every linear layer of the body. Or a list of layers' names, such as `["q_proj", "v_proj"]`; never
     the embedding or the head."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _no_dropout(cls, values: Any) -> Any:
-        names = ("dropout", "lora_dropout")
-        if isinstance(values, Mapping) and (name := next((name for name in names if name in values), None)):
-            raise ValueError(
-                f"{name} = {values[name]!r} is refused: with dropout the policy that learns is not the one that "
-                "sampled, and their ratio would not be 1; leave it out"
-            )
-        return values
 
     @field_validator("targets", mode="before")
     @classmethod

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from groupwise.errors import ConfigError, InvariantError, VerifierError
 from groupwise.models.policy import Policy
@@ -25,7 +24,7 @@ from groupwise.ranks.group import RANKS
 from groupwise.rollout.dialogue import Dialogue
 from groupwise.rollout.engine import Engine, OnFinished, Recorded, Request, Sampled
 from groupwise.rollout.environments import Crews, Played, Workers
-from groupwise.rollout.pieces import joined, phrase, visible
+from groupwise.rollout.pieces import Draft, joined, phrase, visible
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.tasks.base import Template
 from groupwise.tasks.environments.base import EnvironmentConfig, Turn
@@ -57,26 +56,15 @@ class _Scene:
 
 
 @dataclass(slots=True)
-class _Episode:
-    request: int
-    sample: int
+class _Episode(Draft):
     scene: _Scene | None
     recorded: Recorded | None
-    pieces: list[Sampled] = field(default_factory=list)
     said: list[Turn] = field(default_factory=list)
     turns: list[TurnRecord] = field(default_factory=list)
     replies: list[Mapping[str, Any]] = field(default_factory=list)
     limit: FinishReason | None = None
     reason: FinishReason | None = None
     answer: "Future[Played] | None" = None
-
-    @property
-    def token_ids(self) -> NDArray[np.int64]:
-        return np.concatenate([piece.token_ids for piece in self.pieces])
-
-    @property
-    def num_drawn(self) -> int:
-        return sum(piece.num_drawn for piece in self.pieces)
 
     def note(self, **more: Any) -> None:
         """Note more about the last turn."""

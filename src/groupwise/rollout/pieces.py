@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from groupwise.errors import ModelError
 from groupwise.models.policy import Policy
@@ -19,6 +20,23 @@ REPLACED = "\ufffd"
 """Stands for bytes that are no character, or none yet."""
 Pieces = Sequence[Sampled]
 """The pieces of one completion, in order. Each has the calls of those before it, too."""
+
+
+@dataclass(slots=True)
+class Draft:
+    """A completion of a request that is sampled in rounds."""
+
+    request: int
+    sample: int
+    pieces: list[Sampled] = field(default_factory=list, init=False)
+
+    @property
+    def token_ids(self) -> NDArray[np.int64]:
+        return np.concatenate([piece.token_ids for piece in self.pieces])
+
+    @property
+    def num_drawn(self) -> int:
+        return sum(piece.num_drawn for piece in self.pieces)
 
 
 def phrase(ids: Sequence[int], calls: tuple[ToolCall, ...] = ()) -> Sampled:

@@ -11,18 +11,17 @@ import threading
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from groupwise.errors import ConfigError
 from groupwise.models.policy import Policy
 from groupwise.randomness import key
 from groupwise.ranks.group import RANKS
 from groupwise.rollout.engine import Engine, OnFinished, Request, Sampled
-from groupwise.rollout.pieces import beginning, joined, phrase
+from groupwise.rollout.pieces import Draft, beginning, joined, phrase
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.tool_watch import ToolWatch, earlier_calls, recorded_result
 from groupwise.rollout.tools import Seen, Tool, ToolResult
@@ -52,12 +51,9 @@ def generate_with_tools(
 
 
 @dataclass(slots=True)
-class _Draft:
-    request: int
-    sample: int
+class _Draft(Draft):
     open_tokens: tuple[int, ...]
     calls: list[ToolCall]
-    pieces: list[Sampled] = field(default_factory=list)
     seen: Seen | None = None
     running: "Future[ToolResult] | None" = None
     reason: FinishReason = FinishReason.TOOL_CALL
@@ -65,14 +61,6 @@ class _Draft:
     @property
     def goes_on(self) -> bool:
         return bool(self.pieces) and self.reason is FinishReason.TOOL_CALL
-
-    @property
-    def token_ids(self) -> NDArray[np.int64]:
-        return np.concatenate([piece.token_ids for piece in self.pieces])
-
-    @property
-    def num_drawn(self) -> int:
-        return sum(piece.num_drawn for piece in self.pieces)
 
     def since_result(self) -> list[int]:
         begin = next((i + 1 for i in reversed(range(len(self.pieces))) if self.pieces[i].num_put_in), 0)

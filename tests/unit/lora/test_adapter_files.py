@@ -191,7 +191,7 @@ def test_a_rank_larger_than_a_layer_is_refused(base: str, start: Start) -> None:
 @pytest.mark.parametrize(
     ("values", "says"),
     [
-        ({"dropout": 0.05}, "dropout = 0.05 is refused"),
+        ({"dropout": 0.05}, "unknown key"),
         ({"rank": 0}, "greater than or equal to 1"),
         ({"alpha": -1}, "greater than 0"),
         ({"targets": "linear"}, "allowed are 'all-linear' and a list"),
