@@ -6,7 +6,7 @@ entries, from outside; an entry calls no other entry. So a hook around the entri
 
 import copy
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,12 +25,12 @@ from groupwise.models.adapters import Adapters, Product, adapters_used, plain_we
 from groupwise.models.attention import Layout
 from groupwise.models.cores import Sharing
 from groupwise.models.experts import Routers
-from groupwise.models.located import AdapterFiles, write_adapters
+from groupwise.models.located import AdapterFiles, is_kept_with, write_adapters
 from groupwise.models.packed import Pack, separate
 from groupwise.models.recurrent import Rows, States, is_recurrent
 from groupwise.models.rounded import Rounded
 from groupwise.ranks.group import RANKS
-from groupwise.ranks.sharding import is_sharded, own_rows
+from groupwise.ranks.sharding import is_sharded, own_rows, settle, whole, whole_tensor
 
 
 class Place(NamedTuple):
@@ -177,7 +177,7 @@ class Backbone:
 
     @property
     def num_parameters(self) -> int:
-        return sum(weight.numel() for _, weight in self.state())
+        return sum(weight.numel() for weight in self.model.parameters())
 
     @property
     def routers(self) -> Routers:
@@ -252,34 +252,52 @@ class Backbone:
         return [(name, weight) for name, weight in self.model.named_parameters() if weight.requires_grad]
 
     def state(self) -> Iterator[tuple[str, Tensor]]:
-        yield from ((name, weight.detach()) for name, weight in self.model.named_parameters())
+        """Yield names and whole weights; of a model in shares, here as below, all ranks have to ask."""
+        settle(self.root)
+        yield from ((name, whole_tensor(weight.detach())) for name, weight in self.model.named_parameters())
 
     def plain_state(self) -> Iterator[tuple[str, Tensor]]:
         """Yield names and weights of a plain model that computes the same, for an engine elsewhere.
 
         Adapters are added to the weights, in fp32, unless this is the model that they stand on.
         """
+        settle(self.root)
         yield from plain_weights(self.model, added=not self.is_base) if self.root.adapters else self.state()
 
     def fingerprint(self) -> str:
-        return fingerprint(self.state())
+        settle(self.root)
+        return fingerprint(self.model.named_parameters())
 
-    def save(self, directory: Path) -> None:
-        """Write a directory that loads unchanged in transformers and vLLM; adapters alone, which load in peft."""
+    def save(self, directory: Path, weights: Mapping[str, Tensor] | None = None) -> None:
+        """Write a directory that loads unchanged in transformers and vLLM; adapters alone, which load in peft.
+
+        In place of its own weights those that were gathered, where they are given.
+        """
         if self.root.adapters:
-            write_adapters(self.model.named_parameters(), self.root.adapters, directory)
+            named = self.model.named_parameters() if weights is None else weights.items()
+            write_adapters(named, self.root.adapters, directory)
         else:
+            names = dict(self.model.named_buffers())
+            buffers = {name: tensor for name, tensor in self.model.state_dict().items() if name in names}
             with no_progress_bars():
-                self.model.save_pretrained(directory)
+                self.model.save_pretrained(directory, state_dict=None if weights is None else {**weights, **buffers})
         self.tokenizer.save_pretrained(directory)
 
     def whole(self) -> AbstractContextManager[None]:
         """Return a context in which forwards need no other rank; for sampling, of which ranks do more or less."""
-        return nullcontext()
+        return nullcontext() if RANKS.size == 1 else whole(self.root)
 
-    def gathered(self) -> "Saved":
+    def gathered(self) -> Saved:
         """Return all weights where the first rank can `save` them; every rank has to ask for it."""
-        return self
+        if RANKS.size == 1:
+            return self
+        settle(self.root)
+        adapters, weights = self.root.adapters, {}
+        for name, weight in self.model.named_parameters():
+            if adapters is None or is_kept_with(adapters, name):
+                tensor = whole_tensor(weight.detach())
+                weights[name] = tensor.cpu() if RANKS.is_first else tensor[:0]
+        return Gathered(self, weights)
 
     def copy(self) -> Self:
         return replace(self, root=copy.deepcopy(self.root))
@@ -292,6 +310,17 @@ class Backbone:
     def freeze(self) -> Self:
         self.root.requires_grad_(False)
         return self
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """The weights of a checkpoint, on the first rank; `save` there writes what one process would."""
+
+    model: Backbone
+    weights: Mapping[str, Tensor]
+
+    def save(self, directory: Path) -> None:
+        self.model.save(directory, self.weights)
 
 
 @contextmanager
