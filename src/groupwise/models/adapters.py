@@ -10,7 +10,7 @@ the same numbers, W keeps its bits, and nothing is held twice; a sum in bf16 wou
 
 import difflib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -142,42 +142,27 @@ def plain_weights(model: PreTrainedModel, *, added: bool = True) -> Iterator[tup
     """
     layers, end = adapted(model), ".base_layer.weight"
     for name, weight in model.named_parameters():
-        if not is_adapter(name):
-            is_adapted = added and name.endswith(end)
-            whole = _sum(layers[name.removesuffix(end)]) if is_adapted else whole_tensor(weight.detach())
-            yield plain_name(name), whole
+        if is_adapter(name):
+            continue
+        whole = whole_tensor(weight.detach())
+        if added and name.endswith(end):
+            scale, *factors = product_of(layers[name.removesuffix(end)])
+            dtype = torch.promote_types(whole.dtype, torch.float32)
+            second, first = (whole_tensor(factor).to(dtype) for factor in factors)
+            whole = whole.to(dtype) + scale * (second @ first)
+        yield plain_name(name), whole
 
 
-def _sum(layer: Any) -> Tensor:
-    """W + s B A of an adapted layer, in fp32 at least."""
-    parts = (layer.base_layer, layer.lora_A[NAME], layer.lora_B[NAME])
-    weight, first, second = (whole_tensor(part.weight) for part in parts)
-    dtype = torch.promote_types(weight.dtype, torch.float32)
-    product = second.to(dtype) @ first.to(dtype)
-    total: Tensor = weight.to(dtype) + layer.scaling[NAME] * product
-    return total
-
-
-@torch.no_grad()
-def merge(model: PreTrainedModel) -> None:
-    """Make of a model with adapters the plain model W + s B A, added up in fp32; it can be trained as a whole."""
-    for layer in adapted(model).values():
-        layer.base_layer.weight.copy_(_sum(layer))
-    strip(model)
-
-
-def strip(model: PreTrainedModel) -> None:
-    """Take the adapters out of a model, which can then be trained as a whole."""
+def strip(model: PreTrainedModel) -> dict[str, Product]:
+    """Take the adapters out of a model, which can then be trained as a whole; return what they added, by the weight."""
+    found = {}
     for name, layer in adapted(model).items():
+        found[f"{name}.weight"] = product_of(layer)
         model.set_submodule(name, layer.base_layer)
     if hasattr(model, "peft_config"):
         del model.peft_config
     model.requires_grad_(True)
-
-
-def products(model: PreTrainedModel) -> dict[str, Product]:
-    """Return the products that adapters add, by the name that the weight has without them."""
-    return {f"{name}.weight": product_of(layer) for name, layer in adapted(model).items()}
+    return found
 
 
 def product_of(layer: Any) -> Product:
@@ -186,11 +171,14 @@ def product_of(layer: Any) -> Product:
 
 
 @torch.no_grad()
-def add_product(weight: Tensor, product: Product) -> None:
-    """Add s B A to this rank's rows of W; the product is computed whole, so that it has the bits of a whole one."""
-    rows, start = own_rows(weight.detach()), first_row(weight)
-    added = (product.second.float() @ product.first.float())[start : start + len(rows)]
-    rows.copy_(rows.float() + product.scale * added.to(rows.device))
+def add_products(model: PreTrainedModel, products: Mapping[str, Product]) -> None:
+    """Add s B A, in fp32 at least, to this rank's rows of W; a product is computed whole, so it has the same bits."""
+    for name, product in products.items():
+        weight = model.get_parameter(name)
+        rows, start = own_rows(weight.detach()), first_row(weight)
+        dtype = torch.promote_types(weight.dtype, torch.float32)
+        added = (product.second.to(dtype) @ product.first.to(dtype))[start : start + len(rows)]
+        rows.copy_(rows.to(dtype) + product.scale * added.to(rows.device))
 
 
 # ------------------------------------------------------------------------------------- the model without its adapters

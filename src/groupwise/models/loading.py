@@ -24,13 +24,11 @@ from groupwise.models.adapters import (
     SCORE,
     Adapters,
     adapted,
-    add_product,
+    add_products,
     inject,
     is_adapter,
-    merge,
     new_adapters,
     plain_name,
-    products,
     strip,
     target_layers,
 )
@@ -185,13 +183,11 @@ def with_adapters(
         if lora and expected is not None:
             _refuse_others(model, adapters, lora, set(expected), located.path)
     is_added = training is not None and lora is None
+    products = strip(model) if is_added else {}
     if unread:
-        unread.adapters, unread.files = adapters, files
-        if is_added:
-            unread.products = products(model)
-            strip(model)
-    elif is_added:
-        merge(model)
+        unread.adapters, unread.files, unread.products = adapters, files, products
+    else:
+        add_products(model, products)
     return None if is_added else adapters, held
 
 
@@ -207,8 +203,7 @@ def finish_adapters(model: PreTrainedModel, unread: Unread) -> None:
         unread.adapters.base_fingerprint = base_fingerprint(model)
         if unread.files:
             _refuse_other_base(unread.files, unread.adapters.base_fingerprint)
-    for name, product in unread.products.items():
-        add_product(model.get_parameter(name), product)
+    add_products(model, unread.products)
 
 
 def base_fingerprint(model: PreTrainedModel) -> str:

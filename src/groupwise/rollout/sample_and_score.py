@@ -127,19 +127,17 @@ class Actors:
     recorded: Mapping[str, tuple[Recorded, ...]] = field(default_factory=dict)
     """By problem, its completions as they were sampled before, whose results of tools are used again."""
 
-    ahead: Ahead | None = None
+    ahead: Ahead = field(default_factory=Ahead)
     crews: Crews = field(default_factory=Crews)
     """The workers of the problems' environments."""
 
     @classmethod
     def of(cls, policy: Policy, template: Template, verifier: Verifier, engine: EngineConfig | None = None) -> Self:
         config = engine or EngineConfig()
-        ahead = Ahead() if config.looks_ahead else None
-        return cls(policy, make_engine(config, policy), template, verifier, ahead=ahead)
+        return cls(policy, make_engine(config, policy), template, verifier)
 
     def publish(self, version: int) -> None:
-        if self.ahead:
-            self.ahead.wait()
+        self.ahead.wait()
         self.engine.publish(self.policy, version)
 
 
@@ -174,11 +172,10 @@ def sample_and_score(
     if len({problem.id for problem in problems}) < len(problems):
         raise ConfigError("a problem occurs twice in one step: prompts_per_step is larger than the number of problems")
     with clock("generate"):
-        own = actors.ahead.take(problems, draws) if actors.ahead else None
+        own = actors.ahead.take(problems, draws)
     if own is None:
         own = _own_shares(actors, problems, group_size, sampling, draws, clock)
-    if actors.ahead:
-        actors.ahead.begin(lambda *wanted: _own_shares(actors, wanted[0], group_size, sampling, wanted[1], Clock()))
+    actors.ahead.begin(lambda *wanted: _own_shares(actors, wanted[0], group_size, sampling, wanted[1], Clock()))
     with clock("verify"):  # for the other ranks
         scored = RANKS.collect(own)
     return _checked(actors, scored, [one for share in own for one in share], sampling, draws)

@@ -114,14 +114,13 @@ class RlRun:
 
     def plan_ahead(self, problems: Sequence[Problem], step: int) -> None:
         """Tell an engine that samples one step ahead the next problems; a step after a checkpoint has none waiting."""
-        ahead = self.actors.ahead
-        if ahead is None:
+        if not self.recipe.engine.looks_ahead:
             return
         if RANKS.by_first(self.session.directory.checkpoint(step).exists):
-            ahead.drop()
+            self.actors.ahead.drop()
         done = step + 1
         if done < self.recipe.run.num_steps and done % self.session.config.checkpoint_every:
-            ahead.plan(self.choose(problems, done)[0], Draws(self.recipe.run.seed, Purpose.TRAIN, done))
+            self.actors.ahead.plan(self.choose(problems, done)[0], Draws(self.recipe.run.seed, Purpose.TRAIN, done))
 
     def is_last(self, step: int) -> bool:
         return self.session.progress.ending or step + 1 == self.recipe.run.num_steps

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from groupwise.algorithms.distillation import Comparison
-from groupwise.models.adapters import adapted, adapters_used, is_adapter, merge
+from groupwise.models.adapters import adapted, adapters_used, add_products, is_adapter, strip
 from groupwise.models.config import ModelConfig
 from groupwise.models.packed import Sequences, pack
 from groupwise.models.policy import Critic, Policy, load_policy
@@ -95,7 +95,7 @@ def test_gradients_are_the_merged_models_by_the_chain_rule(base: str, start: Sta
     """With G = dL/dW of the merged model, dB = s G Aᵀ and dA = s Bᵀ G: W + s B A is what the adapters train."""
     ours = exact(start(base, lora, learnt=True))
     theirs = exact(start(base, lora, learnt=True))
-    merge(theirs.model)
+    add_products(theirs.model, strip(theirs.model))
     for policy in (ours, theirs):
         prediction = policy.token_logprobs(pack(ROWS))
         weights = torch.linspace(-1, 1, len(prediction.logprobs))
