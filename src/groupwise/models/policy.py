@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -278,6 +278,8 @@ class Critic(nn.Module):
     The layer starts at zero, so that an untrained critic says 0 everywhere and its advantages are the plain returns.
     """
 
+    optimizer = None  # The policy's trains it
+
     def __init__(self, policy: Policy, backbone: Policy | None) -> None:
         super().__init__()
         self.head = nn.Linear(policy.hidden_size, 1, device=policy.device)
@@ -311,11 +313,3 @@ class Critic(nn.Module):
 
     def trainable(self) -> list[tuple[str, nn.Parameter]]:
         return [(name, weight) for name, weight in self.named_parameters() if weight.requires_grad]
-
-    def state(self) -> Iterator[tuple[str, Tensor]]:
-        yield from ((name, parameter.detach()) for name, parameter in self.trainable())
-
-    def load_state(self, tensors: dict[str, Tensor]) -> None:
-        with torch.no_grad():
-            for name, parameter in self.trainable():
-                parameter.copy_(tensors[name])

@@ -5,14 +5,13 @@ baseline for all that follows it.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Annotated, Literal
 
-import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import nn
 
 from groupwise.algorithms.advantages import AdvantageEstimator
 from groupwise.config import ReadIf, Section
@@ -91,7 +90,6 @@ def check_step_rewards(config: StepRewardsConfig, advantage: AdvantageEstimator,
 
 MAX_GRAD_NORM = 10.0
 """Largest norm of the model's gradient (PRIME: 10)."""
-_WEIGHT, _MOMENT = "weight:", "moment:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,19 +117,7 @@ class OnlineModel:
         return loss
 
     def trainable(self) -> list[tuple[str, nn.Parameter]]:
-        return [(_WEIGHT + name, weight) for name, weight in self.model.trainable()]
-
-    def state(self) -> Iterator[tuple[str, Tensor]]:
-        yield from ((name, weight.detach()) for name, weight in self.trainable())
-        yield from ((_MOMENT + name, moment) for name, moment in self.optimizer.state().items())
-
-    def load_state(self, tensors: dict[str, Tensor]) -> None:
-        with torch.no_grad():
-            for name, weight in self.trainable():
-                weight.copy_(tensors[name])
-        moments = {name.removeprefix(_MOMENT): tensor for name, tensor in tensors.items() if name.startswith(_MOMENT)}
-        updates = max((int(tensor) for name, tensor in moments.items() if name.endswith(".step")), default=0)
-        self.optimizer.load_state(moments, updates)
+        return [(f"weight:{name}", weight) for name, weight in self.model.trainable()]
 
 
 @dataclass(frozen=True, slots=True)

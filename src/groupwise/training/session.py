@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from groupwise.config import Section, dump_toml, parse, read_toml
 from groupwise.config.recipes import dump_tables
@@ -69,17 +69,17 @@ class Progress:
         return cls(**{**facts, "best": best and Best(**best)})
 
 
-BESIDE = "critic:"  # Prefix, among a checkpoint's tensors, of what is trained beside the policy
+BESIDE, MOMENT = "critic:", "moment:"
+"""Prefixes, among a checkpoint's tensors, of what is trained beside the policy, and among those of its own moments."""
 
 
 class Beside(Protocol):
     """A part that is trained beside the policy, as a checkpoint keeps it: a critic, for example."""
 
+    @property
+    def optimizer(self) -> Optimizer | None: ...  # Its own; None: the policy's trains it
+
     def trainable(self) -> list[tuple[str, nn.Parameter]]: ...
-
-    def state(self) -> Iterator[tuple[str, Tensor]]: ...
-
-    def load_state(self, tensors: dict[str, Tensor]) -> None: ...
 
 
 def peak_memory_mb() -> float:
@@ -167,7 +167,9 @@ class Session:
         policy, state = self.policy.gathered(), self.optimizer.state()
         if self.beside:
             settle()
-            state |= {BESIDE + name: whole_tensor(tensor) for name, tensor in self.beside.state()}
+            state |= {BESIDE + name: whole_tensor(weight.detach()) for name, weight in self.beside.trainable()}
+            moments = self.beside.optimizer.state() if self.beside.optimizer else {}
+            state |= {BESIDE + MOMENT + name: moment for name, moment in moments.items()}
 
         def write() -> None:
             save_checkpoint(path, policy, TrainerState(asdict(progress), state))
@@ -317,8 +319,12 @@ def restore(state: TrainerState, optimizer: Optimizer, beside: Beside | None) ->
     """Restore the optimizer, and what is trained beside the policy, from a checkpoint's state."""
     if beside:  # first: the optimizer compares weights in bf16 with its masters
         tensors = {n.removeprefix(BESIDE): tensor for n, tensor in state.tensors.items() if n.startswith(BESIDE)}
-        named = dict(beside.trainable())
-        whole = {name: tensor for name, tensor in tensors.items() if name not in named}
-        beside.load_state(whole | {name: sharded_like(tensors[name], weight) for name, weight in named.items()})
+        with torch.no_grad():
+            for name, weight in beside.trainable():
+                weight.copy_(sharded_like(tensors[name], weight))
+        if beside.optimizer:
+            own = {n.removeprefix(MOMENT): tensor for n, tensor in tensors.items() if n.startswith(MOMENT)}
+            updates = max((int(tensor) for name, tensor in own.items() if name.endswith(".step")), default=0)
+            beside.optimizer.load_state(own, updates)
     moments = {name: tensor for name, tensor in state.tensors.items() if not name.startswith(BESIDE)}
     optimizer.load_state(moments, state.facts["updates_done"])
