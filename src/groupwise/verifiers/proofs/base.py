@@ -2,9 +2,9 @@
 
 import math
 import re
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Annotated
+from dataclasses import replace
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -50,14 +50,41 @@ class LeanConfig(ProofConfig):
 
 
 class ProofVerifier(Verifier):
-    """Reads the proof where the answer is, without a code fence around it. Subclasses judge proofs."""
+    """Reads the proof where the answer is, without a code fence around it. Subclasses judge proofs.
+
+    Most do so by `job`, what is checked of a proof (RuleError: a step breaks a rule; ValueError: there is no usable
+    statement), and `judge`, which gets distinct jobs.
+    """
 
     Config = ExtractingConfig
     one_right = True  # of an attack; a right proof is any that holds
     config: ExtractingConfig
 
-    @abstractmethod
-    def find_many(self, proofs: Sequence[tuple[Problem, str]]) -> list[Finding]: ...
+    def job(self, header: str, statement: str, proof: str) -> Any:
+        raise NotImplementedError
+
+    def judge(self, jobs: Sequence[Any]) -> list[Finding]:
+        raise NotImplementedError
+
+    def find_many(self, proofs: Sequence[tuple[Problem, str]]) -> list[Finding]:
+        jobs = list[Any]()
+        for problem, proof in proofs:
+            statement, header = problem.data.get("statement"), problem.data.get("header", "")
+            try:
+                if not isinstance(statement, str) or not isinstance(header, str):
+                    raise ValueError
+                jobs.append(self.job(header, statement, proof))
+            except RuleError as error:
+                jobs.append(Finding(Outcome.WRONG, str(error), proof.strip()))
+            except ValueError:
+                fault = f"problem {problem.id} has no usable statement: {statement!r:.100}"
+                jobs.append(Finding(Outcome.CRASHED, fault))
+        distinct = list(dict.fromkeys(job for job in jobs if not isinstance(job, Finding)))
+        findings = dict(zip(distinct, self.judge(distinct), strict=True))
+        return [
+            job if isinstance(job, Finding) else replace(findings[job], answer=findings[job].answer or proof.strip())
+            for job, (_, proof) in zip(jobs, proofs, strict=True)
+        ]
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
         answers = [extract(request.text, self.config.extraction) for request in requests]

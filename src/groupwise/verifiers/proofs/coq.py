@@ -18,7 +18,7 @@ from typing import NamedTuple
 from groupwise.errors import ConfigError
 from groupwise.sandbox.base import Program, RunResult, Sandbox, SandboxConfig, Status
 from groupwise.sandbox.opening import LazySandbox
-from groupwise.types import Outcome, Problem
+from groupwise.types import Outcome
 from groupwise.verifiers.base import ExtractingConfig, Finding
 from groupwise.verifiers.proofs.base import SEARCHED, ProofConfig, ProofVerifier, RuleError, without_comments
 
@@ -49,8 +49,6 @@ class CoqConfig(ExtractingConfig):
 
 
 class _Job(NamedTuple):
-    """A proof to check; equal ones are checked once."""
-
     header: str
     statement: str
     script: str
@@ -72,24 +70,10 @@ class CoqVerifier(ProofVerifier):
         self._sandbox = LazySandbox(self.config.sandbox, sandbox)
         self._good_statements: set[tuple[str, str]] = set()
 
-    def find_many(self, proofs: Sequence[tuple[Problem, str]]) -> list[Finding]:
-        jobs: list[_Job | Finding] = []
-        for problem, script in proofs:
-            statement, header = problem.data.get("statement"), problem.data.get("header", "")
-            if not isinstance(statement, str) or not isinstance(header, str):
-                jobs.append(
-                    Finding(Outcome.CRASHED, f"problem {problem.id} has no usable statement: {statement!r:.100}")
-                )
-                continue
-            try:
-                jobs.append(_Job(header, statement, tactics_only(script)))
-            except RuleError as error:
-                jobs.append(Finding(Outcome.WRONG, str(error), script.strip()))
-        distinct_jobs = list(dict.fromkeys(job for job in jobs if isinstance(job, _Job)))
-        findings = dict(zip(distinct_jobs, self._judge(distinct_jobs), strict=True))
-        return [job if isinstance(job, Finding) else findings[job] for job in jobs]
+    def job(self, header: str, statement: str, proof: str) -> _Job:
+        return _Job(header, statement, tactics_only(proof))
 
-    def _judge(self, jobs: Sequence[_Job]) -> list[Finding]:
+    def judge(self, jobs: Sequence[_Job]) -> list[Finding]:
         build = f"{_COQC} Answer.v >/dev/null && base64 -w0 Answer.vo"
         answers = [self._program(build, {"Answer.v": _ANSWER.format(**job._asdict())}) for job in jobs]
         results = self._sandbox.run_many(answers)
@@ -114,19 +98,13 @@ class CoqVerifier(ProofVerifier):
             return Finding(Outcome.CRASHED, f"the sandbox failed: {result.evidence}")
         if result.status is Status.TIMEOUT:
             return Finding(Outcome.TIMEOUT, result.evidence, job.script.strip())
-        if fault := self._statement_fault(job):
-            return Finding(Outcome.CRASHED, f"the problem's statement does not compile: {fault}")
-        return Finding(Outcome.WRONG, _complaint(result), job.script.strip())
-
-    def _statement_fault(self, job: _Job) -> str:
-        key = job.header, job.statement
-        if key not in self._good_statements:
+        if (job.header, job.statement) not in self._good_statements:
             source = {"Stated.v": _STATED.format(header=job.header, statement=job.statement)}
-            result = self._sandbox.run(self._program(f"{_COQC} Stated.v", source))
-            if not _succeeded(result):
-                return _complaint(result)
-            self._good_statements.add(key)
-        return ""
+            stated = self._sandbox.run(self._program(f"{_COQC} Stated.v", source))
+            if not _succeeded(stated):
+                return Finding(Outcome.CRASHED, f"the problem's statement does not compile: {_complaint(stated)}")
+            self._good_statements.add((job.header, job.statement))
+        return Finding(Outcome.WRONG, _complaint(result), job.script.strip())
 
     def _program(self, command: str, files: Mapping[str, str | bytes]) -> Program:
         contents = {name: text.encode() if isinstance(text, str) else text for name, text in files.items()}

@@ -17,9 +17,8 @@ import re
 import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from http.client import HTTPException
-from typing import Annotated, Any, NamedTuple, Protocol
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
@@ -28,7 +27,7 @@ from groupwise.errors import ConfigError, VerifierError
 from groupwise.runs.progress import counted
 from groupwise.sandbox.base import Closing, Sandbox, SandboxConfig, Status
 from groupwise.sandbox.opening import LazySandbox
-from groupwise.types import Outcome, Problem
+from groupwise.types import Outcome
 from groupwise.verifiers.base import ExtractingConfig, Finding
 from groupwise.verifiers.post import OversizedError, post
 from groupwise.verifiers.proofs.base import PATIENCE, SEARCHED, LeanConfig, ProofVerifier, RuleError, without_comments
@@ -44,14 +43,6 @@ class Message(NamedTuple):
 
 
 Reply = tuple[Message, ...] | Finding  # all that Lean said about a file, or the finding that needs none of it
-
-
-class LeanBackend(Protocol):
-    """Compiles files with Lean."""
-
-    def compile_many(self, sources: Sequence[str]) -> list[Reply]: ...
-
-    def close(self) -> None: ...
 
 
 def read_message(fields: Mapping[str, Any]) -> Message:
@@ -134,6 +125,7 @@ def _failure(evidence: str) -> Finding:
     return Finding(Outcome.CRASHED, f"the Lean server failed: {evidence}")
 
 
+_Backend = LeanProgram | LeanServer
 AXIOMS = frozenset({"propext", "Classical.choice", "Quot.sound"})
 FORBIDDEN = frozenset({
     "sorry", "sorryAx", "admit", "stop", "native_decide", "ofReduceBool", "reduceBool", "trustCompiler", "theorem",
@@ -182,7 +174,7 @@ class LeanVerifier(ProofVerifier):
     repeatable = False  # a program is timed
     config: LeanVerifierConfig
 
-    def __init__(self, config: LeanVerifierConfig | None = None, backend: LeanBackend | None = None) -> None:
+    def __init__(self, config: LeanVerifierConfig | None = None, backend: _Backend | None = None) -> None:
         super().__init__(config)
         self._backend = backend or (
             LeanServer(self.config.proof, self.config.num_workers)
@@ -190,39 +182,22 @@ class LeanVerifier(ProofVerifier):
             else LeanProgram(self.config.proof, self.config.sandbox)
         )
         for truth, source in _CONTROLS.items():
-            (reply,) = self._backend.compile_many([_append_report(source, "groupwise_control")])
-            finding = _find(reply, "groupwise_control")
+            (finding,) = self.judge([(source, "groupwise_control")])
             if finding.outcome is not truth:
                 self.close()
                 raise VerifierError(f"Lean finds `{source}` {finding.outcome}, not {truth}: {finding.evidence}")
 
-    def find_many(self, proofs: Sequence[tuple[Problem, str]]) -> list[Finding]:
-        files: list[tuple[str, str] | Finding] = []
-        for problem, proof in proofs:
-            statement, header = problem.data.get("statement"), problem.data.get("header", "")
-            match = _NAME.search(statement) if isinstance(statement, str) else None
-            if match is None or not isinstance(statement, str) or not isinstance(header, str):
-                fault = f"problem {problem.id} has no usable statement: {statement!r:.100}"
-                files.append(Finding(Outcome.CRASHED, fault))
-                continue
-            try:
-                files.append((complete(header, statement, proof), match[1]))
-            except RuleError as error:
-                files.append(Finding(Outcome.WRONG, str(error), proof.strip()))
-        distinct_files = list(dict.fromkeys(file for file in files if not isinstance(file, Finding)))
-        replies = self._backend.compile_many([_append_report(*file) for file in distinct_files])
-        findings = {file: _find(reply, file[1]) for file, reply in zip(distinct_files, replies, strict=True)}
-        return [
-            file if isinstance(file, Finding) else replace(findings[file], answer=proof.strip())
-            for file, (_, proof) in zip(files, proofs, strict=True)
-        ]
+    def job(self, header: str, statement: str, proof: str) -> tuple[str, str]:
+        if (match := _NAME.search(statement)) is None:
+            raise ValueError
+        return complete(header, statement, proof), match[1]
+
+    def judge(self, jobs: Sequence[tuple[str, str]]) -> list[Finding]:
+        replies = self._backend.compile_many([f"{source}\n\n#print axioms {name}\n" for source, name in jobs])
+        return [_find(reply, name) for reply, (_, name) in zip(replies, jobs, strict=True)]
 
     def close(self) -> None:
         self._backend.close()
-
-
-def _append_report(source: str, name: str) -> str:
-    return f"{source}\n\n#print axioms {name}\n"
 
 
 def _find(reply: Reply, name: str) -> Finding:
