@@ -15,6 +15,7 @@ from math import gcd
 from groupwise.verifiers.math.letters import declared, letters_of, renamed
 from groupwise.verifiers.math.normalise import as_words, compact, is_words
 from groupwise.verifiers.math.numbers import (
+    ALIKE,
     DECIMALS,
     ORDINALS,
     decimal_comma,
@@ -22,7 +23,6 @@ from groupwise.verifiers.math.numbers import (
     ordinal,
     ordinal_mark,
     parse_number,
-    same_units,
     split_letter,
     split_unit,
 )
@@ -32,7 +32,7 @@ Leaf = Callable[[str, str], bool | None]
 """Comparison of the reference's expression with the answer's; None: this leaf cannot tell."""
 
 _SET = re.compile(r"[<>]|\\(?:leq|geq|neq|mathbb|setminus)(?![a-zA-Z])")
-_REAL_SET = re.compile(
+_REAL_SET = re.compile(  # a set that is written by relations, as a difference or in words
     r"[<>]|\\(?:leq|geq|neq|setminus|backslash|cap|mathbb ?\{ ?R|emptyset)(?![a-zA-Z])|\\\{[^{}]*[|:]"
     r"|\b[aA]ll (?:real|reals)\b|\b[nN]o (?:real )?solutions?\b"
 )
@@ -66,9 +66,7 @@ def equivalent(
     first, second = _moment(reference), _moment(answer)
     if (first and second) or {"date", "R"} & {*first, *second}:
         return first == second
-    if (
-        ":" in reference and (time := _CLOCK.match(reference)) and gcd(*map(int, time.groups())) > 1
-    ):  # no ratio, which would be reduced
+    if (time := _CLOCK.match(reference)) and gcd(*map(int, time.groups())) > 1:  # no ratio, which would be reduced
         answered = _CLOCK.match(answer)
         if answered is None or answered.groups() != time.groups():
             return False
@@ -96,7 +94,8 @@ def _moment(text: str) -> tuple[str | int, ...]:
 
 
 def _compare(reference: str, answer: str, same_leaf: Leaf, same_whole: Leaf | None) -> bool | None:
-    if may_be_real_sets(reference, answer):
+    flags = [_REAL_SET.search(text) is not None for text in (reference, answer)]
+    if any(flags) and (all(flags) or _SET_LIKE.fullmatch(answer if flags[0] else reference)):
         is_same = same_whole(reference, answer) if same_whole else None
         if is_same is not None or same_whole is None:
             return True if compact(reference) == compact(answer) else is_same
@@ -107,14 +106,6 @@ def _compare(reference: str, answer: str, same_leaf: Leaf, same_whole: Leaf | No
             for node in (left, right)
         )
     return matches(left, right, same_leaf)
-
-
-def may_be_real_sets(*texts: str) -> bool:
-    """True when texts can be sets of real numbers of which one is written by relations, as a difference or in words."""
-    flags = [_REAL_SET.search(text) is not None for text in texts]
-    return any(flags) and all(
-        flag or _SET_LIKE.fullmatch(text) is not None for text, flag in zip(texts, flags, strict=True)
-    )
 
 
 def matches(reference: Node, answer: Node, same_leaf: Leaf) -> bool | None:
@@ -243,7 +234,8 @@ def same_plainly(reference: str, answer: str, decimals: int = DECIMALS) -> bool 
         other_value, other_unit = split_letter(other_value, unit)
     elif other_unit and not unit:
         value, unit = split_letter(value, other_unit)
-    if not same_units(unit, other_unit) or (unit != other_unit and "%" in (value[-1:], other_value[-1:])):
+    is_other = bool(unit and other_unit) and {unit, other_unit} not in ALIKE
+    if unit != other_unit and (is_other or "%" in (value[-1:], other_value[-1:])):
         return False
     if compact(value) == compact(other_value):
         return True

@@ -6,44 +6,24 @@ are factors (`3 \text{ million}`). Every regular expression here is linear in th
 """
 
 import re
+import tomllib
 import unicodedata
 from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
+from importlib import resources
 from itertools import pairwise
 from math import prod
+from typing import Any
 
 from groupwise.verifiers.extraction import lists
 
-COMMA_LANGUAGES = frozenset(
-    ["bg", "cs", "da", "de", "el", "es", "et", "fi", "fr", "hr", "hu", "id", "it", "lt", "lv", "nb", "nl", "no", "pl",
-     "pt", "ro", "ru", "sk", "sl", "sr", "sv", "tr", "uk"]
-)  # fmt: skip
-"""Languages (ISO 639-1) that write decimals with a comma."""
-_SMALL = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
-SPELLED = {word: number for number, word in enumerate(f"{_SMALL} seventeen eighteen nineteen".split())}
-_TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
-SPELLED |= {word: 10 * number for number, word in enumerate(_TENS.split(), 2)}
-"""Numbers in words; those between the tens are put together of two."""
-_FACTORS = {"ten": 10, "dozen": 12, "hundred": 100, "thousand": 1000, "lakh": 10**5, "million": 10**6, "crore": 10**7,
-            "billion": 10**9, "trillion": 10**12}  # fmt: skip
-_SHARES = {f"{word}th": number for word, number in _FACTORS.items()} | {"half": 2, "halve": 2, "third": 3, "fifth": 5}
-_SHARES |= {"sixth": 6, "seventh": 7, "eighth": 8, "ninth": 9}
+TABLES: dict[str, Any] = tomllib.loads(resources.files(__package__).joinpath("tables.toml").read_text("utf-8"))
+COMMA_LANGUAGES = frozenset(TABLES["comma_languages"].split())
+_SPELLED, _FACTORS = TABLES["spelled"], TABLES["factors"]
+_SHARES = {f"{word}th": number for word, number in _FACTORS.items()} | TABLES["shares"]
 _PARTS = _SHARES | {"fourth": 4, "quarter": 4}  # behind figures they are also coins and places
-
-_LETTERS = {char: unicodedata.name(char).split()[-1].lower() for char in "αβγδεζηθικμνξπρστυφχψω"}
-_LETTERS |= {"λ": "lambda", "ϕ": "phi", "ϵ": "epsilon", "Δ": "Delta", "Ω": "Omega", "Γ": "Gamma", "Σ": "Sigma"}
-_LETTERS["Φ"] = "Phi"
-_SYMBOLS = {char: f"\\{name}" for char, name in _LETTERS.items()} | {
-    "×": r"\times", "·": r"\cdot", "⋅": r"\cdot", "∙": r"\cdot", "÷": r"\div", "∞": r"\infty", "∪": r"\cup",
-    "∩": r"\cap", "≤": r"\leq", "⩽": r"\leq", "≥": r"\geq", "⩾": r"\geq", "≠": r"\neq", "±": r"\pm", "∓": r"\mp",
-    "∈": r"\in", "≈": r"\approx", "∅": r"\emptyset", "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "ℚ": r"\mathbb{Q}",
-    "ℕ": r"\mathbb{N}", "ℂ": r"\mathbb{C}", "∖": r"\setminus", "…": r"\ldots", "⋯": r"\ldots", "∠": r"\angle",
-    "△": r"\triangle", "∀": r"\forall", "′": "'", "’": "'", "″": "''", "”": "''", "∶": ":", "−": "-", "–": "-",
-    "‐": "-", "‑": "-", "°": r"^\circ", "º": r"^\circ", "，": ", ", "；": "; ", "、": ", ", "。": ".",
-    "\u00a0": " ", "\u2009": " ", "\u202f": " ", "℃": r"^\circ C", "℉": r"^\circ F",
-}  # fmt: skip
-_UNICODE = {ord(char): f" {latex} " if "\\" in latex else latex for char, latex in _SYMBOLS.items()}
+_UNICODE = {ord(char): f" {latex} " if "\\" in latex else latex for char, latex in TABLES["symbols"].items()}
 _UNICODE |= {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F) if code not in _UNICODE}
 _RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "0123456789+-n")
 _LOWERED = str.maketrans("₀₁₂₃₄₅₆₇₈₉₊₋ₙ", "0123456789+-n")
@@ -53,20 +33,7 @@ def _script(mark: str, content: str) -> str:
     return mark + (content if len(content) == 1 else f"{{{content}}}")
 
 
-_COMMANDS = {name: replacement for names, replacement in (
-    ("left right middle big bigl bigr bigm Big Bigl Bigr Bigm bigg biggl biggr Bigg Biggl Biggr", ""),
-    ("displaystyle textstyle scriptstyle scriptscriptstyle limits nolimits tiny scriptsize footnotesize small", ""),
-    ("normalsize large Large LARGE huge Huge bf it rm sf tt em sl bfseries itshape boldmath centering", ""),
-    ("nonumber notag strut mathstrut noindent hline mathop mathord protect", ""), ("quad qquad hfill", " "),
-    ("dfrac tfrac cfrac", r"\frac"), ("dbinom tbinom", r"\binom"), ("degree textdegree textcirc", r"^\circ"),
-    ("le leqslant leqq", r"\leq"), ("ge geqslant geqq", r"\geq"), ("lt", "<"), ("gt", ">"), ("ne", r"\neq"),
-    ("lbrace", r"\{"), ("rbrace", r"\}"), ("langle", "("), ("rangle", ")"), ("lvert rvert mid vert", "|"),
-    ("colon", ":"), ("dots cdots dotsb dotsc dotsm dotso", r"\ldots"), ("varnothing O", r"\emptyset"),
-    ("R", r"\mathbb{R}"), ("Z", r"\mathbb{Z}"), ("Q", r"\mathbb{Q}"), ("N", r"\mathbb{N}"),
-    ("asinh arsinh", r"\arcsinh"), ("acosh arcosh", r"\arccosh"), ("atanh artanh", r"\arctanh"),
-    ("pounds textsterling", "£"), ("euro texteuro", "€"), ("yen textyen", "¥"),
-    ("lg", r"\log_{10} "), ("asin", r"\arcsin"), ("acos", r"\arccos"), ("atan", r"\arctan"), ("infinity", r"\infty"),
-) for name in names.split()}  # fmt: skip
+_COMMANDS = {name: replacement for replacement, names in TABLES["commands"].items() for name in names.split()}
 _COMMAND = re.compile(r"\\(?:left|right)\.|\\([a-zA-Z]+)\*?")
 _FUNCTION = r"(?:arc|ar|a)?(?:sin|cos|tan)h?|arc(?:cot|sec|csc)|coth?|csch?|sech|log|ln|exp|gcd|lcm|det"
 _NUMBER = r"[0-9]{1,99}(?:,[0-9]{3}){0,30}(?:\.[0-9]{1,99})?|\.[0-9]{1,99}"
@@ -106,7 +73,7 @@ def spelled(words: list[str]) -> Fraction | None:
         return count / share if count and (count == 1) != words[-1].endswith("s") else None
     total, part, above = 0, -1, 10**15  # whole thousands, what is below them, the last of them
     for index, word in enumerate(words):
-        number, factor = SPELLED.get(word, -1), _FACTORS.get(word, 0)
+        number, factor = _SPELLED.get(word, -1), _FACTORS.get(word, 0)
         if number >= 0 and (part < 0 or part % 100 == 0 < part or (part % 100 > 19 and part % 10 == 0 < number < 10)):
             part = max(part, 0) + number
         elif factor == 100 and 0 < part < 100 and part % 10:
@@ -229,19 +196,11 @@ _BOLD = r"\\(?:mathbf|boldsymbol|bm) ?\{ ?([a-zA-Z]) ?\}"
 _BOLD_CROSS = re.compile(rf"{_BOLD} ?\\times ?{_BOLD}")
 _LETTER, _WORD = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]"), re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{2}|\([A-J]\)")
 _CALL = re.compile(r"\\(?P<name>sqrt|cbrt|abs|floor|ceil|coth|sech|csch) ?\(")
-_CALLED = {
-    "sqrt": r"\sqrt{%s}", "cbrt": r"\sqrt[3]{%s}", "abs": "|%s|", "floor": r"\lfloor %s \rfloor",
-    "ceil": r"\lceil %s \rceil", "coth": r"\frac{1}{\tanh(%s)}", "sech": r"\frac{1}{\cosh(%s)}",
-    "csch": r"\frac{1}{\sinh(%s)}",
-}  # fmt: skip
 _PLAIN = re.compile(r"-?[0-9]+(?:[./][0-9]+)?")
 _WRAPPERS = (("\\[", "\\]"), ("\\(", "\\)"))
 _MARKED = re.compile(r"(\*\*\*|\*\*|\*|```|``|`|__|_)([^*`_]+)\1(.*)", re.DOTALL)
 TEXT = re.compile(r"\\text ?\{([^{}]*)\}")
 _WORDS = re.compile(r"[^\W\d_]+(?:[ '-][^\W\d_]+){0,99}\.?")
-_SYNONYMS = {"infinite": r"\infty", "infinity": r"\infty", "infinitely many": r"\infty", "half": r"\frac{1}{2}",
-             "nan": "", "-nan": "", "inf": "", "-inf": ""}  # fmt: skip
-"""Words in place of a value; of what programs print where there is no number nothing remains."""
 _EATEN = str.maketrans({"\a": r"\a", "\b": r"\b", "\f": r"\f", "\v": r"\v"})
 r"""Commands whose backslash a string literal has eaten, as in some data sets: `\frac` became a form feed and `rac`."""
 _EATEN_SPACE = re.compile(r"\t(?=ext|imes|heta|frac|an[^a-z]|au[^a-z])|\r(?=ight|ho[^a-z])")
@@ -270,7 +229,7 @@ def normalise(text: str, language: str = "en") -> str:
     while match := _CALL.search(text, start):
         end = closing(text, match.end() - 1)
         if end >= 0:
-            text = text[: match.start()] + _CALLED[match["name"]] % text[match.end() : end] + text[end + 1 :]
+            text = text[: match.start()] + TABLES["called"][match["name"]] % text[match.end() : end] + text[end + 1 :]
         start = match.start() + 1
     text = text.strip()
     for left, right in _WRAPPERS:
@@ -280,7 +239,7 @@ def normalise(text: str, language: str = "en") -> str:
         text = text[start + 1 : -1].strip().rstrip(".")
     if text[-1:].isalpha() and "\\" not in text:
         key = text.casefold()
-        text = _SYNONYMS.get(key, text)
+        text = TABLES["synonyms"].get(key, text)
         magnitude = key.removeprefix("minus ").removeprefix("negative ")
         if (number := spelled(magnitude.replace("-", " ").split())) is not None:
             text = ("" if magnitude == key else "-") + _fraction(number)

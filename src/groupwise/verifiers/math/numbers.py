@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
-from groupwise.verifiers.math.normalise import SPELLED
+from groupwise.verifiers.math.normalise import TABLES
 
 MAX_CHARS = 1000  # longer numbers are left to the slow path: conversion to an integer takes quadratic time
 DECIMALS = 6  # places from which on a decimal may stand for a number that has no finite decimal form
@@ -76,7 +76,7 @@ def parse_number(text: str) -> Number | None:
     elif match["cycle"] is not None:
         head, cycle = match["head"], match["cycle"]
         places = len(head.partition(".")[2])
-        magnitude = _decimal(head) + Fraction(int(cycle), (10 ** len(cycle) - 1) * 10**places)
+        magnitude = _decimal(f"0{head}") + Fraction(int(cycle), (10 ** len(cycle) - 1) * 10**places)
     elif match["decimal"] is not None:
         magnitude = _decimal(match["decimal"]) * Fraction(10) ** int(match["exponent"] or 0)
     else:
@@ -147,65 +147,13 @@ def _rounds_to(decimal: Number, fraction: Number, decimals: int, is_given: bool 
 
 
 def _decimal(text: str) -> Fraction:
-    digits = text.replace(",", "").replace(" ", "")
-    return Fraction(f"0{digits}" if digits.startswith(".") else digits.removesuffix("."))
+    return Fraction(text.replace(",", "").replace(" ", ""))
 
 
-_SPELLINGS = {
-    "m": "meter metre", "cm": "centimeter centimetre", "mm": "millimeter millimetre", "km": "kilometer kilometre",
-    "nm": "nanometer nanometre", "in": "inch inche", "ft": "foot feet", "yd": "yard", "mi": "mile",
-    "s": "sec second", "ms": "millisecond", "min": "minute", "h": "hr hour", "day": "", "week": "wk", "month": "",
-    "year": "yr", "g": "gram gm", "kg": "kilogram kilo", "mg": "milligram", "lb": "pound", "oz": "ounce",
-    "ton": "tonne", "l": "L liter litre", "ml": "milliliter millilitre", "gal": "gallon", "qt": "quart", "pt": "pint",
-    "dollar": "usd buck $", "cent": "¢", "euro": "eur €", "gbp": "£", "yen": "jpy ¥", "rupee": "rs inr ₹",
-    "yuan": "rmb cny", "'": "", "''": '"', "circ": "^\\circ deg degree", "celsius": "centigrade",
-    "fahrenheit": "", "kelvin": "K", "rad": "radian", "mi/h": "mph", "km/h": "kph kmh", "m/s": "mps", "am": "",
-    "pm": "",
-    "db": "decibel", "Nm": "", "Mm": "", "hz": "hertz", "N": "newton", "J": "joule", "W": "watt", "V": "volt",
-    "A": "ampere amp",
-    "C": "coulomb", "ohm": "Ω", "kj": "kilojoule",
-    "cal": "calorie", "kcal": "kilocalorie", "kw": "kilowatt", "kwh": "kilowatt-hour", "pa": "pascal", "atm": "",
-    "mol": "mole", "acre": "", "ha": "hectare", "bit": "", "byte": "", "kb": "kilobyte", "mb": "megabyte",
-    "gb": "gigabyte", "person": "people", "child": "children kid", "man": "men", "woman": "women", "mouse": "mice",
-}  # fmt: skip
-_SYMBOLS = {word: unit for unit, words in _SPELLINGS.items() for word in [unit, *words.split()]}
-_COUNTED = """
-    ace adult angle animal ant app apple arrangement article atom bag ball balloon banana bar barrel base basket batch
-    bead bean bear beat berry bill bird block blueberry boat book bottle box boy bracelet breath brick brother brownie
-    bug bunch bus button cake camper can candle candy car card carrot case cat chair chicken chip chocolate choice
-    circle class classroom club coin color coloring colouring combination consonant cookie copy corner cow crayon cube
-    cup cupcake customer cycle daisy daughter decimal deer desk diagonal dice die digit dime divisor dog doll domino
-    donut door doughnut duck edge egg element email employee envelope episode equation eraser error euro face factor
-    family fish floor flower follower football fraction franc friend frog fruit function game gift girl glass goal
-    goat grape guest guppy handshake hat helicopter horse hotdog house household integer intersection item jar
-    jellybean jewel journey key king kitten knot lamp lap leaf leave leg lemon lesson letter light line lion loaf
-    lollipop machine magazine mango marble match meal meatball member move movie muffin multiple nail necklace
-    neighbor neighbour nickel night notebook number nut object octagon offspring orange order outcome outfit pack
-    package packet page paint painting pair pancake parent part partition passenger path patient pattern pea peach
-    pear pebble pen pencil penny pentagon permutation peso pet petal phone photo picture pie piece pig pill pillow
-    pizza plane plank plant plate player plum point polygon polynomial portion possibility potato prime prize problem
-    pupil puppy puzzle question rabbit rectangle region revolution ribbon ring rock roll room root rope rose rotation
-    round row ruble salad sandwich seashell seat section sector seed segment serving set shape shark sheep sheet shelf
-    shell shirt shoe shot side sister slice snack sock soda solution son song spoon spot square stair stamp star step
-    stick sticker stone store straw strawberry street string student subsequence subset swimmer symbol table
-    tablespoon tbsp teacher team teaspoon term test text ticket tie tile time tire toad token tomato toy train tree
-    triangle tricycle trip triple truck tsp tube tuple turn turtle unit value vegetable vehicle vertex vertice
-    volunteer vote voter vowel watermelon way wheel widget win window won word worker zero
-"""
-_THINGS = frozenset(_COUNTED.split())
-"""Counted things, in the singular."""
-_DESCRIBED = """
-    additional big black blue brown complex composite consecutive different distinct even fair full gold green
-    identical large negative new nonnegative odd ordered original other pink positive possible purple quadratic
-    rational real red regular right small solid stuffed sweet tall tiny toy unique valid white whole wooden yellow
-    young
-"""
-_ADJECTIVES = frozenset(_DESCRIBED.split())
-"""Part of the key where they stand before a unit or a counted thing."""
-_FILLERS = frozenset(["of", "the", "any", "each", "every", "altogether", "total"])
-_BEHIND = frozenset(["old", "long", "tall", "high", "wide", "deep", "thick", "away"])
-"""Words that may follow a unit and change nothing."""
-_POWERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3, "squared": 2, "cubed": 3}
+_SYMBOLS = {word: unit for unit, words in TABLES["units"].items() for word in [unit, *words.split()]}
+_THINGS = frozenset(TABLES["things"].split())
+_ADJECTIVES, _FILLERS, _BEHIND = (frozenset(TABLES[name].split()) for name in ("adjectives", "fillers", "behind"))
+_POWERS, ORDINALS = TABLES["powers"], TABLES["ordinals"]
 _BARE = r"cm|mm|km|kg|mg|m[lL]|ft|yd|mi|lbs?|oz|hrs?|sec|mins?|mph|kph|km/hr?|m/s|in\.?$|[apAP]\.? ?[mM]\.?"
 _TAIL = re.compile(
     r"(?<=[0-9A-Za-z})\]]) ?(?=\\text ?\{)|(?<=[0-9})\]a-z]) ?(?=\^\\circ)|(?<=[0-9]) ?(?=['\"])"
@@ -217,7 +165,7 @@ _TOKEN = re.compile(
     r" *(?:(?P<word>[A-Za-z]+(?:-[A-Za-z]+)?|[€£¥₹$¢Ω])\.?|(?:\^ ?\{? ?|(?<=[a-zA-Z]))(?P<power>-?[1-3](?![0-9])) ?\}?"
     r"|(?P<per>/)|(?P<dot>\\cdot(?![a-z])|\*|-)|(?P<open>\()|(?P<close>\))|(?P<circ>\^\\circ)|(?P<prime>''|'|\"))"
 )
-_ALIKE = [{"circ", "celsius"}, {"circ", "fahrenheit"}, {"'", "ft"}, {"'", "min"}, {"''", "in"}, {"''", "s"}]
+ALIKE = [{"circ", "celsius"}, {"circ", "fahrenheit"}, {"'", "ft"}, {"'", "min"}, {"''", "in"}, {"''", "s"}]
 """Units of which one may be short for the other."""
 _BASE = re.compile(
     r"\(?(?P<digits>-?[0-9A-F]{1,200}(?:\.[0-9A-F]{1,200})?)\)? ?_ ?"
@@ -228,10 +176,6 @@ _ORDINAL = re.compile(
     r"(?P<number>[0-9]{1,9}) ?\^? ?\{{0,2} ?(?:\\text ?\{ ?)?(?P<mark>st|nd|rd|th)(?: (?:place|day|term))? ?\}{0,3}",
     re.IGNORECASE,
 )
-ORDINALS = {
-    "first": 1, "second": 2, "third": 3, "fourth": 4, "fifth": 5, "sixth": 6, "seventh": 7, "eighth": 8, "ninth": 9,
-    "tenth": 10, "eleventh": 11, "twelfth": 12,
-}  # fmt: skip
 _CURRENCY = re.compile(r"(?P<sign>-? ?)(?P<unit>[€£¥₹]|US|USD|\\text ?\{ ?(?:Rs|USD|US)\.? ?\}) ?(?=[0-9.])")
 _TRIGONOMETRY = re.compile(r"\\(?:arc)?(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
 
@@ -243,7 +187,7 @@ def split_unit(text: str) -> tuple[str, str]:
         return text, ""
     if match := _BASE.fullmatch(text):
         base = match["long"] or match["short"] or "16"
-        return match["digits"] or match["small"].upper(), f"base {SPELLED.get(base, base)}"
+        return match["digits"] or match["small"].upper(), f"base {TABLES['spelled'].get(base, base)}"
     if number := ordinal(text):
         return number, "th"
     if match := _CURRENCY.match(text):
@@ -264,11 +208,6 @@ def split_letter(text: str, unit: str) -> tuple[str, str]:
     letter = re.search(r"(?<=[0-9 ])[A-Za-z](?:\^[23])?$", text)
     is_unit = letter is not None and (_SYMBOLS.get(letter[0][0], "") + letter[0][1:]) == unit
     return (text[: letter.start()].strip(), unit) if letter and is_unit else (text, "")
-
-
-def same_units(unit: str, other_unit: str) -> bool:
-    """Compare two keys: a missing unit is forgiven, another unit is not."""
-    return unit == other_unit or not unit or not other_unit or {unit, other_unit} in _ALIKE
 
 
 def _unit(tail: str) -> str | None:

@@ -158,8 +158,6 @@ def _argument_end(latex: str, start: int) -> int | None:
     return None
 
 
-Point = Mapping[sp.Symbol, Fraction]
-
 _SURE = 30  # digits beyond those in which a difference can hide
 _SPARE = 20
 _MOST_DIGITS, _MOST_GAMMA_DIGITS = 1000, 60
@@ -171,10 +169,6 @@ _LEAST = 3
 _ARITHMETIC = (sp.Add, sp.Mul, sp.Pow, sp.factorial, sp.binomial)
 _WHOLE = (sp.floor, sp.ceiling, sp.factorial, sp.binomial, sp.Mod)
 _INDEX = re.compile(r"[d-npqst](?:_.*)?")  # letters that stand for whole numbers when a formula suggests it
-
-
-class LeftDomainError(Exception):
-    """The expression has no value there, or one on which readers differ."""
 
 
 def agree(gold: sp.Expr, value: sp.Expr, digits: float) -> bool | None:
@@ -190,7 +184,7 @@ def agree(gold: sp.Expr, value: sp.Expr, digits: float) -> bool | None:
         if not _are_close(left, right, digits):
             return False
         num_agreed += 1
-    return True if num_agreed >= _min_points(gold, value) else None
+    return True if num_agreed >= (_LEAST if gold.free_symbols | value.free_symbols else 1) else None
 
 
 def constant_ratio(gold: sp.Expr, value: sp.Expr, digits: float) -> Any | None:
@@ -207,7 +201,7 @@ def constant_ratio(gold: sp.Expr, value: sp.Expr, digits: float) -> Any | None:
             if not _are_close(left, ratio * right, digits):
                 return None
         num_agreed += 1
-    return ratio if num_agreed >= _min_points(gold, value) else None
+    return ratio if num_agreed >= (_LEAST if gold.free_symbols | value.free_symbols else 1) else None
 
 
 def rounds(exact: sp.Expr, decimal: Fraction, places: int) -> bool:
@@ -254,7 +248,7 @@ def _values(gold: sp.Expr, value: sp.Expr, digits: int) -> Iterator[tuple[Any, A
         with mpmath.workdps(_precision(digits)):
             try:
                 pair = evaluate(gold, point), evaluate(value, point)
-            except (LeftDomainError, ZeroDivisionError, ValueError, OverflowError):
+            except (ArithmeticError, ValueError):
                 continue
         yield pair
         num_points += 1
@@ -278,17 +272,13 @@ def _are_close(left: Any, right: Any, digits: int) -> bool:
         return bool(abs(left - right) <= scale * mpmath.mpf(10) ** -(_SURE + digits))
 
 
-def _min_points(gold: sp.Expr, value: sp.Expr) -> int:
-    return _LEAST if gold.free_symbols | value.free_symbols else 1
-
-
 def _is_of_whole_numbers(expression: sp.Expr) -> bool:
     powers = expression.atoms(sp.Pow)
     return expression.has(*_WHOLE) or any(power.base.is_negative and power.exp.free_symbols for power in powers)
 
 
-def evaluate(expression: sp.Expr, point: Point) -> Any:
-    """A real or complex mpmath number, at the precision of the context (LeftDomainError, or as mpmath raises)."""
+def evaluate(expression: sp.Expr, point: Mapping[sp.Symbol, Fraction]) -> Any:
+    """A real or complex mpmath number, at the precision of the context (ValueError, or as mpmath raises: none)."""
     if expression.is_Symbol:
         value = point[expression]
         return mpmath.mpf(value.numerator) / value.denominator
@@ -304,25 +294,25 @@ def evaluate(expression: sp.Expr, point: Point) -> Any:
             return base ** int(exponent.real)
         if isinstance(base, mpmath.mpf) and base < 0 and expression.exp.is_Rational:
             if point:
-                raise LeftDomainError
+                raise ValueError("readers differ")
             if expression.exp.q % 2:  # an odd root of a negative number is read as real: the third root of -8 is -2
                 return (-1) ** int(expression.exp.p) * mpmath.power(-base, exponent)
         return mpmath.power(base, exponent)
     if name not in _FUNCTIONS or not parts:
-        raise LeftDomainError
+        raise ValueError(f"{name} is not computed")
     return _FUNCTIONS[name](*parts)
 
 
 def _logarithm(value: Any, base: Any = None) -> Any:
     if value == 0:
-        raise LeftDomainError
+        raise ValueError("no logarithm")
     return mpmath.log(value) if base is None else mpmath.log(value) / mpmath.log(base)
 
 
 def _on_reals(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*values: Any) -> Any:
         if any(isinstance(value, mpmath.mpc) and value.imag != 0 for value in values):
-            raise LeftDomainError
+            raise ValueError("not real")
         return function(*(value.real for value in values))
 
     return call
