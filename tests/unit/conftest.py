@@ -156,13 +156,9 @@ class FakeSandbox(Sandbox):
     def __init__(self, end: Callable[[Program], RunResult]) -> None:
         self._end, self.programs = end, list[Program]()
 
-    def run_many(self, programs: Sequence[Program]) -> list[RunResult]:
-        self.programs += programs
-        return [self._end(program) for program in programs]
-
-    def run_pairs(self, pairs: Any) -> list[tuple[RunResult, RunResult]]:
-        self.programs += [pair.solver for pair in pairs]
-        return [(self._end(pair.tester), self._end(pair.solver)) for pair in pairs]
+    def run_all(self, runs: Sequence[Sequence[Program]]) -> list[list[RunResult]]:
+        self.programs += [run[-1] for run in runs]
+        return [[self._end(program) for program in run] for run in runs]
 
 
 @pytest.fixture

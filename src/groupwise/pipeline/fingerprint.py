@@ -2,7 +2,7 @@
 
 The code is what the stage's module imports, and what that imports in turn, each file as its syntax: comments,
 docstrings, line breaks and line numbers do not count. Of parts that are chosen by kind, those count that the
-settings or the code name.
+settings or the code name. A table (`.toml`) that a file names and that lies beside it counts as it is.
 """
 
 import ast
@@ -26,6 +26,7 @@ ROOT = Path(groupwise.__file__).parent
 TABLES = "groupwise.config.kinds"
 """Every module with a table of kinds imports from here."""
 _MODULE = re.compile(r"groupwise(?:\.\w+)+")
+_DATA = re.compile(r"\w+\.toml").fullmatch
 
 
 def fingerprint(settings: Mapping[str, Any], inputs: Mapping[str, str], code: str) -> str:
@@ -49,16 +50,19 @@ def code_version(modules: Iterable[str], files: Iterable[Path] = (), chosen: Ite
     sources: dict[str, _Source] = {}
     waiting = [_File(path.stem, path) for path in files]
     waiting += [file for name in modules if (file := _module(name)) is not None]
-    names = set(chosen)
+    names, data = set(chosen), set[Path]()
     while waiting:
         fresh = {file: _source(file.name, file.path.name == "__init__.py", file.path.read_bytes()) for file in waiting}
         sources |= {file.name: source for file, source in fresh.items()}
         names = names.union(*(source.texts for source in fresh.values()))
+        named = [file.path.parent / text for file, source in fresh.items() for text in source.texts if _DATA(text)]
+        data |= {path for path in named if path.is_file()}
         tables = [name for name, source in sources.items() if source.has_tables and "." in name]
         needed = {_near(name, file) for file, source in fresh.items() for name in source.imports}
         needed |= {part for table in tables for kind, part in _kinds(table) if kind in names}
         waiting = [file for file in needed if file is not None and file.name not in sources]
     lines = "".join(f"{name}:{sources[name].digest}\n" for name in sorted(sources))
+    lines += "".join(f"{path.name}:{hashlib.sha256(path.read_bytes()).hexdigest()}\n" for path in sorted(data))
     return hashlib.sha256(lines.encode()).hexdigest()[:16]
 
 

@@ -130,12 +130,17 @@ class Sandbox(Closing, ABC):
     config: SandboxConfig
 
     @abstractmethod
-    def run_many(self, programs: Sequence[Program]) -> list[RunResult]:
-        """Return one result per program, in the same order; each runs alone and leaves nothing behind."""
+    def run_all(self, runs: Sequence[Sequence[Program]]) -> list[list[RunResult]]:
+        """Return the results of every run, in the same order: of a program alone, or of a pair, a sandbox for each.
 
-    @abstractmethod
-    def run_pairs(self, pairs: Sequence[Pair]) -> list[tuple[RunResult, RunResult]]:
-        """Return the results of tester and solver of every pair, in the same order; each runs in its own sandbox."""
+        A run leaves nothing behind.
+        """
+
+    def run_many(self, programs: Sequence[Program]) -> list[RunResult]:
+        return [result for (result,) in self.run_all([(program,) for program in programs])]
+
+    def run_pairs(self, pairs: Sequence[Pair]) -> list[list[RunResult]]:
+        return self.run_all(pairs)
 
     def run(self, program: Program) -> RunResult:
         return self.run_many([program])[0]

@@ -15,11 +15,11 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 from groupwise.errors import SandboxError
 from groupwise.sandbox import host
-from groupwise.sandbox.base import FILES_MB, OUTPUT_KB, Pair, Program, RunResult, Sandbox, SandboxConfig, Status
+from groupwise.sandbox.base import FILES_MB, OUTPUT_KB, Program, RunResult, Sandbox, SandboxConfig, Status
 from groupwise.sandbox.fork_server import ForkServer, Report
 from groupwise.sandbox.seccomp import run_filter, sandbox_filter
 from groupwise.sandbox.zygote import landlock_version
@@ -31,8 +31,6 @@ _MAX_BYTES = OUTPUT_KB << 10
 _GRACE_S = 0.5  # seconds that a solver may take to end after its tester
 _SOLVER, _TESTER = 0, 1
 _READABLE = ("/usr/lib", "/usr/lib64", "/lib", "/lib64", "/etc/ld.so.cache", "/dev/zero", "/dev/urandom")
-_Item = TypeVar("_Item")
-_Value = TypeVar("_Value")
 
 
 class Outputs:
@@ -119,7 +117,6 @@ class _Run:
     def __init__(self, server: ForkServer, program: Program, config: SandboxConfig) -> None:
         self._server, self._program, self._most_mb = server, program, config.memory_mb
         self.limits, self.outputs = program.limits(config), Outputs()
-        self.latest = self.outputs.start + self.limits.wall_s
         self.end: float | None = None  # None until the server has said how it ended
         self._report: Report | None = None
 
@@ -146,18 +143,17 @@ class _Run:
         return False
 
     def outcome(self) -> _Outcome:
-        result = self.outputs.result(*self._describe_end(), self.end)
-        is_reusable = self._report is not None and self._report[1] and not self.outputs.is_flooded
-        return result, is_reusable
-
-    def _describe_end(self) -> tuple[Status, int | None, str]:
+        how: tuple[Status, int | None, str]
         if self.outputs.is_flooded:
-            return Status.FLOODED, None, f"it wrote more than {OUTPUT_KB} KiB"
-        if self.end is None:
-            return Status.TIMEOUT, None, f"it did not end within {self.limits.wall_s:g} s"
-        if self._report is None:
-            return Status.FAILED, None, "the sandbox ended before it said how the program did"
-        return read_exit_code(os.waitstatus_to_exitcode(self._report[0]))
+            how = Status.FLOODED, None, f"it wrote more than {OUTPUT_KB} KiB"
+        elif self.end is None:
+            how = Status.TIMEOUT, None, f"it did not end within {self.limits.wall_s:g} s"
+        elif self._report is None:
+            how = Status.FAILED, None, "the sandbox ended before it said how the program did"
+        else:
+            how = read_exit_code(os.waitstatus_to_exitcode(self._report[0]))
+        is_reusable = self._report is not None and self._report[1] and not self.outputs.is_flooded
+        return self.outputs.result(*how, self.end), is_reusable
 
 
 def read_exit_code(code: int) -> tuple[Status, int | None, str]:
@@ -229,56 +225,38 @@ class LocalSandbox(Sandbox):
     def run_command(self, program: Program) -> RunResult:
         raise SandboxError(f"tier {self.config.tier} runs Python sources only, not {program.command[0]}")
 
-    def run_many(self, programs: Sequence[Program]) -> list[RunResult]:
-        return self._map(
-            lambda program: self.run_command(program) if program.command else self._run_source(program), programs
-        )
-
-    def run_pairs(self, pairs: Sequence[Pair]) -> list[tuple[RunResult, RunResult]]:
-        return self._map(self._run_pair, pairs)
-
-    def _map(self, function: Callable[[_Item], _Value], items: Sequence[_Item]) -> list[_Value]:
-        if self.config.num_workers == 1 or len(items) < 2:
-            return [function(item) for item in items]
+    def run_all(self, runs: Sequence[Sequence[Program]]) -> list[list[RunResult]]:
+        if self.config.num_workers == 1 or len(runs) < 2:
+            return [self._run(run) for run in runs]
         with ThreadPoolExecutor(self.config.num_workers) as threads:
-            return list(threads.map(function, items))
+            return list(threads.map(self._run, runs))
 
-    def _run_source(self, program: Program) -> RunResult:
-        def run_alone(servers: Sequence[ForkServer]) -> list[_Outcome]:
-            run = _Run(servers[0], program, self.config)
+    def _run(self, programs: Sequence[Program]) -> list[RunResult]:
+        if programs[0].command:
+            return [self.run_command(programs[0])]
+
+        def attempt(servers: Sequence[ForkServer]) -> list[_Outcome]:
+            first, *others = runs = [_Run(*each, self.config) for each in zip(servers, programs, strict=True)]
             with ExitStack() as ours:
-                run.begin(ours)
-                watch(run.readers, lambda: run.latest, lambda: run.outputs.is_flooded)
-            return [run.outcome()]
-
-        return self._attempt([_SOLVER], run_alone)[0]
-
-    def _run_pair(self, pair: Pair) -> tuple[RunResult, RunResult]:
-        def run_connected(servers: Sequence[ForkServer]) -> list[_Outcome]:
-            tester, solver = (_Run(server, program, self.config) for server, program in zip(servers, pair, strict=True))
-            with ExitStack() as ours:
-                with pipe() as (from_tester, to_solver), pipe() as (from_solver, to_tester):
-                    tester.begin(ours, from_solver, to_solver)
-                    solver.begin(ours, from_tester, to_tester)
-                latest = tester.outputs.start + max(tester.limits.wall_s, solver.limits.wall_s)
+                if others:
+                    with pipe() as (from_tester, to_solver), pipe() as (from_solver, to_tester):
+                        first.begin(ours, from_solver, to_solver)
+                        others[0].begin(ours, from_tester, to_tester)
+                else:
+                    first.begin(ours)
+                latest = first.outputs.start + max(run.limits.wall_s for run in runs)
                 watch(
-                    {**tester.readers, **solver.readers},
-                    lambda: latest if tester.end is None else min(latest, tester.end + _GRACE_S),
-                    lambda: tester.outputs.is_flooded or solver.outputs.is_flooded,
+                    {descriptor: read for run in runs for descriptor, read in run.readers.items()},
+                    lambda: latest if first.end is None or not others else min(latest, first.end + _GRACE_S),
+                    lambda: any(run.outputs.is_flooded for run in runs),
                 )
-            return [tester.outcome(), solver.outcome()]
+            return [run.outcome() for run in runs]
 
-        tester, solver = self._attempt([_TESTER, _SOLVER], run_connected)
-        return tester, solver
-
-    def _attempt(
-        self, roles: Sequence[int], run: Callable[[Sequence[ForkServer]], Sequence[_Outcome]]
-    ) -> list[RunResult]:
-        slot = self._slots.get()
+        slot, roles = self._slots.get(), (_TESTER, _SOLVER)[-len(programs) :]
         try:
-            results = slot.run(roles, run)
+            results = slot.run(roles, attempt)
             is_failed = any(result.status is Status.FAILED for result in results)
-            return slot.run(roles, run) if is_failed else results
+            return slot.run(roles, attempt) if is_failed else results
         finally:
             self._slots.put(slot)
 
@@ -312,7 +290,7 @@ class LandlockSandbox(LocalSandbox):
         environment = [f"{name}={value}" for name, value in host.zygote_environment(str(prefix)).items()]
         return ["/usr/bin/env", "-i", *environment, *host.zygote_command(str(program), boot)]
 
-    def run_many(self, programs: Sequence[Program]) -> list[RunResult]:
-        if any(program.files for program in programs):
+    def run_all(self, runs: Sequence[Sequence[Program]]) -> list[list[RunResult]]:
+        if any(program.files for run in runs for program in run):
             raise SandboxError("tier landlock has no place for files; programs with files need tier bubblewrap")
-        return super().run_many(programs)
+        return super().run_all(runs)

@@ -16,7 +16,6 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 from groupwise.errors import SandboxError
@@ -24,7 +23,6 @@ from groupwise.sandbox.base import (
     FILES_MB,
     MAX_PROCESSES,
     OUTPUT_KB,
-    Pair,
     Program,
     RunResult,
     Sandbox,
@@ -45,13 +43,7 @@ class RemoteSandbox(Sandbox):
         self.config = config
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # no proxy of the environment
 
-    def run_many(self, programs: Sequence[Program]) -> list[RunResult]:
-        return [results[0] for results in self._post([(program,) for program in programs])]
-
-    def run_pairs(self, pairs: Sequence[Pair]) -> list[tuple[RunResult, RunResult]]:
-        return [(results[0], results[1]) for results in self._post(pairs)]
-
-    def _post(self, runs: Sequence[Sequence[Program]]) -> list[list[RunResult]]:
+    def run_all(self, runs: Sequence[Sequence[Program]]) -> list[list[RunResult]]:
         body = {"runs": [[self._encode(program) for program in run] for run in runs]}
         headers = {"Content-Type": "application/json"}
         request = urllib.request.Request(self.config.url, json.dumps(body).encode("ascii"), headers)
@@ -84,15 +76,11 @@ class RemoteSandbox(Sandbox):
         return {
             "source": program.source,
             "command": list(program.command),
-            "stdin": _base64(program.stdin),
-            "files": {name: _base64(content) for name, content in program.files.items()},
+            "stdin": base64.b64encode(program.stdin).decode(),
+            "files": {name: base64.b64encode(content).decode() for name, content in program.files.items()},
             **program.limits(self.config)._asdict(),
             "output_kb": OUTPUT_KB,
         }
-
-
-def _base64(content: bytes) -> str:
-    return base64.b64encode(content).decode("ascii")
 
 
 _REFUSED = """
@@ -212,9 +200,9 @@ def _require(held: bool, name: str, result: RunResult) -> None:
         )
 
 
-TIERS: Mapping[str, Callable[[SandboxConfig], Sandbox]] = MappingProxyType(
-    {"bubblewrap": BubblewrapSandbox, "landlock": LandlockSandbox, "remote": RemoteSandbox}
-)
+TIERS: Mapping[str, Callable[[SandboxConfig], Sandbox]] = {
+    "bubblewrap": BubblewrapSandbox, "landlock": LandlockSandbox, "remote": RemoteSandbox,
+}  # fmt: skip
 
 
 def open_sandbox(config: SandboxConfig | None = None) -> Sandbox:
@@ -235,16 +223,12 @@ class LazySandbox(Sandbox):
     def __init__(self, config: SandboxConfig, sandbox: Sandbox | None = None) -> None:
         self.config, self._sandbox, self._lock = config, sandbox, threading.Lock()
 
-    def _opened(self) -> Sandbox:
+    def run_all(self, runs: Sequence[Sequence[Program]]) -> list[list[RunResult]]:
+        if not runs:
+            return []
         with self._lock:
             self._sandbox = self._sandbox or open_sandbox(self.config)
-            return self._sandbox
-
-    def run_many(self, programs: Sequence[Program]) -> list[RunResult]:
-        return self._opened().run_many(programs) if programs else []
-
-    def run_pairs(self, pairs: Sequence[Pair]) -> list[tuple[RunResult, RunResult]]:
-        return self._opened().run_pairs(pairs)
+        return self._sandbox.run_all(runs)
 
     def close(self) -> None:
         if self._sandbox is not None:

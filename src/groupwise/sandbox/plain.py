@@ -27,36 +27,28 @@ class PlainError(ValueError):
 
 def encode(value: Any, keep: Callable[[Any], int] | None = None) -> Any:
     """A value as JSON data; `keep` numbers what is not plain (PlainError: not plain, too deep or too large)."""
-    return _Encoder(keep).encode(value, 0)
+    return _Coder(keep).encode(value, 0)
 
 
 def decode(data: Any, find: Callable[[int], Any] | None = None) -> Any:
     """The value of JSON data; `find` gives the object of a number (PlainError: nothing that `encode` would write)."""
     try:
-        return _Decoder(find).decode(data, 0)
+        return _Coder(find).decode(data, 0)
     except (TypeError, ValueError, OverflowError) as error:
         raise PlainError(str(error)[:200]) from None
 
 
-class _Counted:
-    """Counts values and depth down to the bounds."""
+class _Coder:
+    def __init__(self, objects: Callable[[Any], Any] | None) -> None:
+        self._objects, self._left = objects, MAX_VALUES
 
-    def __init__(self) -> None:
-        self._left = MAX_VALUES
-
-    def count(self, depth: int) -> None:
+    def _count(self, depth: int) -> None:
         self._left -= 1
         if depth > MAX_DEPTH or self._left < 0:
             raise PlainError(f"data deeper than {MAX_DEPTH} levels or of more than {MAX_VALUES} values")
 
-
-class _Encoder(_Counted):
-    def __init__(self, keep: Callable[[Any], int] | None) -> None:
-        super().__init__()
-        self._keep = keep
-
     def encode(self, value: Any, depth: int) -> Any:
-        self.count(depth)
+        self._count(depth)
         kind = type(value)
         if kind in (bool, float, str, type(None)) or (kind is int and value.bit_length() <= MAX_DECIMAL_BITS):
             return value
@@ -72,21 +64,15 @@ class _Encoder(_Counted):
             return {"bytes": value.hex()} if kind is bytes else {"complex": [value.real, value.imag]}
         if kind is type and value in _TYPES.values():
             return {"type": value.__name__}
-        if self._keep is None:
+        if self._objects is None:
             raise PlainError(f"a value of type {kind.__name__} is not plain data")
-        return {"object": self._keep(value)}
+        return {"object": self._objects(value)}
 
     def _all(self, values: Any, depth: int) -> list[Any]:
         return [self.encode(value, depth + 1) for value in values]
 
-
-class _Decoder(_Counted):
-    def __init__(self, find: Callable[[int], Any] | None) -> None:
-        super().__init__()
-        self._find = find
-
     def decode(self, data: Any, depth: int) -> Any:
-        self.count(depth)
+        self._count(depth)
         if not isinstance(data, list | dict):
             return data
         if isinstance(data, list):
@@ -107,6 +93,6 @@ class _Decoder(_Counted):
             return complex(real, imaginary)
         if kind == "type" and content in _TYPES:
             return _TYPES[content]
-        if kind == "object" and self._find is not None:
-            return self._find(content)
+        if kind == "object" and self._objects is not None:
+            return self._objects(content)
         raise PlainError(f"unknown kind {kind[:20]!r}")

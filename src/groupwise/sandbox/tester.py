@@ -9,7 +9,7 @@ import builtins
 import json
 import os
 import sys
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from groupwise.sandbox.plain import PlainError, decode, encode
@@ -21,7 +21,9 @@ _INPUT, _OUTPUT = 3, 4  # descriptors of the pipes, out of the way of tests that
 class _Handle:
     """An object that stays with the solver: it can be handed back, it has attributes there, it equals only itself."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: Any) -> None:
+        if type(number) is not int:
+            raise PlainError("an object without a number")
         self.__dict__["number"] = number
 
     def __getattr__(self, name: str) -> Any:
@@ -41,7 +43,7 @@ def main(setup: str, names: list[str], tests: list[str]) -> None:
     for pipe, copy in ((0, _INPUT), (1, _OUTPUT)):
         os.dup2(pipe, copy)
         os.dup2(null, pipe)
-    proxies = {name: _proxy(name) for name in names}
+    proxies = {name: partial(_ask, name) for name in names}
     namespace: dict[str, Any] = {"__name__": "tests", **proxies}
     exec(compile(setup, "setup.py", "exec"), namespace)
     namespace |= proxies  # the setup may define stubs of the same names
@@ -56,10 +58,6 @@ def main(setup: str, names: list[str], tests: list[str]) -> None:
         except Exception as error:  # of the solver's function, or of a test that could not use what it returned
             why = type(error).__name__
         print(json.dumps({"test": index, "passed": not why, "why": why}), file=sys.stderr, flush=True)
-
-
-def _proxy(name: str) -> Callable[..., Any]:
-    return lambda *args, **kwargs: _ask(name, *args, **kwargs)
 
 
 def _number(value: Any) -> int:
@@ -84,7 +82,7 @@ def _ask(name: str, /, *args: Any, **kwargs: Any) -> Any:
         raise _UnfitError("the program ended before it answered, or its answer is not plain data") from None
     if type(reply) is dict and "value" in reply:
         try:
-            return decode(reply["value"], _handle)
+            return decode(reply["value"], _Handle)
         except PlainError as error:
             raise _UnfitError(f"the answer is not plain data: {error}") from None
     if type(reply) is dict and type(reply.get("missing")) is str:
@@ -94,9 +92,3 @@ def _ask(name: str, /, *args: Any, **kwargs: Any) -> Any:
     if isinstance(kind, type) and issubclass(kind, Exception) and not issubclass(kind, AssertionError):
         raise kind()  # a built-in exception, which tests may expect
     raise _UnfitError("the call raised an exception" if raised else "the answer is none")
-
-
-def _handle(number: Any) -> _Handle:
-    if type(number) is not int:
-        raise PlainError("an object without a number")
-    return _Handle(number)

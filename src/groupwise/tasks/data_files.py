@@ -28,6 +28,7 @@ import pyarrow.parquet as pq
 from groupwise.config.places import decoded
 from groupwise.errors import ConfigError, DataError
 from groupwise.runs.jsonl import COMPRESSED, Record, Written, opened, read_json, read_jsonl
+from groupwise.verifiers.extraction import boxes
 
 BOXED = "boxed"
 """As an answer pattern: the content of the last `\\boxed{}`."""
@@ -294,7 +295,8 @@ def answer_of(record: Record, field: str, pattern: str | None) -> str:
     """
     text = text_of(record, field)
     if pattern is not None and text:
-        answers = [last_boxed(text)] if pattern == BOXED else [match[1] for match in re.finditer(pattern, text)]
+        last = text[text.rfind("\\boxed{") :]  # one that is not closed is no answer
+        answers = boxes(last) if pattern == BOXED else [match[1] for match in re.finditer(pattern, text)]
         if not answers or answers[-1] is None:
             form = "\\boxed{}" if pattern == BOXED else f"answer_pattern {pattern!r}"
             raise DataError(
@@ -302,18 +304,3 @@ def answer_of(record: Record, field: str, pattern: str | None) -> str:
             )
         text = answers[-1].strip()
     return "" if text.lower() == "nan" else text
-
-
-def last_boxed(text: str) -> str | None:
-    r"""The content of the last `\boxed{...}`, found by counting braces; None when none closes."""
-    start = text.rfind("\\boxed{")
-    if start < 0:
-        return None
-    depth, position = 1, start + len("\\boxed{")
-    for end in range(position, len(text)):
-        is_escaped = text[end - 1] == "\\" and text[end - 2] != "\\"  # \{ is a literal brace, not a group
-        if not is_escaped and text[end] in "{}":
-            depth += 1 if text[end] == "{" else -1
-        if depth == 0:
-            return text[position:end]
-    return None

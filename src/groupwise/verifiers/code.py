@@ -22,12 +22,11 @@ import json
 import re
 import signal
 import sys
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -56,36 +55,34 @@ class SandboxFailedError(Exception):
     """The sandbox failed, so nothing is known about the program."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tests(ABC):
+class Tests(NamedTuple):
     """The tests of one problem."""
 
-    tests: tuple[Any, ...]
-
-    def __len__(self) -> int:
-        return len(self.tests)
-
-    @abstractmethod
-    def faults(self, source: str, sandbox: Sandbox, *, stop_early: bool) -> list[str]:
-        """Return each test's fault, empty for one that passed; fewer after an early stop (SandboxFailedError)."""
+    number: int
+    faults: Callable[[str, Sandbox, bool], list[str]]
+    """Return each test's fault, empty for one that passed, of a source in a sandbox (SandboxFailedError); fewer where
+    an early stop is allowed."""
 
 
-@dataclass(frozen=True, slots=True)
-class CallTests(Tests):
+def call_tests(data: Mapping[str, Any]) -> Tests:
     """Calls of one function (arguments, and the answers that are right)."""
+    entry, as_json, tolerance = data["entry_point"], data.get("values") == "json", float(data.get("tolerance", 0.0))
+    read: Callable[[str], Any] = json.loads if as_json else ast.literal_eval
+    calls = [
+        (tuple(read(call["args"])), [read(call[key]) for key in ("expected", "or") if key in call])
+        for call in data["calls"]
+    ]
 
-    entry_point: str
-    tolerance: float
-    as_json: bool  # tuples are lists, and keys are text
-
-    def faults(self, source: str, sandbox: Sandbox, *, stop_early: bool) -> list[str]:
-        program = solver_program(source, [(self.entry_point, args) for args, _ in self.tests])
-        answers, faults = read_answers(_require_run(sandbox.run(program)), len(self)), []
-        for (args, right), answer in zip(self.tests, answers, strict=True):
-            value = _as_json(answer.value) if self.as_json else answer.value
-            is_right = not answer.fault and any(same_value(value, expected, self.tolerance) for expected in right)
-            faults.append("" if is_right else _call_fault(self.entry_point, args, answer))
+    def faults(source: str, sandbox: Sandbox, _: bool) -> list[str]:
+        program, faults = solver_program(source, [(entry, args) for args, _ in calls]), []
+        answers = read_answers(_require_run(sandbox.run(program)), len(calls))
+        for (args, right), answer in zip(calls, answers, strict=True):
+            value = _as_json(answer.value) if as_json else answer.value  # tuples are lists, and keys are text
+            is_right = not answer.fault and any(same_value(value, expected, tolerance) for expected in right)
+            faults.append("" if is_right else _call_fault(entry, args, answer))
         return faults
+
+    return Tests(len(calls), faults)
 
 
 def _call_fault(entry_point: str, args: Sequence[Any], answer: Answer) -> str:
@@ -136,79 +133,75 @@ def is_close(number: Decimal, other: Decimal, tolerance: float) -> bool:
     return abs(number - other) <= Decimal(tolerance) * max(Decimal(1), abs(number), abs(other))
 
 
-@dataclass(frozen=True, slots=True)
-class StdioTests(Tests):
+def stdio_tests(data: Mapping[str, Any]) -> Tests:
     """Inputs, with the outputs they must give."""
+    tests, tolerance = [(test["input"], test["output"]) for test in data["tests"]], float(data.get("tolerance", 0.0))
+    if wrong := next((text for test in tests for text in test if not isinstance(text, str)), None):
+        raise TypeError(f"{wrong!r:.60} is no text")
 
-    tolerance: float
-
-    def faults(self, source: str, sandbox: Sandbox, *, stop_early: bool) -> list[str]:
-        faults = []
-        for stdin, expected in self.tests:
+    def faults(source: str, sandbox: Sandbox, stop_early: bool) -> list[str]:
+        faults = list[str]()
+        for stdin, expected in tests:
             result = _require_run(sandbox.run(Program(source, stdin=stdin.encode())))
             output = result.stdout.decode("utf-8", errors="replace")
             if result.status is not Status.EXITED or result.exit_code != 0:
                 faults.append(describe_end(result))
-            elif same_tokens(output, expected, self.tolerance):
-                faults.append("")
             else:
-                faults.append(f"it printed {output[:_MAX_SHOWN]!r}")
+                faults.append("" if same_tokens(output, expected, tolerance) else f"it printed {output[:_MAX_SHOWN]!r}")
             if stop_early and faults[-1]:
                 break
         return faults
 
+    return Tests(len(tests), faults)
 
-@dataclass(frozen=True, slots=True)
-class PythonTests(Tests):
+
+def python_tests(data: Mapping[str, Any]) -> Tests:
     """Tests that are Python themselves."""
+    setup, names, tests = data["setup"], tuple(data["names"]), tuple(data["tests"])
 
-    setup: str
-    names: tuple[str, ...]
-
-    def faults(self, source: str, sandbox: Sandbox, *, stop_early: bool) -> list[str]:
-        pair = Pair(tester_program(self.setup, self.names, self.tests), solver_program(source))
-        ((tester, solver),) = sandbox.run_pairs([pair])
-        faults = read_findings(_require_run(tester), len(self.tests))
+    def faults(source: str, sandbox: Sandbox, _: bool) -> list[str]:
+        ((tester, solver),) = sandbox.run_pairs([Pair(tester_program(setup, names, tests), solver_program(source))])
+        faults = read_findings(_require_run(tester), len(tests))
         return [fault and f"{fault}; {describe_end(_require_run(solver))}" for fault in faults]
 
+    return Tests(len(tests), faults)
 
-@dataclass(frozen=True, slots=True)
-class ReferenceTests(Tests):
+
+def reference_tests(data: Mapping[str, Any]) -> Tests:
     """Inputs on which a function must return what a reference program returns; EvalPlus's way to compare."""
+    entry, inputs = data["entry_point"], tuple(map(tuple, data["inputs"]))
+    references = [data[key] for key in ("reference", "also") if key in data]
+    around, atol = data.get("around", ""), float(data.get("atol", 0.0))
 
-    entry_point: str
-    references: tuple[str, ...]
-    around: str
-    atol: float
-
-    def faults(self, source: str, sandbox: Sandbox, *, stop_early: bool) -> list[str]:
-        right, runs = zip(*(self._answers(each, sandbox, len(self.tests)) for each in self.references), strict=True)
-        if all(answer.fault for answer in right[0]):
-            raise ValueError(f"its reference program gives no answer: {right[0][0].fault}")
-        answers, _ = self._answers(source, sandbox, 2 * max(runs))
-        faults = []
-        for args, answer, *expected in zip(self.tests, answers, *right, strict=True):
-            is_right = not answer.fault and any(same_output(answer.value, each.value, self.atol) for each in expected)
-            # too large an answer of the reference, or none of plain data: nothing is known of this input
-            is_open = bool(expected[0].fault)
-            faults.append("" if is_right or is_open else _call_fault(self.entry_point, args, answer))
-        return faults
-
-    def _answers(self, source: str, sandbox: Sandbox, most_runs: int) -> tuple[list[Answer], int]:
+    def answered(source: str, sandbox: Sandbox, most_runs: int) -> tuple[list[Answer], int]:
         """Answers to all inputs, and the runs that they took: what a limit of one run leaves out, another answers.
 
         An input that takes a whole run to its limit of time has no answer, and neither has what comes after the runs.
         """
         answers, runs, is_limited = list[Answer](), 0, True
-        while is_limited and runs < most_runs and len(answers) < len(self.tests):
+        while is_limited and runs < most_runs and len(answers) < len(inputs):
             runs += 1
-            inputs = self.tests[len(answers) :]
-            program = solver_program(source + self.around, [(self.entry_point, args) for args in inputs])
-            result = _require_run(sandbox.run(program))
+            rest = inputs[len(answers) :]
+            result = _require_run(sandbox.run(solver_program(source + around, [(entry, args) for args in rest])))
             is_limited = result.status in (Status.FLOODED, Status.TIMEOUT) or result.exit_code in _AT_A_LIMIT
-            given = read_answers(result, len(inputs))
+            given = read_answers(result, len(rest))
             answers += given[: max(1, result.stdout.count(b"\n"))] if is_limited and runs < most_runs else given
         return answers, runs
+
+    def faults(source: str, sandbox: Sandbox, _: bool) -> list[str]:
+        right, runs = zip(*(answered(each, sandbox, len(inputs)) for each in references), strict=True)
+        if all(answer.fault for answer in right[0]):
+            raise ValueError(f"its reference program gives no answer: {right[0][0].fault}")
+        answers, _runs = answered(source, sandbox, 2 * max(runs))
+        faults = []
+        for args, answer, *expected in zip(inputs, answers, *right, strict=True):
+            is_right = not answer.fault and any(same_output(answer.value, each.value, atol) for each in expected)
+            # too large an answer of the reference, or none of plain data: nothing is known of this input
+            is_open = bool(expected[0].fault)
+            faults.append("" if is_right or is_open else _call_fault(entry, args, answer))
+        return faults
+
+    return Tests(len(inputs), faults)
 
 
 def same_output(value: Any, expected: Any, atol: float) -> bool:
@@ -239,35 +232,16 @@ def _require_run(result: RunResult) -> RunResult:
     return result
 
 
+_FORMS = {"calls": call_tests, "stdio": stdio_tests, "python": python_tests, "reference": reference_tests}
+
+
 def read_tests(data: Mapping[str, Any]) -> Tests:
     """The tests of a problem (ValueError: there are none, or they cannot be read)."""
     try:
-        tests: Tests
-        match data["form"]:
-            case "calls":
-                as_json = data.get("values") == "json"
-                read: Callable[[str], Any] = json.loads if as_json else ast.literal_eval
-                calls = tuple(
-                    (tuple(read(call["args"])), tuple(read(call[key]) for key in ("expected", "or") if key in call))
-                    for call in data["calls"]
-                )
-                tests = CallTests(calls, data["entry_point"], float(data.get("tolerance", 0.0)), as_json)
-            case "stdio":
-                pairs = tuple((test["input"], test["output"]) for test in data["tests"])
-                if wrong := next((text for pair in pairs for text in pair if not isinstance(text, str)), None):
-                    raise TypeError(f"{wrong!r:.60} is no text")
-                tests = StdioTests(pairs, float(data.get("tolerance", 0.0)))
-            case "python":
-                tests = PythonTests(tuple(data["tests"]), data["setup"], tuple(data["names"]))
-            case "reference":
-                programs = tuple(data[key] for key in ("reference", "also") if key in data)
-                around, atol = data.get("around", ""), float(data.get("atol", 0.0))
-                tests = ReferenceTests(tuple(map(tuple, data["inputs"])), data["entry_point"], programs, around, atol)
-            case form:
-                raise KeyError(form)
+        tests = _FORMS[data["form"]](data)
     except (KeyError, TypeError, SyntaxError, ValueError) as error:
         raise ValueError(f"its tests cannot be read: {error!r}") from None
-    if len(tests) == 0:
+    if tests.number == 0:
         raise ValueError("it has no tests")
     return tests
 
@@ -353,18 +327,18 @@ class CodeVerifier(Verifier):
         """Return a finding and, where all tests were run, measures: the share of tests passed, and `base`."""
         try:
             tests = read_tests(problem.data)
-            faults = tests.faults(source, self._sandbox, stop_early=self.config.partial_credit == 0)
+            faults = tests.faults(source, self._sandbox, self.config.partial_credit == 0)
         except ValueError as error:
             return Finding(Outcome.CRASHED, f"problem {problem.id}: {error}")
         except SandboxFailedError as error:
             return Finding(Outcome.CRASHED, f"the sandbox failed: {error}")
-        measures = {"tests_passed": faults.count("") / len(tests)} if len(faults) == len(tests) else {}
+        measures = {"tests_passed": faults.count("") / tests.number} if len(faults) == tests.number else {}
         if "base" in problem.data:
             measures["base"] = float(not any(faults[: problem.data["base"]]))
         if (failure := next((index for index, fault in enumerate(faults) if fault), None)) is None:
-            return Finding(Outcome.CORRECT, f"it passes {len(tests)} tests", source, measures)
+            return Finding(Outcome.CORRECT, f"it passes {tests.number} tests", source, measures)
         # the first that did not pass, without what it expected
-        return Finding(Outcome.WRONG, f"test {failure + 1} of {len(tests)}: {faults[failure]}", source, measures)
+        return Finding(Outcome.WRONG, f"test {failure + 1} of {tests.number}: {faults[failure]}", source, measures)
 
     def _verdict(self, finding: Finding, program: Extracted) -> Verdict:
         result = verdict(finding, self.config, tags_right=program.tags_right)

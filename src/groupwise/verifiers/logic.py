@@ -62,20 +62,18 @@ class ExactVerifier(Verifier):
         return extract(text, self.config.extraction)
 
     def _judge(self, problem: Problem, text: str) -> Verdict:
-        extraction = self.extract(text)
-        if extraction.answer is None:
-            return verdict(Finding(Outcome.UNPARSABLE, extraction.reason), self.config, tags_right=False)
-        return verdict(self._attempt(problem, extraction.answer), self.config, tags_right=extraction.tags_right)
-
-    def _attempt(self, problem: Problem, answer: str) -> Finding:
-        if len(answer) > MAX_LENGTH:
-            return Finding(Outcome.UNPARSABLE, f"{len(answer)} characters, at most {MAX_LENGTH} are read")
+        answer, reason, tags_right = self.extract(text)
         try:
-            return self.find(problem, answer)
+            if answer is None:
+                raise UnreadableError(reason)
+            if len(answer) > MAX_LENGTH:
+                raise UnreadableError(f"{len(answer)} characters, at most {MAX_LENGTH} are read")
+            finding = self.find(problem, answer)
         except UnreadableError as error:
-            return Finding(Outcome.UNPARSABLE, str(error))
+            finding = Finding(Outcome.UNPARSABLE, str(error))
         except Exception as error:  # a fault of ours or of the problem's data is never a wrong answer
-            return Finding(Outcome.CRASHED, f"problem {problem.id}: {type(error).__name__}: {error}"[:400])
+            finding = Finding(Outcome.CRASHED, f"problem {problem.id}: {type(error).__name__}: {error}"[:400])
+        return verdict(finding, self.config, tags_right=tags_right)
 
 
 class PartialConfig(ExtractingConfig):
@@ -177,8 +175,6 @@ class JsonVerifier(PartlyRight):
     `values`. A value is right under its path in reference and answer; one that only one of the two has counts as wrong.
     """
 
-    _known: "tuple[Problem, str, Any, dict[tuple[str | int, ...], Any], bool] | None" = None
-
     def extract(self, text: str) -> Extracted:
         extraction = super().extract(text)
         region = after_thinking(text)
@@ -195,15 +191,12 @@ class JsonVerifier(PartlyRight):
         return {name: reached.get(name, 0.0) for name in names}
 
     def find(self, problem: Problem, answer: str) -> Finding:
-        known = self._known
-        if known is None or known[0] is not problem:  # the completions of a group have one problem
-            schema = problem.data.get("schema", "")
-            schema = schema if isinstance(schema, str) else json.dumps(schema)
-            try:
-                self._known = known = (problem, schema, *_read_reference(problem.reference, schema))
-            except UnreadableError as error:
-                return Finding(Outcome.CRASHED, f"the reference answer of problem {problem.id} is unreadable: {error}")
-        _, schema, reference, right, fits = known
+        schema = problem.data.get("schema", "")
+        schema = schema if isinstance(schema, str) else json.dumps(schema)
+        try:
+            reference, right, fits = _read_reference(problem.reference, schema)
+        except UnreadableError as error:
+            return Finding(Outcome.CRASHED, f"the reference answer of problem {problem.id} is unreadable: {error}")
         content = _read(answer)
         fault = _difference(content, reference, "$")
         values = _leaves(content) if fault else right

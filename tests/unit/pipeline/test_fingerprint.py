@@ -57,6 +57,13 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         del sys.modules[name]
 
 
+def test_a_table_beside_a_file_that_names_it_counts(mine: Path) -> None:
+    (mine / "deep.py").write_text("share = read('shares.toml')\n")
+    before = version()
+    (mine / "shares.toml").write_text("share = 0.25\n")
+    assert version() != before
+
+
 def version(*chosen: str) -> str:
     return code_version(["mine.main"], chosen=chosen)
 

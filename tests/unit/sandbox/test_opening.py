@@ -12,7 +12,7 @@ import pytest
 from groupwise.config import parse
 from groupwise.errors import ConfigError, SandboxError
 from groupwise.sandbox import local, opening
-from groupwise.sandbox.base import Pair, Program, RunResult, Sandbox, SandboxConfig
+from groupwise.sandbox.base import Program, RunResult, Sandbox, SandboxConfig
 from groupwise.sandbox.opening import check, open_sandbox
 
 ALLOW_ALL = b"\x06\x00\x00\x00\x00\x00\xff\x7f"
@@ -24,15 +24,12 @@ class Leaky(Sandbox):
     def __init__(self, sandbox: Sandbox, program: str) -> None:
         self.config, self._sandbox, self._program = sandbox.config, sandbox, program
 
-    def run_many(self, programs: Sequence[Program]) -> list[RunResult]:
-        results = self._sandbox.run_many(programs)
+    def run_all(self, runs: Sequence[Sequence[Program]]) -> list[list[RunResult]]:
+        results = self._sandbox.run_all(runs)
         return [
-            replace(result, stdout=b"not refused: it\n") if self._program in program.source else result
-            for program, result in zip(programs, results, strict=True)
+            [replace(result, stdout=b"not refused: it\n") if self._program in program.source else result]
+            for (program,), (result,) in zip(runs, results, strict=True)
         ]
-
-    def run_pairs(self, pairs: Sequence[Pair]) -> list[tuple[RunResult, RunResult]]:
-        return self._sandbox.run_pairs(pairs)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ import pytest
 
 from groupwise.config import parse
 from groupwise.errors import ConfigError, DataError
-from groupwise.tasks.data_files import last_boxed
+from groupwise.runs.jsonl import Record
+from groupwise.tasks.data_files import answer_of
 from groupwise.tasks.jsonl import Jsonl, JsonlConfig
 from groupwise.types import SPLITS
 
@@ -100,12 +101,10 @@ def test_hub_without_the_library_says_what_to_do(monkeypatch: pytest.MonkeyPatch
         Jsonl(JsonlConfig(kind="jsonl", test_path="hub:openai/gsm8k:main:test", preset="gsm8k")).problems("train")
 
 
-def test_last_boxed_counts_braces() -> None:
-    assert last_boxed(r"\boxed{1} so $\boxed{\frac{1}{2}}$.") == r"\frac{1}{2}"
-    assert last_boxed(r"\boxed{\{1,2\}}") == r"\{1,2\}"
-    assert last_boxed(r"\boxed{\left\{ x \right.}") == r"\left\{ x \right."
-    assert last_boxed("none") is None
-    assert last_boxed(r"\boxed{never closed") is None
+@pytest.mark.parametrize("text", ["none", r"\boxed{1}, or \boxed{never closed"])
+def test_a_solution_whose_last_box_is_not_whole_is_refused(text: str) -> None:
+    with pytest.raises(DataError, match=r"has nothing that matches \\boxed"):
+        answer_of(Record("here", 1, {"answer": text}), "answer", "boxed")
 
 
 def test_default_template_asks_for_thought_and_box(tmp_path: Path) -> None:

@@ -178,13 +178,13 @@ def test_all_parts_of_a_right_program(sandbox: Sandbox) -> None:
 
 def test_requests_are_answered_in_order_and_equal_ones_run_once(sandbox: Sandbox, monkeypatch: Any) -> None:
     runs = []
-    run_many = type(sandbox).run_many
+    run_all = type(sandbox).run_all
 
-    def count(self: Sandbox, programs: Any) -> list[RunResult]:
-        runs.extend(programs)
-        return run_many(self, programs)
+    def count(self: Sandbox, asked: Any) -> list[list[RunResult]]:
+        runs.extend(asked)
+        return run_all(self, asked)
 
-    monkeypatch.setattr(type(sandbox), "run_many", count)
+    monkeypatch.setattr(type(sandbox), "run_all", count)
     problems = [Problem(f"p{n}", "q", "", data={**SUM, "tests": [{"input": "", "output": str(n)}]}) for n in range(3)]
     texts = [fenced(f"print({n})") for n in (0, 1, 9)] + ["none"]
     requests = [Request(problem, text) for problem in problems for text in texts] * 2

@@ -6,8 +6,9 @@ Each measures a bounded number; none of them pays for words. To add one: a class
 
 import math
 import re
+import tomllib
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from importlib import resources
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
@@ -18,29 +19,11 @@ from groupwise.types import Outcome, Verdict
 from groupwise.verifiers.base import Parts, Request, StylePart
 from groupwise.verifiers.style.language import units
 
-PHRASES: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType({
-    "checks": {
-        "en": (r"\bwait\b", r"\b(?:double|re)[- ]?check", r"\b(?:let me|let's|to) (?:check|verify)\b",
-               r"\bcheck(?:ing)?:"),
-        "zh": ("等一下", "等等", "检查", "验证", "验算"),
-    },
-    "backtracks": {
-        "en": (r"\b(?:that|this|it)(?:['’]s| is| was)(?: not|n['’]t) (?:right|correct)\b(?!-)",
-               r"(?<!if )\b(?:that|this|it)(?:['’]s| is| was) (?:wrong|incorrect)\b",
-               r"\b(?:let me|let['’]s|i(?:['’]ll| will| must| should| need to)) (?:redo|start again|go back)\b",
-               r"\bstart(?:ing)? over\b", r"\bi made an? (?:\w+ )?(?:mistake|error)\b",
-               # a check that ends in "No."; after a question mark it answers a question
-               r"\bcheck\b[^?\n]{0,400}[.!] no[.!](?!\w)"),
-        "zh": ("(?<!对)不对(?![称等应齐])", "重新(?:计?算|来|开始|做|考虑)", "[算弄搞]错了"),
-    },
-    "another_way": {
-        "en": (r"\banother (?:way|approach|method)\b", r"\balternatively\b",
-               r"\b(?:a )?different(?:ly| way| approach)\b"),
-        "zh": ("另一种", "换一种", "换个方法"),
-    },
-})  # fmt: skip
-"""The embedded phrases by which a completion says what it does; languages by their ISO 639-1 code. Without regard to
-case, and all languages are looked for in every completion, because a model trained by reward mixes them."""
+PHRASES: Mapping[str, Mapping[str, Sequence[str]]] = tomllib.loads(
+    resources.files(__package__).joinpath("phrases.toml").read_text("utf-8")
+)
+"""The embedded phrases, by what a completion says with them and by language. Without regard to case, and all languages
+are looked for in every completion, because a model trained by reward mixes them."""
 
 
 def search(pattern: str, text: str) -> re.Match[str] | None:
@@ -80,7 +63,7 @@ class BehaviourConfig(Section):
     patterns: PhrasesConfig = PhrasesConfig()
     """Phrases to look for beside the embedded ones, or in their place."""
 
-    def phrases(self) -> dict[str, dict[str, tuple[str, ...]]]:
+    def phrases(self) -> dict[str, dict[str, Sequence[str]]]:
         phrases = {name: dict(table) for name, table in PHRASES.items()}
         for name, table in phrases.items():
             additions: Phrases = getattr(self.patterns, name)

@@ -54,12 +54,9 @@ class Sandboxed(Sandbox):
     def __init__(self, result: RunResult) -> None:
         self.result, self.sources = result, list[str]()
 
-    def run_many(self, programs: Any) -> list[RunResult]:
-        self.sources += [program.source for program in programs]
-        return [self.result for _ in programs]
-
-    def run_pairs(self, pairs: Any) -> Any:
-        raise NotImplementedError
+    def run_all(self, runs: Any) -> list[list[RunResult]]:
+        self.sources += [program.source for (program,) in runs]
+        return [[self.result] for _ in runs]
 
     def close(self) -> None:
         pass
