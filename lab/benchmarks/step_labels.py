@@ -43,7 +43,7 @@ from groupwise.runs.atomic import write_file
 from groupwise.tasks import make_task
 from groupwise.tasks.arithmetic import ArithmeticConfig
 from groupwise.tasks.base import split_problems
-from groupwise.tasks.step_rows import first_wrong, read_step_rows
+from groupwise.tasks.step_rows import first_wrong, read_steps
 from groupwise.types import Outcome
 from groupwise.verifiers import make_verifier
 from groupwise.verifiers.working import StepKind
@@ -115,7 +115,7 @@ def figures(known: Sequence[Known], sampled: Sequence[Any] = ()) -> dict[str, An
 
 def from_file(path: Path) -> tuple[list[Known], list[Any]]:
     """Rows of labels by rollouts, with their truth, and the groups they are; a rollout has the stage's mean tokens."""
-    rows = [row for row in read_step_rows(path) if row.provenance.get("kinds")]
+    rows = [row for row in read_steps(path) if row.provenance.get("kinds")]
     texts = [["".join(row.steps[: step + 1]) for step in range(len(row.steps) - 1)] for row in rows]
     counts = {
         (row.problem, text): (won, judged)

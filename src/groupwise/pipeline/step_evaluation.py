@@ -23,7 +23,7 @@ from groupwise.pipeline.base import ComputeConfig, Made, Stage, Workplace
 from groupwise.pipeline.recipe import Name
 from groupwise.runs.ledger import or_null
 from groupwise.runs.row import grouped
-from groupwise.tasks.step_rows import StepRow, read_step_rows
+from groupwise.tasks.step_rows import StepRow, read_steps
 
 
 class StepJudgeConfig(Section):
@@ -60,7 +60,7 @@ class StepEvaluation(Stage[StepEvaluationConfig]):
     makes = "data"
 
     def run(self, settings: StepEvaluationConfig, work: Workplace) -> Made:
-        rows, dev = read_step_rows(settings.file), read_step_rows(settings.dev) if settings.dev else []
+        rows, dev = read_steps(settings.file), read_steps(settings.dev) if settings.dev else []
         if common := {row.problem or row.prompt for row in rows} & {row.problem or row.prompt for row in dev}:
             raise DataError(
                 f"{settings.dev} and {settings.file} share {len(common)} problems (for example {min(common)[:60]!r}): "

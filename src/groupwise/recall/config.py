@@ -5,7 +5,7 @@ import tomllib
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
@@ -81,14 +81,8 @@ class File(Annotator):
                 url = re.sub(r"[\x00-\x1f\x7f]", lambda char: f"\\x{ord(char[0]):02x}", url)
                 counts = f"{entry.collected} of {len(entry.pages)} pages collected"
                 lines.append(f'{toml_literal(_spelled(entry.pattern))} = "?"  # {counts}, for example {url}')
-            content = ("\n".join(lines) + "\n").encode("utf-8")
-            try:
-                _parsed(content)
-            except (ValueError, RecursionError) as error:
-                of_round = f"the questions of round {round_number}"
-                raise DataError(f"{path} would be unreadable with {of_round}: {error}") from None
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_file(path, content)
+            write_file(path, ("\n".join(lines) + "\n").encode("utf-8"))
         given = {entry.pattern: known.get(_spelled(entry.pattern), "?") for entry in asked}
         if waiting := [name for name, answer in given.items() if answer == "?"]:
             raise WaitingError(
@@ -105,7 +99,7 @@ def read_answers(path: Path) -> dict[str, str]:
     mend = "mend that line, the others are kept as they are"
     try:
         content = path.read_bytes()
-        answers = _parsed(content)
+        answers = tomllib.loads("\n".join(decoded(content).replace("\r\n", "\n").split("\r")))
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise DataError(f"{path} cannot be read: line {line} is not UTF-8; {mend}") from None
@@ -117,10 +111,6 @@ def read_answers(path: Path) -> dict[str, str]:
         if answer not in ("yes", "no", "?"):
             raise DataError(f"{path}: {name} = {answer!r}; allowed are yes, no and ?")
     return answers
-
-
-def _parsed(content: bytes) -> dict[str, Any]:
-    return tomllib.loads("\n".join(decoded(content).replace("\r\n", "\n").split("\r")))
 
 
 def _spelled(text: str) -> str:

@@ -113,13 +113,10 @@ def plain_text(text: str) -> str:
 
 
 def html_text(source: str) -> str:
-    r"""Return the text of HTML: a line a block, without menus and scripts, formulas as LaTeX, raised text after ^.
+    r"""Return the text of HTML: a line a block, no menus and scripts, formulas as LaTeX, ^ before raised text.
 
     >>> html_text('<nav>Home</nav><p>x<sup>2</sup> <script type="math/tex">\\frac{1}{2}</script></p><p>two</p>')
     'x^2 $\\frac{1}{2}$\ntwo'
-
-    Raises:
-        EndlessError: so much of it has no end that reading it would take too long.
     """
     reader = _Reader(IN_VAIN + 10 * len(source))
     reader.feed(source)

@@ -113,16 +113,10 @@ class Recall(Prepared):
 
 
 def run_recall(recipe: RecallRecipe, progress: Progress, restart: bool = False) -> dict[str, Any]:
-    """Run a recipe, or resume it; return the figures of `recall.json`.
+    """Run a recipe, or resume it; return the figures of `recall.json` (WaitingError: people have to answer first).
 
-    Args:
-        recipe: the settings and the directory.
-        progress: called with the progress of long work: (name, done, total).
-        restart: delete the results of an earlier call, but not the files that people wrote.
-
-    Raises:
-        CheckpointError: the directory holds the work of other settings or inputs, or something else, or is in use.
-        WaitingError: people have to answer first.
+    `progress` hears of long work: (name, done, total). `restart` deletes the results of an earlier call, but not the
+    files that people wrote. CheckpointError: the directory holds work of other settings or inputs, or is in use.
     """
     directory = Path(recipe.directory)
     _check(recipe, directory, restart)

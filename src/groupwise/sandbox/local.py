@@ -112,8 +112,6 @@ _Outcome = tuple[RunResult, bool]  # a result, and true when the server may be u
 
 
 class _Run:
-    """A program in flight."""
-
     def __init__(self, server: ForkServer, program: Program, config: SandboxConfig) -> None:
         self._server, self._program, self._most_mb = server, program, config.memory_mb
         self.limits, self.outputs = program.limits(config), Outputs()

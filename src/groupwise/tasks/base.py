@@ -228,13 +228,10 @@ class Task(ABC):
     def validate(
         self, verify: Verify, num_problems: int = 32, split: Split = "train", must_accept: bool = True
     ) -> None:
-        """Prove that reference answers pass their verifier through the rendered template.
+        """Prove that reference answers pass their verifier through the rendered template (VerifierError: names one).
 
         Where the verifier need not accept them (`must_accept`), because it measures something else, it must only judge
         them, and problems without a reference are left out; that it does not accept them is a warning.
-
-        Raises:
-            VerifierError: names the problem, the reference answer and what the verifier said.
         """
         problems = self.problems(split)
         sample, rejections = problems[:: max(1, len(problems) // num_problems)][:num_problems], list[str]()

@@ -65,11 +65,7 @@ def is_learnt(message: Message) -> bool:
 
 
 def question_in(messages: Sequence[Message]) -> str:
-    """Return what a conversation asks: its one turn beside the system's, or all turns with who speaks.
-
-    >>> question_in([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "2+2?"}])
-    '2+2?'
-    """
+    """Return what a conversation asks: its one turn beside the system's, or all turns with who speaks."""
     turns = [message for message in messages if message["role"] not in ("system", "developer")]
     if len(turns) == 1:
         return str(turns[0]["content"])

@@ -247,11 +247,7 @@ def read_hub(name: str, config: str | None, split: str) -> Iterator[Record]:
 
 
 def field_of(record: Record, name: str) -> Any:
-    """Return a field; `a.b` leads into the field `a`, unless one is called `a.b`, and `a.0` to the first of a list.
-
-    Raises:
-        DataError: there is none.
-    """
+    """Return a field (DataError: none); `a.b` leads into `a`, unless one is called `a.b`, `a.0` to a list's first."""
     value: Any = record.fields
     if name in record.fields:
         return value[name]

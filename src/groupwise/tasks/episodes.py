@@ -89,11 +89,7 @@ class Episodes(GeneratedTask):
     def validate(
         self, verify: Verify, num_problems: int = 32, split: Split = "train", must_accept: bool = True
     ) -> None:
-        """Prove, where the environment knows perfect play, that it comes to an end.
-
-        Raises:
-            VerifierError: names the problem and what was said.
-        """
+        """Prove, where the environment knows perfect play, that it ends (VerifierError: names problem and turns)."""
         for problem in self.problems(split)[: min(num_problems, 4)]:
             script = scripted(self.config.environment, problem, 0, 0.0, Draw("script", problem.id, 0))
             if script is not None and not script.is_done:
@@ -104,11 +100,7 @@ class Episodes(GeneratedTask):
 
 
 def _divided(problems: Sequence[Problem]) -> dict[Split, Sequence[Problem]]:
-    """Divide problems by all that tells them apart, which their questions may not: a twentieth for dev and for test.
-
-    Raises:
-        ConfigError: there are fewer than three.
-    """
+    """Divide problems by all that tells them apart, which their questions may not: a twentieth for dev and for test."""
     if len(problems) < len(SPLITS):
         raise ConfigError(f"{len(problems)} problems; allowed are at least 3, for train, dev and test")
     ordered = sorted(problems, key=lambda problem: key("split", problem.question, repr(sorted(problem.data.items()))))

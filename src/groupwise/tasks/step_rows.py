@@ -72,34 +72,22 @@ OWN = frozenset(StepRow("p", ("s",), (1.0,)).record())
 """Columns that are not provenance."""
 
 
-def read_step_rows(path: str | Path) -> list[StepRow]:
-    """Read a file of labelled steps."""
-    if not (rows := [step_row(record.fields, record.place) for record in read_file(path)]):
-        raise DataError(f"{path} holds no rows")
-    return rows
-
-
-def step_row(record: Mapping[str, Any], where: str) -> StepRow:
-    """A row of a record with TRL's columns; `where` begins what an error says."""
+def _groupwise(record: Mapping[str, Any]) -> StepRow:
     prompt, steps, labels = (record.get(key) for key in ("prompt", "completions", "labels"))
     if not isinstance(prompt, str) or not isinstance(steps, list) or not isinstance(labels, list):
-        raise DataError(f"{where}: prompt (text), completions (a list of steps) and labels (a list) are needed")
+        raise DataError("prompt (text), completions (a list of steps) and labels (a list) are needed")
     if not all(isinstance(step, str) for step in steps):
-        raise DataError(f"{where}: every step must be a text")
+        raise DataError("every step must be a text")
     for label in labels:
         if not (label is None or isinstance(label, bool | int | float)):
-            raise DataError(f"{where}: the label {label!r}: true, false, null and numbers from 0 to 1 are allowed")
-    try:
-        named = {"problem": "", "split": "train", "difficulty": ""} | {k: v for k, v in record.items() if v is not None}
-        return StepRow(
-            prompt, tuple(steps), tuple(None if label is None else float(label) for label in labels),
-            str(_of(named, "problem", str, int)), _of(named, "split", str),
-            str(_of(named, "difficulty", str, int, float)),
-            _of({"final_answer_correct": None, **record}, "final_answer_correct", bool, NoneType),
-            {key: value for key, value in record.items() if key not in OWN},
-        )  # fmt: skip
-    except DataError as error:
-        raise DataError(f"{where}: {error}") from None
+            raise DataError(f"the label {label!r}: true, false, null and numbers from 0 to 1 are allowed")
+    named = {"problem": "", "split": "train", "difficulty": ""} | {k: v for k, v in record.items() if v is not None}
+    return StepRow(
+        prompt, tuple(steps), tuple(None if label is None else float(label) for label in labels),
+        str(_of(named, "problem", str, int)), _of(named, "split", str), str(_of(named, "difficulty", str, int, float)),
+        _of({"final_answer_correct": None, **record}, "final_answer_correct", bool, NoneType),
+        {key: value for key, value in record.items() if key not in OWN},
+    )  # fmt: skip
 
 
 _KINDS = {
@@ -146,21 +134,13 @@ _SIGN = re.compile(r" ([+-])(?=\n|$)")
 
 
 def read_steps(path: str | Path, format: str = "groupwise", neutral: Neutral = "positive") -> list[StepRow]:
-    """Read a file of labelled steps; of a foreign format every row says its line in its provenance.
+    """Read a file of labelled steps (ConfigError: unknown format; DataError: names file, line and what is wrong).
 
-    Args:
-        path: a data file.
-        format: whose.
-        neutral: what PRM800K's rating 0 is: `positive` (as its authors count it), `negative` or no label at all.
-
-    Raises:
-        ConfigError: the format is unknown.
-        DataError: names the file, the line and what is wrong with it.
+    Of a foreign format every row says its line in its provenance. `neutral` is what PRM800K's rating 0 is: `positive`
+    (as its authors count it), `negative` or no label at all.
     """
     if format not in get_args(Format):
         raise ConfigError(f"format {format!r}: allowed are {', '.join(get_args(Format))}")
-    if format == "groupwise":
-        return read_step_rows(path)
     reader = partial(_prm800k, neutral=neutral) if format == "prm800k" else _READERS[format]
     rows = list[StepRow]()
     for record in read_file(path):
@@ -170,7 +150,7 @@ def read_steps(path: str | Path, format: str = "groupwise", neutral: Neutral = "
             raise DataError(f"{record.place} is not of this format: {type(error).__name__} {error}") from None
         except DataError as error:
             raise DataError(f"{record.place}: {error}") from None
-        origin = {"format": format, "line": record.number}
+        origin = {"format": format, "line": record.number} if format != "groupwise" else {}
         for row in read if isinstance(read, list) else [read]:
             rows.append(replace(row, provenance={**row.provenance, **origin}))
     if not rows:
@@ -280,6 +260,7 @@ def _math_aps(record: Mapping[str, Any]) -> list[StepRow]:
 
 
 _READERS: dict[str, Reader] = {
+    "groupwise": _groupwise,
     "big_bench_mistake": _big_bench_mistake,
     "mr_gsm8k": _mr_gsm8k,
     "processbench": _processbench,

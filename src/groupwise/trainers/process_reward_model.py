@@ -22,7 +22,7 @@ from groupwise.models.reward_model import start_reward_model
 from groupwise.models.sharded import sharded
 from groupwise.models.steps import EncodedSteps, ImplicitRewardModel, ScoresSteps, encode_steps, score_rows
 from groupwise.randomness import shuffled_epochs
-from groupwise.tasks.step_rows import StepRow, check_training_rows, first_wrong, read_step_rows
+from groupwise.tasks.step_rows import StepRow, check_training_rows, first_wrong, read_steps
 from groupwise.trainers.base import (
     NUM_HELD_OUT,
     FineTuningRecipe,
@@ -95,10 +95,10 @@ def train_process_reward_model(
 ) -> Session:
     """Run a recipe, or resume an interrupted run; `on_report` gets every step's report and `HeldOutSteps`."""
     config, data = recipe.process_reward_model, recipe.data
-    sources = {path: read_step_rows(path) for path in (data.path, data.replay) if path}
+    sources = {path: read_steps(path) for path in (data.path, data.replay) if path}
     for path, rows in sources.items():
         check_training_rows(rows, path)
-    measured = read_step_rows(data.held_out)[:NUM_HELD_OUT] if data.held_out else []
+    measured = read_steps(data.held_out)[:NUM_HELD_OUT] if data.held_out else []
     start = Start(recipe, recipe.run, restart)
     base = start.model_to_load(recipe.model)
     model: ScoresSteps

@@ -168,7 +168,6 @@ def _loop() -> asyncio.AbstractEventLoop:
 
 
 def _as_json(value: Any) -> dict[str, Any]:
-    """A returned value as JSON, or its fault."""
     try:
         if isinstance(value, Verdict):
             try:

@@ -4,6 +4,7 @@ The expression is read by its own parser over exact fractions: nothing is evalua
 floor division, no unary sign and no gluing of digits to exploit.
 """
 
+import operator
 import re
 from collections.abc import Sequence
 from fractions import Fraction
@@ -16,6 +17,7 @@ MAX_LENGTH = 1000
 MAX_NESTING = 50
 _SPELLINGS = [("\\left", ""), ("\\right", ""), ("\\times", "*"), ("\\cdot", "*"), ("\\div", "/"), ("$", ""),
               ("×", "*"), ("·", "*"), ("÷", "/"), ("−", "-")]  # fmt: skip
+_OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
 _TOKEN = re.compile(r"\s*([0-9]{1,12}(?![0-9])|[-+*/()])")
 
 
@@ -86,16 +88,16 @@ class _Parser:
         self._position += 1
         return token
 
-    def total(self, depth: int) -> Fraction | None:
-        value = self._product(depth)
-        while self.peek() in ("+", "-"):
-            value = _apply(self._take(), value, self._product(depth))
-        return value
+    def total(self, depth: int, signs: Sequence[str] = ("+", "-")) -> Fraction | None:
+        def part() -> Fraction | None:
+            return self._atom(depth) if "*" in signs else self.total(depth, ("*", "/"))
 
-    def _product(self, depth: int) -> Fraction | None:
-        value = self._atom(depth)
-        while self.peek() in ("*", "/"):
-            value = _apply(self._take(), value, self._atom(depth))
+        value = part()
+        while (sign := self.peek()) in signs:
+            self._take()
+            other = part()
+            is_open = value is None or other is None or (sign == "/" and other == 0)
+            value = None if is_open else _OPERATIONS[sign](value, other)
         return value
 
     def _atom(self, depth: int) -> Fraction | None:
@@ -109,9 +111,3 @@ class _Parser:
         if self._take() != ")":
             raise UnreadableError("a parenthesis is not closed")
         return value
-
-
-def _apply(operator: str, left: Fraction | None, right: Fraction | None) -> Fraction | None:
-    if left is None or right is None or (operator == "/" and right == 0):
-        return None
-    return {"+": left.__add__, "-": left.__sub__, "*": left.__mul__, "/": left.__truediv__}[operator](right)

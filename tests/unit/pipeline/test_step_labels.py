@@ -30,7 +30,7 @@ from groupwise.rollout.tools.python import PythonToolConfig
 from groupwise.runs.row import Row
 from groupwise.tasks import make_task
 from groupwise.tasks.base import Template
-from groupwise.tasks.step_rows import StepRow, read_step_rows
+from groupwise.tasks.step_rows import StepRow, read_steps
 from groupwise.types import FinishReason, Outcome, Problem, Verdict
 from groupwise.verifiers import Request as Judged
 from groupwise.verifiers import Verifier, make_verifier
@@ -57,14 +57,14 @@ def result_of(folder: Path, table: dict[str, Any]) -> Made:
 
 def made(folder: Path, **settings: Any) -> tuple[list[StepRow], bytes]:
     output = result_of(folder, pipeline(folder, **{**SAMPLED, **settings})).output
-    return read_step_rows(output), output.read_bytes()
+    return read_steps(output), output.read_bytes()
 
 
 def imported_from(folder: Path, *rows: dict[str, Any], **settings: Any) -> tuple[list[StepRow], Mapping[str, Any]]:
     folder.mkdir()
     (folder / "steps.jsonl").write_text("\n".join(map(json.dumps, rows)))
     result = result_of(folder, pipeline(folder, method="import", file=str(folder / "steps.jsonl"), **settings))
-    return read_step_rows(result.output), result.statistics
+    return read_steps(result.output), result.statistics
 
 
 def test_labels_by_the_plan(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from groupwise.errors import DataError
-from groupwise.tasks.step_rows import StepRow, check_training_rows, read_step_rows, read_steps
+from groupwise.tasks.step_rows import StepRow, check_training_rows, read_steps
 
 GOOD: dict[str, Any] = {"prompt": "2+2?", "completions": ["2+2=4.", " Four"], "labels": [True, 0.7]}
 
@@ -19,7 +19,7 @@ def written(folder: Path, *records: object) -> Path:
 
 
 def test_labels_stay_the_numbers_they_are(tmp_path: Path) -> None:
-    [row, other] = read_step_rows(written(tmp_path, GOOD, {**GOOD, "labels": [None, 0], "method": "exact"}))
+    [row, other] = read_steps(written(tmp_path, GOOD, {**GOOD, "labels": [None, 0], "method": "exact"}))
     assert row.labels == (1.0, 0.7)
     assert other.labels == (None, 0.0)
     assert other.first_error == 1
@@ -28,7 +28,7 @@ def test_labels_stay_the_numbers_they_are(tmp_path: Path) -> None:
 
 def test_a_record_is_read_as_the_row_that_it_is_of(tmp_path: Path) -> None:
     row = StepRow("p", ("a", "b"), (0.25, None), "id", "dev", "easy", True, {"method": "import", "rollouts": [8, 8]})
-    assert read_step_rows(written(tmp_path, row.record())) == [row]
+    assert read_steps(written(tmp_path, row.record())) == [row]
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_a_record_is_read_as_the_row_that_it_is_of(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_right_is_named(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=rf"steps.jsonl, line 2: .*{message}"):
-        read_step_rows(written(tmp_path, GOOD, {**GOOD, **change}))
+        read_steps(written(tmp_path, GOOD, {**GOOD, **change}))
 
 
 PROCESSBENCH = {"id": "x", "problem": "q", "steps": ["a", "b"], "label": 1, "final_answer_correct": True}
@@ -86,7 +86,7 @@ def test_fields_of_other_formats_are_of_their_types(
 def test_a_file_that_holds_nothing_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "empty.jsonl").write_text("\n")
     with pytest.raises(DataError, match="no rows"):
-        read_step_rows(tmp_path / "empty.jsonl")
+        read_steps(tmp_path / "empty.jsonl")
 
 
 def test_nothing_is_learnt_from_held_out_problems() -> None:

@@ -78,8 +78,6 @@ class OpenEnvConfig(CallingConfig):
 
 
 class _Server:
-    """A server, and the sessions that this process has there."""
-
     def __init__(self, url: str, command: str, folder: str) -> None:
         self.url, self.sessions = url.rstrip("/"), list[OpenEnv]()
         self.is_full, self.making_room = False, threading.Lock()

@@ -59,11 +59,7 @@ class Others(Environment):
 
 
 def plain(message: Any) -> dict[str, Any]:
-    """Return role, content, calls and the tool's name of a message as OpenAI, or a class with these attributes, has it.
-
-    Raises:
-        VerifierError: it holds something else than text.
-    """
+    """Return role, content (VerifierError: no text), calls and the tool's name of OpenAI's, or a class's, message."""
     said = message if isinstance(message, Mapping) else vars(message)
     content = said.get("content") or ""
     if not isinstance(content, str | list | tuple):
@@ -81,11 +77,7 @@ def plain(message: Any) -> dict[str, Any]:
 
 
 def news(past: Iterable[Message], now: Iterable[Message]) -> list[Message]:
-    """Return the messages behind the answer to `past`, of a conversation that is given whole.
-
-    Raises:
-        VerifierError: `now` does not begin with `past` and one answer, or adds nothing.
-    """
+    """Return the messages behind the answer to `past`, of a whole conversation (VerifierError: another, or none)."""
     past, now = list(past), list(now)
     if now[: len(past)] != past or [m["role"] for m in now[len(past) : len(past) + 1]] != ["assistant"]:
         at = next((i for i, (a, b) in enumerate(zip(past, now, strict=False)) if a != b), min(len(past), len(now)))

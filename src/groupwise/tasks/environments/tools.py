@@ -48,11 +48,7 @@ _CHOICES = re.compile(r"(?i)\s*\(choices:\s*(.*?)\)\s*$")
 
 
 def schema_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return what a chat template shows of a function: its type hints and its docstring with `Args:`.
-
-    Raises:
-        ConfigError: an argument has no hint, one without a schema, or no description.
-    """
+    """Return what a chat template shows of a function by hints and docstring (ConfigError: one of them lacks)."""
     name, doc = function.__name__, inspect.getdoc(function)
     if not doc:
         raise ConfigError(f"the tool {name} has no docstring, which the model would read")
@@ -120,9 +116,6 @@ def fault_of(value: Any, schema: Any, what: str) -> str:
     """Return why a value does not fit a schema, empty where it does. Nothing is converted: "3" is no integer.
 
     What is no mapping (`true`, a list of schemas) and types of other names allow any value; their server decides.
-
-    >>> fault_of({"n": "3"}, {"type": "object", "properties": {"n": {"type": "integer"}}}, "arguments")
-    'arguments.n = "3": integer is needed'
     """
     if not isinstance(schema, Mapping) or (value is None and schema.get("nullable")):
         return ""

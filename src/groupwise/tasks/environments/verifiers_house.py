@@ -34,11 +34,7 @@ Talk = Callable[[dict[str, Any]], Awaitable[dict[str, Any] | None]]
 
 
 class House:
-    """One environment in this process.
-
-    Raises:
-        ValueError: not just one agent is the policy, or a harness would run what the model wrote.
-    """
+    """One environment in this process (ValueError: its policy is not one agent, or a harness would run its code)."""
 
     def __init__(self, taskset: str, settings: str) -> None:
         name, data = taskset, json.loads(settings)
