@@ -149,23 +149,11 @@ def keep(scores: NDArray[np.float64], sizes: Sequence[int], budget: int, min_sco
     return Kept(frozenset(kept), len(eligible) - len(fitting), threshold)
 
 
-class Domain(NamedTuple):
-    """A domain in a round."""
-
-    name: str
-    collected: int
-    pages: int
-
-    @property
-    def share(self) -> float:
-        return self.collected / self.pages
-
-
-def rich_domains(domains: Sequence[str], collected: Collection[int], share: float) -> list[Domain]:
-    """Return the domains of whose pages more than this share was collected, the largest share first."""
+def rich_domains(domains: Sequence[str], collected: Collection[int], share: float) -> list[tuple[str, int, int]]:
+    """Return the domains of whose pages more than this share was collected, with both numbers, the richest first."""
     pages, found = Counter(domains), Counter(domains[index] for index in collected)
-    entries = (Domain(name, found[name], pages[name]) for name in sorted(found))
-    return sorted((entry for entry in entries if entry.share > share), key=lambda entry: (-entry.share, entry.name))
+    rich = [(name, found[name], pages[name]) for name in sorted(found) if found[name] / pages[name] > share]
+    return sorted(rich, key=lambda entry: -entry[1] / entry[2])
 
 
 class Round(NamedTuple):
@@ -178,48 +166,45 @@ class Round(NamedTuple):
     facts: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Rounds:
+class Rounds(Prepared):
     """The rounds of a recall; one that is in the directory is read."""
 
-    on: Prepared
-
-    def all(self) -> list[Round]:
-        rounds, limit = list[Round](), self.on.config.rounds.max_rounds
+    def rounds(self) -> list[Round]:
+        rounds, limit = list[Round](), self.config.rounds.max_rounds
         while not rounds or (len(rounds) < limit and not self._knows(rounds[:-1], rounds[-1].kept)):
-            path = self.on.directory / f"round-{len(rounds) + 1}.json"
+            path = self.directory / f"round-{len(rounds) + 1}.json"
             if not path.exists():
                 write_file(path, as_json(self._made(rounds)))
             row = json.loads(path.read_text("utf-8"))
             kept, grown = frozenset(row["kept"]), frozenset(row["grown"])
             rounds.append(Round(row["number"], kept, grown, row["answers"], row["facts"]))
-            self.on.progress("rounds", len(rounds), limit)
-        self.on.progress("rounds", limit, limit)
+            self.progress("rounds", len(rounds), limit)
+        self.progress("rounds", limit, limit)
         return rounds
 
     def _knows(self, before: Sequence[Round], kept: frozenset[int]) -> bool:
         return bool(before) and known_share(before[-1].kept, kept) >= KNOWN_SHARE
 
     def _made(self, before: Sequence[Round]) -> dict[str, Any]:
-        on, how, number = self.on, self.on.config.rounds, len(before) + 1
+        how, number = self.config.rounds, len(before) + 1
         seed = frozenset[int]().union(*(earlier.grown for earlier in before))
-        positives = [on.features_of(text) for text in on.seed_texts] + [on.features[i] for i in sorted(seed)]
-        order = (on.unique[i] for i in permutation(len(on.unique), "negatives", on.config.seed).tolist())
-        negatives = [on.features[i] for i in order if i not in seed][: on.config.classifier.negatives]
+        positives = [self.features_of(text) for text in self.seed_texts] + [self.features[i] for i in sorted(seed)]
+        order = (self.unique[i] for i in permutation(len(self.unique), "negatives", self.config.seed).tolist())
+        negatives = [self.features[i] for i in order if i not in seed][: self.config.classifier.negatives]
         labels = [True] * len(positives) + [False] * len(negatives)
-        model = train([*positives, *negatives], labels, Descent(BUCKETS, MIN_COUNT, LR, EPOCHS, on.config.seed))
-        scores = model.scores([on.features[i] for i in on.unique])
-        best = keep(scores, [len(on.pages[i].text) for i in on.unique], how.max_characters, how.min_score)
-        kept = frozenset(on.unique[place] for place in best.pages)
-        rich = rich_domains([on.domains[i] for i in on.unique], best.pages, how.domain_share)
+        model = train([*positives, *negatives], labels, Descent(BUCKETS, MIN_COUNT, LR, EPOCHS, self.config.seed))
+        scores = model.scores([self.features[i] for i in self.unique])
+        best = keep(scores, [len(self.pages[i].text) for i in self.unique], how.max_characters, how.min_score)
+        kept = frozenset(self.unique[place] for place in best.pages)
+        rich = rich_domains([self.domains[i] for i in self.unique], best.pages, how.domain_share)
         is_last = number == how.max_rounds or self._knows(before, kept)
         known = {name for earlier in before for name in earlier.answers}
-        asked = [] if is_last else self._asked([entry.name for entry in rich], kept, known)
-        answers = dict(on.config.annotator.answers(asked, number, on.config.seed))
-        accepted = {page for name, is_right in answers.items() if is_right for page in on.patterns[name]}
+        asked = [] if is_last else self._asked([name for name, _, _ in rich], kept, known)
+        answers = dict(self.config.annotator.answers(asked, number, self.config.seed))
+        accepted = {page for name, is_right in answers.items() if is_right for page in self.patterns[name]}
         grown = accepted - kept - seed
-        facts = of_round(on.pages, on.unique, before[-1].kept if before else frozenset(), kept) | {
-            "seed": len(on.seed_texts) + len(seed), "threshold": round(best.threshold, 6), "too_long": best.too_long,
+        facts = of_round(self.pages, self.unique, before[-1].kept if before else frozenset(), kept) | {
+            "seed": len(self.seed_texts) + len(seed), "threshold": round(best.threshold, 6), "too_long": best.too_long,
             "domains": [list(entry) for entry in rich], "asked": len(asked), "yes": sum(answers.values()),
             "grown": len(grown),
         }  # fmt: skip
@@ -227,12 +212,12 @@ class Rounds:
 
     def _asked(self, rich: Sequence[str], kept: frozenset[int], known: set[str]) -> list[Asked]:
         of_domain = defaultdict[str, list[str]](list)
-        for name in sorted(self.on.patterns):
+        for name in sorted(self.patterns):
             of_domain[name.partition("/")[0]].append(name)
         asked = []
         for name in (name for domain_name in rich for name in of_domain[domain_name] if name not in known):
-            numbers = self.on.patterns[name]
+            numbers = self.patterns[name]
             if any(number not in kept for number in numbers):
-                pages = [self.on.pages[number] for number in numbers]
+                pages = [self.pages[number] for number in numbers]
                 asked.append(Asked(name, pages, sum(number in kept for number in numbers)))
         return asked

@@ -14,7 +14,6 @@ After a kill at any moment, the same call resumes and ends with the same bytes.
 import json
 import shutil
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from groupwise.errors import CheckpointError
 from groupwise.recall.config import RecallRecipe
 from groupwise.recall.extract import MIN_CHARACTERS
 from groupwise.recall.page import as_json, of_copies, of_removal, reasons, write_lines
-from groupwise.recall.rounds import EVERY, Prepared, Progress, Round, Rounds
+from groupwise.recall.rounds import EVERY, Progress, Round, Rounds
 from groupwise.recall.words import Index, Rule
 from groupwise.runs.atomic import Hold, write_file
 from groupwise.runs.directory import flattened
@@ -35,13 +34,12 @@ from groupwise.tasks import make_task
 SETTINGS = "settings.json"
 
 
-@dataclass(frozen=True)
-class Recall(Prepared):
+class Recall(Rounds):
     """The work in a directory; `run` does the rest of it."""
 
     def run(self) -> dict[str, Any]:
         self.directory.mkdir(parents=True, exist_ok=True)
-        rounds = Rounds(self).all()
+        rounds = self.rounds()
         self._corpus(rounds[-1])
         facts = self._facts(rounds)
         write_file(self.directory / "recall.json", as_json(facts))

@@ -188,7 +188,7 @@ def _parquet(path: Path, url_field: str, text_field: str) -> Iterator[tuple[str,
 def _row_group(file: Any, group: int, columns: list[str]) -> Iterator[Mapping[str, Any] | str]:
     try:
         for batch in file.iter_batches(64, row_groups=[group], columns=columns):
-            for values in zip(*map(_values, batch.columns), strict=True):
+            for values in zip(*(map(_value, column) for column in batch.columns), strict=True):
                 broken = next((value for value in values if isinstance(value, Exception)), None)
                 if isinstance(broken, UnicodeDecodeError):
                     yield "not UTF-8"
@@ -200,17 +200,11 @@ def _row_group(file: Any, group: int, columns: list[str]) -> Iterator[Mapping[st
         return
 
 
-def _values(column: Any) -> list[Any]:
-    def value(cell: Any) -> Any:
-        try:
-            return cell.as_py()
-        except Exception as error:
-            return error
-
+def _value(cell: Any) -> Any:
     try:
-        return list(column.to_pylist())
-    except Exception:  # whatever one value raises: it is looked for
-        return [value(cell) for cell in column]
+        return cell.as_py()
+    except Exception as error:
+        return error
 
 
 class Warc(PageSource):

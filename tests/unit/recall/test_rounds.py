@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise.recall.page import domain, known_share, pattern
-from groupwise.recall.rounds import Domain, keep, rich_domains
+from groupwise.recall.rounds import keep, rich_domains
 
 
 def test_the_best_pages_that_fit() -> None:
@@ -50,8 +50,8 @@ def test_domain_and_pattern(url: str, host: str, name: str) -> None:
 
 def test_rich_domains_are_above_the_share_and_not_at_it() -> None:
     domains = ["a"] * 10 + ["b"] * 10 + ["c"] * 2
-    assert rich_domains(domains, [0, 10, 11, 20], 0.1) == [Domain("c", 1, 2), Domain("b", 2, 10)]
-    assert [one.name for one in rich_domains(domains, [0, 10, 11, 20], 0.0)] == ["c", "b", "a"]
+    assert rich_domains(domains, [0, 10, 11, 20], 0.1) == [("c", 1, 2), ("b", 2, 10)]
+    assert [name for name, *_ in rich_domains(domains, [0, 10, 11, 20], 0.0)] == ["c", "b", "a"]
 
 
 def test_known_share_by_hand() -> None:
