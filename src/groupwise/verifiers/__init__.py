@@ -18,7 +18,6 @@ from groupwise.verifiers.scoring import (
     score,
     spot_check,
 )
-from groupwise.verifiers.steps import StepVerifier
 from groupwise.verifiers.table import VERIFIERS
 
 
@@ -35,14 +34,10 @@ def make_verifier(section: VerifierConfig | Mapping[str, Any] | str) -> Verifier
     sections = second_verifiers(config.parts)
     if config.kind in {section.kind for section in sections.values()}:
         raise ConfigError(f"the verifier is {config.kind!r} already; a second opinion must come from another one")
-    verifier: Verifier
-    if config.parts or config.cap_wrong is not None:
-        main = VERIFIERS.find(config.kind)(config.model_copy(update={"parts": {}, "cap_wrong": None}))
-        others = {part: VERIFIERS.find(section.kind)(section) for part, section in sections.items()}
-        verifier = ComposedVerifier(main, config, others)
-    else:
-        verifier = VERIFIERS.find(config.kind)(config)
-    return StepVerifier(config, verifier) if config.steps == "equations" else verifier
+    main: Verifier = VERIFIERS.find(config.kind)(config.model_copy(update={"parts": {}, "cap_wrong": None}))
+    if not config.parts and config.cap_wrong is None and config.steps == "none":
+        return main
+    return ComposedVerifier(main, config, {part: VERIFIERS.find(other.kind)(other) for part, other in sections.items()})
 
 
 __all__ = [

@@ -1,8 +1,7 @@
 """The interface of verifiers: requests, settings, findings and verdicts, and the parts of a reward."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
@@ -261,53 +260,3 @@ class Verifier(Closing, ABC):
     def start(self) -> None:
         """Prepare what the first verdict would otherwise wait for."""
         return  # most verifiers wait for nothing
-
-
-class ManyVerifiers(Verifier):
-    """A verifier around others."""
-
-    _all: Collection[Verifier]
-
-    @property
-    def repeatable(self) -> bool:
-        return all(verifier.repeatable for verifier in self._all)
-
-    @property
-    def in_groups(self) -> bool:
-        return any(verifier.in_groups for verifier in self._all)
-
-    def close(self) -> None:
-        with ExitStack() as stack:
-            for verifier in self._all:
-                stack.callback(verifier.close)
-
-
-class WrappedVerifier(ManyVerifiers):
-    """A verifier around a main one and, perhaps, others; all but the verdicts is as the main one has it."""
-
-    def __init__(self, config: VerifierConfig, main: Verifier, others: Sequence[Verifier] = ()) -> None:
-        super().__init__(config)
-        self._main, self._all = main, (main, *others)
-
-    @property
-    def accepts_references(self) -> bool:  # type: ignore[override]
-        return self._main.accepts_references
-
-    @property
-    def name(self) -> str:
-        return self._main.name
-
-    def begin(self, num_steps: int) -> None:
-        for verifier in self._all:
-            verifier.begin(num_steps)
-
-    def check(self, problems: Sequence[Problem], template: Asks) -> None:
-        for verifier in self._all:
-            verifier.check(problems, template)
-
-    def explain(self, problem: Problem, text: str, verdict: Verdict) -> list[str]:
-        return self._main.explain(problem, text, verdict)
-
-    def start(self) -> None:
-        for verifier in self._all:
-            verifier.start()

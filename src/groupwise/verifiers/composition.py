@@ -6,7 +6,8 @@ If a second verifier fails, that failure is the verdict; it never counts as zero
 """
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
@@ -15,20 +16,19 @@ from pydantic import Field, ValidationInfo, model_validator
 from groupwise.config import FOLDER
 from groupwise.config.places import Place
 from groupwise.errors import ConfigError
-from groupwise.types import Outcome, Problem, Verdict
+from groupwise.types import Outcome, Problem, StepReward, Verdict
 from groupwise.verifiers.base import (
     Asks,
-    ManyVerifiers,
     Part,
     Parts,
     Request,
     StylePart,
     Verifier,
     VerifierConfig,
-    WrappedVerifier,
     format_part,
     refuse_settings,
 )
+from groupwise.verifiers.steps import equation_steps
 from groupwise.verifiers.table import VERIFIERS, with_shared
 
 ONLY_FIRST = ("correct_reward", "format_reward", "partial_credit", "steps", "max_failure_share", "parts", "cap_wrong")
@@ -74,8 +74,27 @@ def second_verifiers(parts: Parts) -> dict[str, VerifierConfig]:
     return {name: part.verifier for name, part in parts.items() if isinstance(part, VerifierPart)}
 
 
-class ComposedVerifier(WrappedVerifier):
-    """Wraps a verifier; adds the parts of the configuration to its verdicts.
+class ManyVerifiers(Verifier):
+    """A verifier around others."""
+
+    _all: Collection[Verifier]
+
+    @property
+    def repeatable(self) -> bool:
+        return all(verifier.repeatable for verifier in self._all)
+
+    @property
+    def in_groups(self) -> bool:
+        return any(verifier.in_groups for verifier in self._all)
+
+    def close(self) -> None:
+        with ExitStack() as stack:
+            for verifier in self._all:
+                stack.callback(verifier.close)
+
+
+class ComposedVerifier(ManyVerifiers):
+    """Wraps a verifier; adds the parts of the configuration to its verdicts, and `Verdict.steps` where it is asked to.
 
     `others` holds the second verifiers by part name; their reward, 0 to 1, is their opinion. All that is earned is in
     `Verdict.parts`. What was measured is in `Verdict.measures` under the part's name, a second verifier's measures
@@ -83,8 +102,32 @@ class ComposedVerifier(WrappedVerifier):
     """
 
     def __init__(self, main: Verifier, config: VerifierConfig, others: Mapping[str, Verifier]) -> None:
-        super().__init__(config, main, list(others.values()))
-        self._others, self._format = others, format_part(config.parts)
+        super().__init__(config)
+        self._main, self._others, self._all = main, others, (main, *others.values())
+        self._format = format_part(config.parts)
+
+    @property
+    def accepts_references(self) -> bool:  # type: ignore[override]
+        return self._main.accepts_references
+
+    @property
+    def name(self) -> str:
+        return self._main.name
+
+    def begin(self, num_steps: int) -> None:
+        for verifier in self._all:
+            verifier.begin(num_steps)
+
+    def check(self, problems: Sequence[Problem], template: Asks) -> None:
+        for verifier in self._all:
+            verifier.check(problems, template)
+
+    def explain(self, problem: Problem, text: str, verdict: Verdict) -> list[str]:
+        return self._main.explain(problem, text, verdict)
+
+    def start(self) -> None:
+        for verifier in self._all:
+            verifier.start()
 
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
         main_verdicts = [self._refuse_collision(verdict) for verdict in self._main.verify_many(requests)]
@@ -92,7 +135,15 @@ class ComposedVerifier(WrappedVerifier):
         verdicts = self._ask(requests, main_verdicts, outcomes, decide=True)
         verdicts = [self._add_styles(request, verdict) for request, verdict in zip(requests, verdicts, strict=True)]
         verdicts = self._ask(requests, verdicts, outcomes, decide=False)
-        return [self._cap(verdict) for verdict in verdicts]
+        verdicts = [self._cap(verdict) for verdict in verdicts]
+        if self.config.steps == "none":
+            return verdicts
+        return [
+            verdict
+            if verdict.reward is None
+            else replace(verdict, steps=(*equation_steps(request.text), StepReward(len(request.text), verdict.reward)))
+            for request, verdict in zip(requests, verdicts, strict=True)
+        ]
 
     def _ask(
         self, requests: Sequence[Request], verdicts: Sequence[Verdict], outcomes: Sequence[Outcome], *, decide: bool

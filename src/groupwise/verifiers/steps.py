@@ -5,8 +5,6 @@ The steps joined are the text, none is empty, and what stands behind the last bo
 """
 
 import re
-from collections.abc import Sequence
-from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from itertools import islice
@@ -15,8 +13,7 @@ from typing import Annotated
 from pydantic import AfterValidator
 
 from groupwise.errors import ConfigError
-from groupwise.types import StepReward, Verdict
-from groupwise.verifiers.base import Request, WrappedVerifier
+from groupwise.types import StepReward
 from groupwise.verifiers.countdown import evaluate
 from groupwise.verifiers.logic import UnreadableError
 
@@ -135,20 +132,8 @@ _TOKEN = re.compile(rf"{NUMBER}|[-+*/()]")
 _SPELLINGS = str.maketrans({"−": "-", "×": "*", "·": "*", "÷": "/"})
 
 
-class StepVerifier(WrappedVerifier):
-    """Wraps a verifier and adds `Verdict.steps`: 1 for a true equation, 0 for a false one."""
-
-    def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
-        verdicts = self._main.verify_many(requests)
-        for index, (verdict, request) in enumerate(zip(verdicts, requests, strict=True)):
-            if verdict.outcome.judged and verdict.reward is not None:
-                answer = StepReward(len(request.text), verdict.reward)
-                verdicts[index] = replace(verdict, steps=(*equation_steps(request.text), answer))
-        return verdicts
-
-
 def equation_steps(text: str) -> list[StepReward]:
-    """The equations of a text, each with its end in characters and whether all its sides are equal."""
+    """The equations of a text, each with its end in characters: 1 where all its sides are equal, 0 where not."""
     return [StepReward(match.end(), float(is_true(match[0]))) for match in boundaries(text, "equation")]
 
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers import ComposedVerifier, Request, Verifier, VerifierConfig, make_verifier, verifier_config
 from groupwise.verifiers.base import Finding, verdict
-from groupwise.verifiers.steps import StepVerifier
 
 PROBLEM = Problem("p", "q", "3", language="zh")
 GOOD, BAD = "<think>一加二等于三</think>\\boxed{3}", "<think>一加二等于三</think>\\boxed{4}"
@@ -177,7 +176,7 @@ def test_a_closed_gate_asks_nobody() -> None:
 
 def test_starting_starts_every_verifier() -> None:
     main, other = Scripted({}), Scripted({})
-    StepVerifier(second(), ComposedVerifier(main, second(), {"second": other})).start()
+    ComposedVerifier(main, second(), {"second": other}).start()
     assert main.is_started
     assert other.is_started
 

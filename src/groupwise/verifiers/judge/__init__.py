@@ -8,7 +8,6 @@ import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import NamedTuple
 
 from groupwise.runs.progress import counted
 from groupwise.types import Outcome, Verdict
@@ -82,22 +81,18 @@ def _answer(text: str) -> str:
     return (after_thinking(text) or "").strip()
 
 
-class Ruling(NamedTuple):
-    """Meaning of an opinion."""
+def rule(opinion: Opinion, mode: Mode) -> tuple[float | None, str]:
+    """The verdict in an opinion, and evidence: 1 for CORRECT, 0 for WRONG, a tenth of the score; None: not judged.
 
-    share: float | None  # 1 for CORRECT, 0 for WRONG, a tenth of the score; None when the judge could not judge
-    evidence: str
-
-
-def rule(opinion: Opinion, mode: Mode) -> Ruling:
-    """The verdict in an opinion. A judge's own `<think>` part does not count."""
+    A judge's own `<think>` part does not count.
+    """
     if opinion.finish_reason != "stop":
-        return Ruling(None, f"its reply did not end with a stop but with {opinion.finish_reason[:40]!r}")
+        return None, f"its reply did not end with a stop but with {opinion.finish_reason[:40]!r}"
     *reasons, last_line = (after_thinking(opinion.content) or "").strip().split("\n")
     verdict_lines = [line for line in (*reasons, last_line) if line.strip().startswith(_LABEL[mode])]
     match = _LINE[mode].fullmatch(last_line)
     if match is None or len(verdict_lines) != 1:
-        return Ruling(None, f"its reply does not end with one `{_LABEL[mode]} ...` line: {opinion.content[-200:]!r}")
+        return None, f"its reply does not end with one `{_LABEL[mode]} ...` line: {opinion.content[-200:]!r}"
     share = {"CANNOT JUDGE": None, "CORRECT": 1.0, "WRONG": 0.0}
     word = match[1]
-    return Ruling(share[word] if word in share else int(word) / 10, f"{last_line}; {' '.join(reasons)[-300:]!r}")
+    return share[word] if word in share else int(word) / 10, f"{last_line}; {' '.join(reasons)[-300:]!r}"

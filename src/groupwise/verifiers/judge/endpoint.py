@@ -50,8 +50,7 @@ class Endpoint:
                 raise ConfigError(f"verifier.judge.{name} is empty: the judge needs an address and a model")
         self._config, self._key = config, read_key(config)
         self._url = config.url.rstrip("/") + "/chat/completions"
-        self._cache = Cache(config.cache_dir)
-        self._budget = Budget(config.max_requests, config.max_total_tokens)
+        self._spent, self._lock = {"max_requests": 0, "max_total_tokens": 0}, threading.Lock()
 
     def ask(self, prompt: str) -> Opinion | Failure:
         """The model's opinion, or why there is none (VerifierError: the budget is spent, or the cache is unusable)."""
@@ -63,18 +62,19 @@ class Endpoint:
         request = {"model": config.model, "messages": messages, "seed": 0, "stream": False, **limits}
         body = json.dumps(request, sort_keys=True).encode()
         digest = hashlib.sha256(self._url.encode() + b"\n" + body).hexdigest()
-        if (opinion := self._cache.get(digest)) is not None:
+        path = Path(config.cache_dir, digest[:2], f"{digest}.json") if config.cache_dir else None
+        if path and (opinion := cached(path)):
             return opinion
         result = self._try(body, digest)
-        if isinstance(result, Opinion):
-            self._cache.put(digest, result)
+        if path and isinstance(result, Opinion):
+            keep(path, result)
         return result
 
     def _try(self, body: bytes, digest: str) -> Opinion | Failure:
         deadline = time.monotonic() + self._config.total_timeout_s
         attempt = 0
         while True:
-            self._budget.take_request()
+            self._take_request()
             remaining_s = max(0.001, deadline - time.monotonic())  # a sleep may last a little longer than it should
             result = self._send(body, min(self._config.request_timeout_s, remaining_s))
             if isinstance(result, Opinion) or result.again_after_s is None:
@@ -86,6 +86,17 @@ class Endpoint:
             if time.monotonic() + wait_s >= deadline:
                 return Failure(Outcome.TIMEOUT, f"{result.evidence}; no time is left to try again in {wait_s:.3g} s")
             time.sleep(wait_s)
+
+    def _take_request(self) -> None:
+        """Count a request, and refuse more than is allowed: training on silence would be wrong."""
+        with self._lock:
+            for name, spent in self._spent.items():
+                if spent >= (limit := getattr(self._config, name)):
+                    raise VerifierError(
+                        f"the judge has spent its budget ({spent} of verifier.judge.{name} = {limit}): "
+                        "raise it to continue; replies in cache_dir cost nothing"
+                    )
+            self._spent["max_requests"] += 1
 
     def _send(self, body: bytes, timeout_s: float) -> Opinion | Failure:
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
@@ -114,7 +125,8 @@ class Endpoint:
         reply = read_reply(response.body)
         # a token is at least a byte, so this bounds what an endpoint spends without saying so
         max_spent = len(body) + self._config.max_tokens
-        self._budget.spend_tokens(max_spent if reply is None or reply[1] is None else reply[1])
+        with self._lock:
+            self._spent["max_total_tokens"] += max_spent if reply is None or reply[1] is None else reply[1]
         if reply is None:
             excerpt = scrubbed(response.body.decode(errors="replace"), self._key)[:200]
             return Failure(Outcome.CRASHED, f"the judge's reply is not a chat completion: {excerpt!r}")
@@ -167,72 +179,36 @@ def scrubbed(text: str, key: SecretStr | None) -> str:
     return text.replace(key.get_secret_value(), "[API key]") if key else text
 
 
-class Cache:
-    """Opinions by the hash of the request; an empty directory name keeps nothing."""
-
-    def __init__(self, directory: str) -> None:
-        self._directory = Path(directory) if directory else None
-
-    def get(self, digest: str) -> Opinion | None:
-        if self._directory is None:
-            return None
-        try:
-            entry = json.loads(self._path(digest).read_bytes())
-        except (FileNotFoundError, ValueError, RecursionError):
-            return None
-        except OSError as error:
-            raise VerifierError(f"the judge's cache {self._directory} cannot be read: {error.strerror}") from None
-        match entry:
-            case {"content": str(content), "finish_reason": str(reason), "check": str(check)}:
-                opinion = Opinion(content, reason)
-                return opinion if check == _check(digest, opinion) else None
+def cached(path: Path) -> Opinion | None:
+    """Read a kept opinion; None where there is none that is whole (VerifierError: the cache is unusable)."""
+    try:
+        entry = json.loads(path.read_bytes())
+    except (FileNotFoundError, ValueError, RecursionError):
         return None
+    except OSError as error:
+        raise VerifierError(f"the judge's cache {path.parents[1]} cannot be read: {error.strerror}") from None
+    match entry:
+        case {"content": str(content), "finish_reason": str(reason), "check": str(check)}:
+            opinion = Opinion(content, reason)
+            return opinion if check == _check(path.stem, opinion) else None
+    return None
 
-    def put(self, digest: str, opinion: Opinion) -> None:
-        """Store an opinion, whole or not at all, even when others write the same one."""
-        if self._directory is None:
-            return
-        entry = {**opinion._asdict(), "check": _check(digest, opinion)}
-        path = self._path(digest)
+
+def keep(path: Path, opinion: Opinion) -> None:
+    """Keep an opinion, whole or not at all, even when others write the same one."""
+    entry = {**opinion._asdict(), "check": _check(path.stem, opinion)}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # every writer has its own name; no flush to disk: a torn file fails its check, and its request is repeated
+        temporary = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}.tmp")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            # every writer has its own name; no flush to disk: a torn file fails its check, and its request is repeated
-            temporary = path.with_name(f"{digest}.{os.getpid()}-{threading.get_ident()}.tmp")
-            try:
-                temporary.write_bytes(json.dumps(entry).encode())
-                os.replace(temporary, path)
-            finally:
-                temporary.unlink(missing_ok=True)
-        except OSError as error:
-            raise VerifierError(f"the judge's cache {self._directory} cannot be written: {error.strerror}") from None
-
-    def _path(self, digest: str) -> Path:
-        assert self._directory is not None
-        return self._directory / digest[:2] / f"{digest}.json"
+            temporary.write_bytes(json.dumps(entry).encode())
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise VerifierError(f"the judge's cache {path.parents[1]} cannot be written: {error.strerror}") from None
 
 
 def _check(digest: str, opinion: Opinion) -> str:
     return hashlib.sha256(json.dumps([digest, *opinion]).encode()).hexdigest()
-
-
-class Budget:
-    """Counts what is spent and refuses more than is allowed: training on silence would be wrong."""
-
-    def __init__(self, max_requests: int, max_total_tokens: int) -> None:
-        self._limits = {"max_requests": max_requests, "max_total_tokens": max_total_tokens}
-        self._spent = dict.fromkeys(self._limits, 0)
-        self._lock = threading.Lock()
-
-    def take_request(self) -> None:
-        with self._lock:
-            for name, limit in self._limits.items():
-                if self._spent[name] >= limit:
-                    raise VerifierError(
-                        f"the judge has spent its budget ({self._spent[name]} of verifier.judge.{name} = {limit}): "
-                        "raise it to continue; replies in cache_dir cost nothing"
-                    )
-            self._spent["max_requests"] += 1
-
-    def spend_tokens(self, tokens: int) -> None:
-        with self._lock:
-            self._spent["max_total_tokens"] += tokens

@@ -59,7 +59,7 @@ def test_a_rubric_pays_its_share(endpoint: Any, problem: Problem, score: str, ou
     ],
 )  # fmt: skip
 def test_only_a_last_line_alone_is_a_verdict(content: str, share: float | None) -> None:
-    assert rule(Opinion(content, "stop"), "correctness").share == share
+    assert rule(Opinion(content, "stop"), "correctness")[0] == share
 
 
 @pytest.mark.parametrize(
@@ -71,12 +71,12 @@ def test_only_a_last_line_alone_is_a_verdict(content: str, share: float | None) 
     ],
 )
 def test_a_score_is_a_whole_number_of_a_whole_reply(word: str, reason: str) -> None:
-    assert rule(Opinion(f"SCORE: {word}", reason), "rubric").share is None
+    assert rule(Opinion(f"SCORE: {word}", reason), "rubric")[0] is None
 
 
 @given(st.integers(-20, 200))
 def test_scores_are_whole_numbers_from_0_to_10(number: int) -> None:
-    share = rule(Opinion(f"Fine.\nSCORE: {number}", "stop"), "rubric").share
+    share = rule(Opinion(f"Fine.\nSCORE: {number}", "stop"), "rubric")[0]
     assert share == (number / 10 if 0 <= number <= 10 else None)
 
 
@@ -84,7 +84,7 @@ def test_scores_are_whole_numbers_from_0_to_10(number: int) -> None:
     st.text(alphabet="VERDICT:ORWNGAJUE \n0159SCORE<>/think", max_size=80), st.sampled_from(["correctness", "rubric"])
 )
 def test_no_reply_raises(content: str, mode: Any) -> None:
-    share = rule(Opinion(content, "stop"), mode).share
+    share = rule(Opinion(content, "stop"), mode)[0]
     assert share is None or 0 <= share <= 1
 
 
