@@ -15,7 +15,6 @@ BLOCKS = frozenset((
     "p", "div", "br", "li", "tr", "h1", "h2", "h3", "h4", "h5", "h6", "table", "ul", "ol", "section", "article", "pre",
     "blockquote", "dt", "dd", "hr", "main", "body",
 ))  # fmt: skip
-VOID = frozenset(("br", "hr", "img", "meta", "link", "input", "wbr"))
 TEX = "annotation"
 MIN_CHARACTERS = 40
 """Shortest text of a page."""

@@ -165,35 +165,6 @@ def read_exit_code(code: int) -> tuple[Status, int | None, str]:
     return Status.SIGNALLED, code, f"signal {-code}: {known.get(-code) or signal.strsignal(-code)}"
 
 
-class _Slot:
-    """The fork servers of one worker, by role."""
-
-    def __init__(self, start: Callable[[], ForkServer]) -> None:
-        self._start = start
-        self._servers: dict[int, ForkServer] = {}
-
-    def server(self, role: int) -> ForkServer:
-        if role in self._servers and self._servers[role].num_runs >= RUNS_PER_SERVER:
-            self.discard(role)
-        if role not in self._servers:
-            self._servers[role] = self._start()
-        return self._servers[role]
-
-    def discard(self, role: int) -> None:
-        if role in self._servers:
-            self._servers.pop(role).end()
-
-    def run(self, roles: Sequence[int], run: Callable[[Sequence[ForkServer]], Sequence[_Outcome]]) -> list[RunResult]:
-        outcomes: Sequence[_Outcome] = ()
-        try:
-            outcomes = run([self.server(role) for role in roles])
-        finally:
-            for index, role in enumerate(roles):
-                if not outcomes or not outcomes[index][1]:
-                    self.discard(role)
-        return [result for result, _ in outcomes]
-
-
 class LocalSandbox(Sandbox):
     """Fork servers on this machine. Subclasses say how one is started."""
 
@@ -201,9 +172,9 @@ class LocalSandbox(Sandbox):
 
     def __init__(self, config: SandboxConfig) -> None:
         self.config = config
-        self._slots: queue.LifoQueue[_Slot] = queue.LifoQueue()
+        self._slots: queue.LifoQueue[dict[int, ForkServer]] = queue.LifoQueue()  # a worker's servers by role
         for _ in range(config.num_workers):
-            self._slots.put(_Slot(self.start_server))
+            self._slots.put({})
 
     @abstractmethod
     def server_command(self, filter_fd: int) -> list[str]:
@@ -232,9 +203,24 @@ class LocalSandbox(Sandbox):
     def _run(self, programs: Sequence[Program]) -> list[RunResult]:
         if programs[0].command:
             return [self.run_command(programs[0])]
+        servers = self._slots.get()
+        try:
+            results = self._attempt(servers, programs)
+            is_failed = any(result.status is Status.FAILED for result in results)
+            return self._attempt(servers, programs) if is_failed else results
+        finally:
+            self._slots.put(servers)
 
-        def attempt(servers: Sequence[ForkServer]) -> list[_Outcome]:
-            first, *others = runs = [_Run(*each, self.config) for each in zip(servers, programs, strict=True)]
+    def _attempt(self, servers: dict[int, ForkServer], programs: Sequence[Program]) -> list[RunResult]:
+        roles, outcomes = (_TESTER, _SOLVER)[-len(programs) :], list[_Outcome]()
+        try:
+            for role in roles:
+                if role in servers and servers[role].num_runs >= RUNS_PER_SERVER:
+                    servers.pop(role).end()
+                if role not in servers:
+                    servers[role] = self.start_server()
+            pairs = zip(roles, programs, strict=True)
+            first, *others = runs = [_Run(servers[role], program, self.config) for role, program in pairs]
             with ExitStack() as ours:
                 if others:
                     with pipe() as (from_tester, to_solver), pipe() as (from_solver, to_tester):
@@ -248,21 +234,18 @@ class LocalSandbox(Sandbox):
                     lambda: latest if first.end is None or not others else min(latest, first.end + _GRACE_S),
                     lambda: any(run.outputs.is_flooded for run in runs),
                 )
-            return [run.outcome() for run in runs]
-
-        slot, roles = self._slots.get(), (_TESTER, _SOLVER)[-len(programs) :]
-        try:
-            results = slot.run(roles, attempt)
-            is_failed = any(result.status is Status.FAILED for result in results)
-            return slot.run(roles, attempt) if is_failed else results
+            outcomes = [run.outcome() for run in runs]
         finally:
-            self._slots.put(slot)
+            for index, role in enumerate(roles):
+                if role in servers and not (outcomes and outcomes[index][1]):
+                    servers.pop(role).end()
+        return [result for result, _ in outcomes]
 
     def close(self) -> None:
-        for slot in [self._slots.get() for _ in range(self.config.num_workers)]:
-            slot.discard(_SOLVER)
-            slot.discard(_TESTER)
-            self._slots.put(slot)
+        for servers in [self._slots.get() for _ in range(self.config.num_workers)]:
+            for server in servers.values():
+                server.end()
+            self._slots.put({})
 
 
 class LandlockSandbox(LocalSandbox):

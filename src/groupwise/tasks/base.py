@@ -225,16 +225,14 @@ class Task(ABC):
             return found
         raise KeyError(f"task {self.name} has no problem {problem_id!r}")
 
-    def validate(
-        self, verify: Verify, num_problems: int = 32, split: Split = "train", must_accept: bool = True
-    ) -> None:
-        """Prove that reference answers pass their verifier through the rendered template (VerifierError: names one).
+    def validate(self, verify: Verify, must_accept: bool = True) -> None:
+        """Prove that 32 reference answers pass their verifier through the rendered template (VerifierError: names one).
 
         Where the verifier need not accept them (`must_accept`), because it measures something else, it must only judge
         them, and problems without a reference are left out; that it does not accept them is a warning.
         """
-        problems = self.problems(split)
-        sample, rejections = problems[:: max(1, len(problems) // num_problems)][:num_problems], list[str]()
+        problems = self.problems("train")
+        sample, rejections = problems[:: max(1, len(problems) // 32)][:32], list[str]()
         for problem in sample:
             if not (must_accept or problem.reference):
                 continue

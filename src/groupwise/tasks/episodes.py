@@ -86,11 +86,9 @@ class Episodes(GeneratedTask):
             self._problems[split] = tuple(replace(problem, environment=environment) for problem in found)
         return self._problems[split]
 
-    def validate(
-        self, verify: Verify, num_problems: int = 32, split: Split = "train", must_accept: bool = True
-    ) -> None:
+    def validate(self, verify: Verify, must_accept: bool = True) -> None:
         """Prove, where the environment knows perfect play, that it ends (VerifierError: names problem and turns)."""
-        for problem in self.problems(split)[: min(num_problems, 4)]:
+        for problem in self.problems("train")[:4]:
             script = scripted(self.config.environment, problem, 0, 0.0, Draw("script", problem.id, 0))
             if script is not None and not script.is_done:
                 raise VerifierError(

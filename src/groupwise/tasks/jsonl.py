@@ -8,7 +8,6 @@ questions in both splits are left out of training, if their number is the one st
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
@@ -39,12 +38,11 @@ class Source(NamedTuple):
     """Training records known to be in the test data too; they are left out of training."""
 
 
-@dataclass(frozen=True, slots=True)
-class Preset:
+class Preset(NamedTuple):
     """Files and fields of a benchmark; values in the configuration come first."""
 
-    train: Source = field(default_factory=Source)
-    test: Source = field(default_factory=Source)
+    train: Source = Source()
+    test: Source = Source()
     test_fraction: float = 0.0
 
 
@@ -252,17 +250,15 @@ class Jsonl(Task):
             question = " ".join(text_of(record, name) for name in names).strip()
         if not question.strip():
             raise DataError(f"{record.place}: the question in field {fields!r} is empty")
-        answer = "" if config.answer_field == "" else self._answer(record, source)
+        answer, field = "", source.answer_field if config.answer_field is None else config.answer_field
+        if field:
+            hint = "answer_field to that of the reference answer, or to '' where the verifier needs none"
+            _field_of(record, field, hint)
+            answer = answer_of(record, field, config.answer_pattern or source.answer_pattern)
         label = config.difficulty_field or source.difficulty_field
         difficulty = text_of(record, label) if label else ""
         name = f"{self._label}/{role}-{record.number}"
         return Problem(name, question, answer, difficulty, config.language, data, tuple(messages))
-
-    def _answer(self, record: Record, source: Source) -> str:
-        field = self.config.answer_field or source.answer_field
-        hint = "answer_field to that of the reference answer, or to '' where the verifier needs none"
-        _field_of(record, field, hint)
-        return answer_of(record, field, self.config.answer_pattern or source.answer_pattern)
 
 
 def _field_of(record: Record, name: str, hint: str) -> Any:

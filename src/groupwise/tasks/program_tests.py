@@ -182,15 +182,13 @@ def _case(case: Mapping[str, Any], place: str, function: str) -> _Case:
 
 def _text(value: Any, what: str) -> str:
     """Text as it is, a number as it was written, or a list of these as lines."""
-    if isinstance(value, list):
-        if any(isinstance(line, list) for line in value):
-            raise ValueError(f"{what} is {value!r:.60}; text, a number, or a list of them as lines is needed")
+    if isinstance(value, list) and not any(isinstance(line, list) for line in value):
         return "\n".join(_text(line, what) for line in value)
-    if isinstance(value, str) or (isinstance(value, Written) and math.isfinite(value)):
-        return value if isinstance(value, str) else value.text
+    if isinstance(value, str):
+        return value
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise ValueError(f"{what} is {value!r:.60}; text, a number, or a list of them as lines is needed")
-    return repr(value)
+    return value.text if isinstance(value, Written) else repr(value)
 
 
 def _values(case: _Case) -> tuple[list[Any], Any]:
@@ -203,9 +201,8 @@ def _values(case: _Case) -> tuple[list[Any], Any]:
         )
     lines = [line for line in case.entry.split("\n") if line.strip()]
     try:
-        return [read_json(line, f"an argument of {case.function}") for line in lines], read_json(
-            case.output, "an output"
-        )
+        args = [read_json(line, f"an argument of {case.function}") for line in lines]
+        return args, read_json(case.output, "an output")
     except DataError as error:
         raise ValueError(str(error)) from None
 

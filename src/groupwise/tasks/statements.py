@@ -102,11 +102,9 @@ class Minif2f(StatementTask):
         data = {"statement": statement, "header": header}
         return Problem("", question, "", name.split("_")[0], data=data)
 
-    def validate(
-        self, verify: Verify, num_problems: int = 32, split: Split = "train", must_accept: bool = True
-    ) -> None:
+    def validate(self, verify: Verify, must_accept: bool = True) -> None:
         """Prove only that the verifier judges two theorems of our own rightly under the file's first header."""
-        problems = self.problems(split)
+        problems = self.problems("train")
         header = problems[0].data["header"] if problems else ""
         for value, truth in ((2, Outcome.CORRECT), (3, Outcome.WRONG)):
             statement = f"theorem groupwise_control : 1 + 1 = {value} := by"

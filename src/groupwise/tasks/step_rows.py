@@ -15,7 +15,6 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, get_args
@@ -127,25 +126,22 @@ def labelled(rows: Sequence[StepRow], path: str | Path) -> list[StepRow]:
 
 
 Format = Literal["groupwise", "big_bench_mistake", "mr_gsm8k", "processbench", "math_shepherd", "prm800k", "math_aps"]
-Neutral = Literal["positive", "negative", "drop"]
 MARK = "ки"
 """The mark behind every step in Math-Shepherd."""
 _SIGN = re.compile(r" ([+-])(?=\n|$)")
 
 
-def read_steps(path: str | Path, format: str = "groupwise", neutral: Neutral = "positive") -> list[StepRow]:
+def read_steps(path: str | Path, format: str = "groupwise") -> list[StepRow]:
     """Read a file of labelled steps (ConfigError: unknown format; DataError: names file, line and what is wrong).
 
-    Of a foreign format every row says its line in its provenance. `neutral` is what PRM800K's rating 0 is: `positive`
-    (as its authors count it), `negative` or no label at all.
+    Of a foreign format every row says its line in its provenance.
     """
     if format not in get_args(Format):
         raise ConfigError(f"format {format!r}: allowed are {', '.join(get_args(Format))}")
-    reader = partial(_prm800k, neutral=neutral) if format == "prm800k" else _READERS[format]
     rows = list[StepRow]()
     for record in read_file(path):
         try:
-            read = reader(record.fields)
+            read = _READERS[format](record.fields)
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise DataError(f"{record.place} is not of this format: {type(error).__name__} {error}") from None
         except DataError as error:
@@ -156,9 +152,6 @@ def read_steps(path: str | Path, format: str = "groupwise", neutral: Neutral = "
     if not rows:
         raise DataError(f"{path} holds no rows")
     return rows
-
-
-Reader = Callable[[Mapping[str, Any]], StepRow | list[StepRow]]
 
 
 def _until(error: int | None, steps: Sequence[str]) -> tuple[float | None, ...]:
@@ -207,22 +200,22 @@ def _math_shepherd(record: Mapping[str, Any]) -> StepRow:
     return StepRow(prompt, (begin + first, *steps[1:]), tuple(float(sign == "+") for sign in signs))
 
 
-_NEUTRAL: dict[Neutral, float | None] = {"positive": 1.0, "negative": 0.0, "drop": None}
+_RATINGS = {-1: 0.0, 0: 1.0, 1: 1.0, None: None}
+"""Labels by PRM800K's ratings; its authors count 0, neutral, as positive."""
 _FOUND = {"solution": True, "found_error": False}
 
 
-def _prm800k(record: Mapping[str, Any], neutral: Neutral) -> list[StepRow]:
+def _prm800k(record: Mapping[str, Any]) -> list[StepRow]:
     """The path that people went on from, and a row of each alternative to a step of it, which alone has a label.
 
     Where nothing was good enough the labeller wrote the step, which nobody rated; where that is missing too the path
     ends with the first of the rated ones.
     """
-    rating, label = {-1: 0.0, 0: _NEUTRAL[neutral], 1: 1.0}, record["label"]
+    label = record["label"]
     prompt, right = f"{record['question']['problem']}\n", _FOUND.get(label["finish_reason"])
     path, labels, rows = list[str](), list[float | None](), list[StepRow]()
     for number, step in enumerate(label["steps"]):
-        rated = [(f"{one['text']}\n", None if one["rating"] is None else rating[one["rating"]])
-                 for one in step["completions"] or []]  # fmt: skip
+        rated = [(f"{one['text']}\n", _RATINGS[one["rating"]]) for one in step["completions"] or []]
         chosen, human = step["chosen_completion"], step["human_completion"]
         if chosen is None and human is not None:
             taken: tuple[str, float | None] = (f"{human['text']}\n", None)
@@ -259,11 +252,12 @@ def _math_aps(record: Mapping[str, Any]) -> list[StepRow]:
     return rows
 
 
-_READERS: dict[str, Reader] = {
+_READERS: dict[str, Callable[[Mapping[str, Any]], StepRow | list[StepRow]]] = {
     "groupwise": _groupwise,
     "big_bench_mistake": _big_bench_mistake,
     "mr_gsm8k": _mr_gsm8k,
     "processbench": _processbench,
     "math_shepherd": _math_shepherd,
+    "prm800k": _prm800k,
     "math_aps": _math_aps,
 }

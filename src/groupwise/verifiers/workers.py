@@ -84,10 +84,6 @@ def main(target: str, memory_bytes: int) -> NoReturn:
         os._exit(status)
 
 
-class DiedError(Exception):
-    """The process ended without an answer; says how, and what it printed last."""
-
-
 class Reply(NamedTuple):
     """Reply to a request: `ok` with the function's value, or the reason for having none."""
 
@@ -115,7 +111,7 @@ class Worker:
                 raise
 
     def ask(self, request: Any, timeout_s: float) -> Any:
-        """Return the worker's message (TimeoutError: none in time; DiedError, SandboxError: worker or server ended)."""
+        """Return the worker's message (TimeoutError: none in time; SandboxError: worker or server ended)."""
         deadline = time.monotonic() + timeout_s
         try:
             self._channel.settimeout(timeout_s)
@@ -129,7 +125,7 @@ class Worker:
         ending = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
         if code == -signal.SIGKILL:
             ending += " (from outside, or because it closed its pipe)"
-        raise DiedError(f"the worker ended with {ending}{': ...' + words if words else ''}")
+        raise SandboxError(f"the worker ended with {ending}{': ...' + words if words else ''}")
 
     def _read(self, size: int, deadline: float) -> bytes:
         data = b""
@@ -183,7 +179,7 @@ class WorkerPool:
         worker = self._take()
         try:
             worker = worker or self._new_worker()
-        except (SandboxError, DiedError, OSError):
+        except (SandboxError, OSError):
             worker = None
         finally:
             self._idle.put(worker)
@@ -209,7 +205,7 @@ class WorkerPool:
                 message = worker.ask(request, timeout_s)
             finally:
                 self._busy.discard(worker)
-        except (SandboxError, DiedError, OSError, ValueError) as error:
+        except (SandboxError, OSError, ValueError) as error:
             worker = _discard(worker)
             if isinstance(error, TimeoutError):
                 return Reply("timeout", evidence=f"no result after {timeout_s:g} s; the worker was killed")
@@ -253,11 +249,11 @@ class WorkerPool:
         try:
             message = worker.ask(self._prepare, START_S)
             if "failed" in message:
-                raise DiedError(message["failed"])
+                raise SandboxError(message["failed"])
         except BaseException as error:
             worker.kill()
             if isinstance(error, TimeoutError):
-                raise DiedError(f"not ready after {START_S:g} s") from None
+                raise SandboxError(f"not ready after {START_S:g} s") from None
             raise
         return worker
 

@@ -118,8 +118,7 @@ def rated(text: str, rating: int | None) -> dict[str, Any]:
     return {"text": text, "rating": rating}
 
 
-@pytest.mark.parametrize(("neutral", "value"), [("positive", 1.0), ("negative", 0.0), ("drop", None)])
-def test_ratings_of_people(tmp_path: Path, neutral: Any, value: float | None) -> None:
+def test_ratings_of_people(tmp_path: Path) -> None:
     steps = [
         {"completions": [rated("a", 1), rated("A", 0)], "human_completion": None, "chosen_completion": 0},
         {"completions": [rated("b", -1)], "human_completion": {"text": "B"}, "chosen_completion": None},
@@ -127,12 +126,12 @@ def test_ratings_of_people(tmp_path: Path, neutral: Any, value: float | None) ->
         {"completions": [rated("d", -1), rated("D", -1)], "human_completion": None, "chosen_completion": None},
     ]
     record = {"question": {"problem": "q"}, "label": {"steps": steps, "finish_reason": "found_error"}}
-    path, *others = read_steps(write(tmp_path / "a", record), "prm800k", neutral)
+    path, *others = read_steps(write(tmp_path / "a", record), "prm800k")
     assert (path.prompt, path.steps) == ("q\n", ("a\n", "B\n", "c\n", "d\n"))
-    assert path.labels == (1.0, None, value, 0.0)  # nobody rated what the labeller wrote
+    assert path.labels == (1.0, None, 1.0, 0.0)  # nobody rated what the labeller wrote
     assert path.final_answer_correct is False
     assert [(row.steps[-1], row.labels) for row in others] == [
-        ("A\n", (value,)), ("b\n", (None, 0.0)), ("D\n", (None, None, None, 0.0)),
+        ("A\n", (1.0,)), ("b\n", (None, 0.0)), ("D\n", (None, None, None, 0.0)),
     ]  # fmt: skip
     assert others[2].steps == ("a\n", "B\n", "c\n", "D\n")
     assert {row.provenance["path"] for row in others} == {"alternative"}

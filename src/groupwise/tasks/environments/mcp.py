@@ -18,6 +18,7 @@ from threading import Lock, Thread
 from typing import IO, Any
 
 from groupwise.errors import ConfigError
+from groupwise.sandbox.fork_server import last_words
 
 PARTS = frozenset(["text", "image", "image_url", "audio", "input_audio", "video", "resource", "resource_link"])
 """Types of parts of a result, as the protocol and OpenAI's messages have them."""
@@ -121,8 +122,7 @@ class Server:
             elif waiting := self._waiting.pop(message.get("id", -1), None):
                 waiting.set_result(message)
         code = self._process.wait()
-        errors.seek(0)
-        words = errors.read()[-300:].decode(errors="replace").strip() or "it said nothing"
+        words = last_words(errors, 300) or "it said nothing"
         self._last_words.set_result(f"the server of tools {self._command!r} has ended with code {code}: {words}")
         for stream in (errors, self._process.stdout, self._process.stdin):
             with suppress(BrokenPipeError):

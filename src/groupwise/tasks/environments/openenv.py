@@ -28,6 +28,7 @@ from groupwise.config import FOLDER
 from groupwise.config.places import beside
 from groupwise.errors import VerifierError
 from groupwise.randomness import key
+from groupwise.sandbox.fork_server import last_words
 from groupwise.tasks.environments.base import Attempt, Opening, Reply, Turn
 from groupwise.tasks.environments.mcp import text_of
 from groupwise.tasks.environments.others import Others, needs
@@ -110,9 +111,7 @@ class _Server:
                 self._get("/health")
                 return
             time.sleep(0.1)
-        output.seek(0)
-        words_of_it = output.read().decode(errors="replace").strip()[-300:]
-        raise VerifierError(f"{command!r} ended with {process.returncode}: {words_of_it}")
+        raise VerifierError(f"{command!r} ended with {process.returncode}: {last_words(output, 300)}")
 
     def _get(self, path: str) -> Any:
         with urlopen(self.url + path) as answer:
