@@ -205,7 +205,7 @@ def exact_labels(problem: Problem, cut: Cut, step: str) -> Truth:
     """Label every step by the plan: 1 without a mistake, own or inherited, else 0; and name its kind."""
     row = cut.row
     verdict = Verdict(row.outcome, {}, row.evidence, row.answer)
-    judged = judge_working(problem, row.prefill + row.text, verdict, step).steps[-len(cut.ends) :]
+    judged = judge_working(problem, row.prefill + row.text, verdict, step)[-len(cut.ends) :]
     return Truth(tuple(float(each.kind.correct) for each in judged), tuple(str(each.kind) for each in judged))
 
 

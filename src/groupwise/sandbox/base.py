@@ -116,6 +116,13 @@ class RunResult:
     seconds: float
     evidence: str = ""  # explanation for a person where the status alone does not suffice
 
+    @property
+    def ending(self) -> str:
+        """Describe the end, with the last line of its errors, for a person."""
+        words = self.stderr.decode("utf-8", errors="replace").strip().splitlines()
+        last = f" ({words[-1][:200]})" if words and self.exit_code else ""
+        return f"{self.evidence or 'it ended early'}{last}"
+
 
 class Pair(NamedTuple):
     """Two programs that talk: each one's standard output is the other's standard input."""

@@ -34,7 +34,7 @@ def read_answers(result: RunResult, num_calls: int) -> list[Answer]:
     *lines, rest = result.stdout.split(b"\n")
     if len(lines) + bool(rest) > num_calls:
         return [Answer(None, "it wrote something other than its answers")] * num_calls
-    missing = Answer(None, f"no answer: {describe_end(result)}")
+    missing = Answer(None, f"no answer: {result.ending}")
     return [_read_answer(line) for line in lines] + [missing] * (num_calls - len(lines))
 
 
@@ -56,7 +56,7 @@ def _read_answer(line: bytes) -> Answer:
 
 def read_findings(result: RunResult, num_tests: int) -> list[str]:
     """Return the fault of each test, as the tester said it; empty for one that passed."""
-    faults = [f"not reached: {describe_end(result)}"] * num_tests
+    faults = [f"not reached: {result.ending}"] * num_tests
     for line in result.stderr.splitlines():
         try:
             finding = json.loads(line)
@@ -64,10 +64,3 @@ def read_findings(result: RunResult, num_tests: int) -> list[str]:
         except (ValueError, KeyError, TypeError, IndexError):
             continue  # a warning of the interpreter; a test without a finding counts as failed
     return faults
-
-
-def describe_end(result: RunResult) -> str:
-    """Describe the end of a program, with the last line of its errors, for a person."""
-    words = result.stderr.decode("utf-8", errors="replace").strip().splitlines()
-    last = f" ({words[-1][:200]})" if words and result.exit_code else ""
-    return f"{result.evidence or 'it ended early'}{last}"

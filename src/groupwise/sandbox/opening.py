@@ -19,16 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from groupwise.errors import SandboxError
-from groupwise.sandbox.base import (
-    FILES_MB,
-    MAX_PROCESSES,
-    OUTPUT_KB,
-    Program,
-    RunResult,
-    Sandbox,
-    SandboxConfig,
-    Status,
-)
+from groupwise.sandbox.base import OUTPUT_KB, Program, RunResult, Sandbox, SandboxConfig, Status
 from groupwise.sandbox.bubblewrap import BubblewrapSandbox
 from groupwise.sandbox.local import LandlockSandbox
 
@@ -173,12 +164,11 @@ refused(call("ptrace", 16, os.getppid(), 0, 0), call("unshare", 0x10000000), cal
 
 def check(sandbox: Sandbox) -> None:
     """Run every program of the self-test (SandboxError: names what was not refused, with the program's own words)."""
-    config = sandbox.config
-    limits = f"max_processes={MAX_PROCESSES}, files_mb={FILES_MB}, memory_mb={config.memory_mb}"
+    limits = Program().limits(sandbox.config)._asdict()
     with tempfile.NamedTemporaryFile(prefix="groupwise-secret-") as secret:
         secret.write(b"secret")
         secret.flush()
-        start = f"from types import SimpleNamespace\nLIMIT = SimpleNamespace({limits})\nSECRET = {secret.name!r}\n"
+        start = f"from types import SimpleNamespace\nLIMIT = SimpleNamespace(**{limits})\nSECRET = {secret.name!r}\n"
         results = sandbox.run_many([Program(f"{start}{_REFUSED}{text}") for text in _PROGRAMS.values()])
     for name, result in zip(_PROGRAMS, results, strict=True):
         _require(result.stdout == b"held\n", name, result)

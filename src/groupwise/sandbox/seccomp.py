@@ -7,9 +7,9 @@ A system call newer than the tables does not exist (ENOSYS), so the C library fa
 
 import errno
 import struct
-import tomllib
-from importlib import resources
+from pathlib import Path
 
+from groupwise.config import read_toml
 from groupwise.sandbox.zygote import OWN_PID
 
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
@@ -22,7 +22,7 @@ _CLONE_THREAD = 0x10000
 _CLONE_NAMESPACES = 0x7E020000 | 0x80  # mount, cgroup, uts, ipc, user, pid, net and time namespaces
 _FORBIDDEN_IOCTLS = (0x5412, 0x541C)  # TIOCSTI and TIOCLINUX: typing into a terminal
 
-_CALLS = tomllib.loads(resources.files(__package__).joinpath("system_calls.toml").read_text("utf-8"))
+_CALLS = read_toml(Path(__file__).with_name("system_calls.toml"))
 _SHARED = _CALLS["shared"]
 MACHINES = {"x86_64": (0xC000003E, _SHARED | _CALLS["x86_64"]), "aarch64": (0xC00000B7, _SHARED | _CALLS["aarch64"])}
 """By `platform.machine()`: the kernel's number of the architecture, and its system calls."""

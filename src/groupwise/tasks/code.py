@@ -16,6 +16,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from groupwise.config import read_toml
 from groupwise.config.schema import DataRef
 from groupwise.errors import DataError
 from groupwise.tasks.base import TEMPLATES, Task, TaskConfig, Template, split_of
@@ -23,10 +24,7 @@ from groupwise.tasks.data_files import read_file
 from groupwise.tasks.program_tests import Record, loaded, read_tests, unbound_names
 from groupwise.types import SPLITS, Problem, Split
 
-TUPLES = {2, 116, 132, 143, 222, 261, 273, 394, 399, 421, 424, 429, 470, 560, 579, 596, 616, 630, 726, 740, 744, 809}
-LISTS_OF_TUPLES = {63, 64, 70, 94, 120, 237, 272, 299, 400, 409, 417, 438, 473, 614, 780}
-FIRST_TUPLE = {250, 307, 405, 446, 617, 720, 763, 808}
-DEEP = {580, 615, 791}
+_EVALPLUS = read_toml(Path(__file__).with_name("evalplus.toml"))
 
 
 def arguments(task: str, entered: list[Any]) -> list[Any]:
@@ -56,13 +54,13 @@ def _deep(value: Any) -> Any:
 
 
 _MENDED: Mapping[int, Callable[[list[Any]], list[Any]]] = {
-    **dict.fromkeys(TUPLES, _tuples),
-    **dict.fromkeys(LISTS_OF_TUPLES, lambda entered: [_tuples(items) for items in entered]),
+    **dict.fromkeys(_EVALPLUS["tuples"], _tuples),
+    **dict.fromkeys(_EVALPLUS["lists_of_tuples"], lambda entered: [_tuples(items) for items in entered]),
     **dict.fromkeys((75, 413, 444, 753), lambda entered: [_tuples(entered[0]), *entered[1:]]),
     **dict.fromkeys((106, 750), lambda entered: [entered[0], tuple(entered[1])]),
-    **dict.fromkeys(FIRST_TUPLE, lambda entered: [tuple(entered[0]), *entered[1:]]),
+    **dict.fromkeys(_EVALPLUS["first_tuple"], lambda entered: [tuple(entered[0]), *entered[1:]]),
     **dict.fromkeys((259, 401, 445), lambda entered: [tuple(_tuples(items)) for items in entered]),
-    **dict.fromkeys(DEEP, lambda entered: [_deep(value) for value in entered]),
+    **dict.fromkeys(_EVALPLUS["deep"], lambda entered: [_deep(value) for value in entered]),
     115: lambda entered: [[set(item) if isinstance(item, list) and item else {} for item in entered[0]]],
     124: lambda entered: [float(entered[0]), complex(entered[1])],
     252: lambda entered: [complex(entered[0])],
@@ -70,37 +68,16 @@ _MENDED: Mapping[int, Callable[[list[Any]], list[Any]]] = {
     722: lambda entered: [{key: tuple(value) for key, value in entered[0].items()}, *entered[1:]],
 }
 
-SETS = {
-    "similar_elements", "find_char_long", "common_in_nested_lists", "extract_singly", "larg_nnum",
-    "intersection_array", "find_dissimilar", "Diff",
-}  # fmt: skip
-"""Functions whose results are compared as sets."""
-NOT_NONE = {"check_str", "text_match_three", "text_starta_endb"}
-"""Functions of whose results only counts whether there is one."""
-ALSO = {
-    "sum_div": "def sum_div(n):\n    return 0\n",
-    "surface_Area": (
-        "import math\ndef surface_Area(base_edge, height):\n    slant = math.sqrt((base_edge / 2) ** 2 + height**2)\n"
-        "    return round(base_edge**2 + 4 * (base_edge * slant) / 2)\n"
-    ),
-    "digit_distance_nums": (
-        "def digit_distance_nums(num1, num2):\n    width = max(len(str(num1)), len(str(num2)))\n"
-        "    pairs = zip(str(num1).zfill(width), str(num2).zfill(width))\n"
-        "    return sum(abs(int(a) - int(b)) for a, b in pairs)\n"
-    ),
-}
-"""Second answers that are right."""
-
 
 def oracle(entry: str) -> dict[str, str]:
     """Return what the data of a problem of MBPP+ needs beside its reference solution."""
     around = {
-        entry in SETS: "set({0})",
-        entry in NOT_NONE: "{0} if isinstance({0}, bool) else {0} is not None",
+        entry in _EVALPLUS["sets"].split(): "set({0})",
+        entry in _EVALPLUS["not_none"].split(): "{0} if isinstance({0}, bool) else {0} is not None",
         entry == "are_equivalent": "True",
     }.get(True)
     data = {"around": _around(entry, f"return {around.format('result')}")} if around else {}
-    return data | ({"also": ALSO[entry]} if entry in ALSO else {})
+    return data | ({"also": _EVALPLUS["also"][entry]} if entry in _EVALPLUS["also"] else {})
 
 
 def _around(entry: str, body: str) -> str:

@@ -215,11 +215,8 @@ class Jsonl(Task):
         elif blanks:
             raise DataError(f"{self._label}: test records without an answer: {', '.join(blanks[:3])}; remove them")
 
-    def _source(self, role: Role) -> Source:
-        return self._preset.train if role == "train" else self._preset.test
-
     def _records(self, role: Role) -> Iterator[Record]:
-        config, preset_path = self.config, self._source(role).path
+        config, preset_path = self.config, getattr(self._preset, role).path
         path = config.path if role == "train" else config.test_path
         if path is not None:
             return read_file(path)
@@ -229,7 +226,7 @@ class Jsonl(Task):
         return read_file(Path(config.data_dir) / preset_path) if preset_path else iter(())
 
     def _problem(self, record: Record, role: Role) -> Problem:
-        config, source = self.config, self._source(role)
+        config, source = self.config, getattr(self._preset, role)
         fields, data = config.question_field or source.question_field, dict(record.fields)
         messages: list[Message] = []
         if isinstance(fields, str):

@@ -64,9 +64,5 @@ class ReasoningGym(GeneratedTask):
                 content = f"{name}\n{entry['question']}"
                 source = {"dataset": name, "seed": SEED, "settings": dials[name], "index": index}
                 reference = "" if entry["answer"] is None else str(entry["answer"])
-                yield (
-                    content,
-                    Problem(
-                        f"{name}/{key('reasoning-gym', content):016x}", entry["question"], reference, name, data=source
-                    ),
-                )
+                identity = f"{name}/{key('reasoning-gym', content):016x}"
+                yield content, Problem(identity, entry["question"], reference, name, data=source)

@@ -219,8 +219,8 @@ class StepJudge:
             measures |= {"steps/mean": fmean(scores), "steps/lowest": min(scores)}
         if set(PLANNED) <= group.prompt.problem.data.keys():
             truth = judge_working(group.prompt.problem, text, verdict, self.config.step)
-            measures["steps/sound_working"] = float(truth.first_error is None)
-            measures["steps/idle"] = fmean([float(step.kind == "idle") for step in truth.steps]) if truth.steps else 0.0
+            measures["steps/sound_working"] = float(all(each.kind.correct for each in truth))
+            measures["steps/idle"] = fmean([float(step.kind == "idle") for step in truth]) if truth else 0.0
         steps = (*inner, StepReward(len(text), verdict.reward))
         return replace(verdict, steps=steps, measures={**verdict.measures, **measures})
 

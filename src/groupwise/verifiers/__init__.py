@@ -10,14 +10,7 @@ from typing import Any
 from groupwise.errors import ConfigError
 from groupwise.verifiers.base import Finding, Request, Verifier, VerifierConfig, check_lengths, extraction_of, verdict
 from groupwise.verifiers.composition import ComposedVerifier, second_verifiers
-from groupwise.verifiers.scoring import (
-    OverlappedScoring,
-    check_failures,
-    failure_share,
-    part_statistics,
-    score,
-    spot_check,
-)
+from groupwise.verifiers.scoring import OverlappedScoring, check_failures, part_statistics, score, spot_check
 from groupwise.verifiers.table import VERIFIERS
 
 
@@ -42,6 +35,6 @@ def make_verifier(section: VerifierConfig | Mapping[str, Any] | str) -> Verifier
 
 __all__ = [
     "VERIFIERS", "ComposedVerifier", "Finding", "OverlappedScoring", "Request", "Verifier", "VerifierConfig",
-    "check_failures", "check_lengths", "extraction_of", "failure_share", "make_verifier", "part_statistics", "score",
+    "check_failures", "check_lengths", "extraction_of", "make_verifier", "part_statistics", "score",
     "second_verifiers", "spot_check", "verdict", "verifier_config",
 ]  # fmt: skip

@@ -79,11 +79,6 @@ class StylePart(Part):
 Parts = Mapping[str, Part]
 
 
-def format_part(parts: Parts) -> str | None:
-    """Return the name of the part that judges the format."""
-    return next((name for name, part in parts.items() if part.kind == "format"), None)
-
-
 def check_lengths(parts: Parts, max_tokens: int | None) -> None:
     """Check that parts can measure completions of at most `max_tokens` tokens (ConfigError: names the fault)."""
     for name, part in parts.items():
@@ -108,6 +103,11 @@ class VerifierConfig(KindSection):
     cap_wrong: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     """Most that a completion without a correct answer may earn in all parts together; None: no cap."""
 
+    @property
+    def format_part(self) -> str | None:
+        """Return the name of the part that judges the format."""
+        return next((name for name, part in self.parts.items() if part.kind == "format"), None)
+
     @model_validator(mode="before")
     @classmethod
     def _pass_settings_on(cls, values: Any, info: ValidationInfo) -> Any:
@@ -121,7 +121,7 @@ class VerifierConfig(KindSection):
 
     @model_validator(mode="after")
     def _check_parts(self) -> Self:
-        form = format_part(self.parts)
+        form = self.format_part
         for name, part in self.parts.items():
             if name in RESERVED:
                 raise ValueError(f"parts.{name}: the names {', '.join(RESERVED)} are taken; any other is allowed")

@@ -32,14 +32,7 @@ from pydantic import Field
 
 from groupwise.runs.progress import counted
 from groupwise.sandbox.base import Pair, Program, RunResult, Sandbox, SandboxConfig, Status
-from groupwise.sandbox.functions import (
-    Answer,
-    describe_end,
-    read_answers,
-    read_findings,
-    solver_program,
-    tester_program,
-)
+from groupwise.sandbox.functions import Answer, read_answers, read_findings, solver_program, tester_program
 from groupwise.sandbox.opening import LazySandbox
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers.base import Finding, Request, Verifier, VerifierConfig, verdict
@@ -145,7 +138,7 @@ def stdio_tests(data: Mapping[str, Any]) -> Tests:
             result = _require_run(sandbox.run(Program(source, stdin=stdin.encode())))
             output = result.stdout.decode("utf-8", errors="replace")
             if result.status is not Status.EXITED or result.exit_code != 0:
-                faults.append(describe_end(result))
+                faults.append(result.ending)
             else:
                 faults.append("" if same_tokens(output, expected, tolerance) else f"it printed {output[:_MAX_SHOWN]!r}")
             if stop_early and faults[-1]:
@@ -162,7 +155,7 @@ def python_tests(data: Mapping[str, Any]) -> Tests:
     def faults(source: str, sandbox: Sandbox, _: bool) -> list[str]:
         ((tester, solver),) = sandbox.run_pairs([Pair(tester_program(setup, names, tests), solver_program(source))])
         faults = read_findings(_require_run(tester), len(tests))
-        return [fault and f"{fault}; {describe_end(_require_run(solver))}" for fault in faults]
+        return [fault and f"{fault}; {_require_run(solver).ending}" for fault in faults]
 
     return Tests(len(tests), faults)
 

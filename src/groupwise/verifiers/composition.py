@@ -17,17 +17,7 @@ from groupwise.config import FOLDER
 from groupwise.config.places import Place
 from groupwise.errors import ConfigError
 from groupwise.types import Outcome, Problem, StepReward, Verdict
-from groupwise.verifiers.base import (
-    Asks,
-    Part,
-    Parts,
-    Request,
-    StylePart,
-    Verifier,
-    VerifierConfig,
-    format_part,
-    refuse_settings,
-)
+from groupwise.verifiers.base import Asks, Part, Parts, Request, StylePart, Verifier, VerifierConfig, refuse_settings
 from groupwise.verifiers.steps import equation_steps
 from groupwise.verifiers.table import VERIFIERS, with_shared
 
@@ -104,7 +94,6 @@ class ComposedVerifier(ManyVerifiers):
     def __init__(self, main: Verifier, config: VerifierConfig, others: Mapping[str, Verifier]) -> None:
         super().__init__(config)
         self._main, self._others, self._all = main, others, (main, *others.values())
-        self._format = format_part(config.parts)
 
     @property
     def accepts_references(self) -> bool:  # type: ignore[override]
@@ -211,8 +200,8 @@ class ComposedVerifier(ManyVerifiers):
             case "correct":
                 return verdict.outcome is Outcome.CORRECT
             case "format":
-                assert self._format is not None  # the configuration was checked
-                return verdict.measures[self._format] == 1
+                assert self.config.format_part is not None  # the configuration was checked
+                return verdict.measures[self.config.format_part] == 1
 
     def _cap(self, verdict: Verdict) -> Verdict:
         cap = self.config.cap_wrong

@@ -54,15 +54,6 @@ def extract(text: str, mode: Extraction) -> Extracted:
     return Extracted(contents[-1].strip(), "", thought_once(text))
 
 
-def explained(text: str, mode: Extraction) -> list[str]:
-    """Describe the reading of a completion, one sentence per step."""
-    region, extraction = after_thinking(text), extract(text, mode)
-    if region is None:
-        return []  # the verdict's evidence says so
-    steps = [f"after the reasoning comes {clipped(region)}"]
-    return steps if extraction.answer is None else [*steps, f"the answer ({mode}) is {clipped(extraction.answer)}"]
-
-
 def clipped(text: str, limit: int = 160) -> str:
     """Text of a model on one line, its control characters spelled out, cut in the middle where it is long."""
     if len(text) > limit:

@@ -21,14 +21,13 @@ from dataclasses import replace
 from decimal import Context, Decimal
 from functools import lru_cache
 from statistics import fmean
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers.base import ExtractingConfig, Finding, Request, Verifier, data_list, verdict
-from groupwise.verifiers.extraction import Extracted, after_thinking, boxes, explained, extract, thought_once
+from groupwise.verifiers.extraction import Extracted, after_thinking, boxes, clipped, extract, thought_once
 
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator
@@ -56,7 +55,12 @@ class ExactVerifier(Verifier):
         return [self._judge(request.problem, request.readable(self.config.extraction)) for request in requests]
 
     def explain(self, problem: Problem, text: str, verdict: Verdict) -> list[str]:
-        return [*explained(text, self.config.extraction), verdict.evidence]
+        region, mode, lines = after_thinking(text), self.config.extraction, list[str]()
+        if region is not None:
+            lines.append(f"after the reasoning comes {clipped(region)}")
+            answer = extract(text, mode).answer
+            lines += [] if answer is None else [f"the answer ({mode}) is {clipped(answer)}"]
+        return [*lines, verdict.evidence]
 
     def extract(self, text: str) -> Extracted:
         return extract(text, self.config.extraction)
@@ -105,13 +109,6 @@ class PartlyRight(ExactVerifier):
         return verdicts
 
 
-def plain(answer: str) -> str:
-    r"""An answer without LaTeX's text commands, braces and dollars; `\\` breaks the line; runs of blanks are one."""
-    for mark, replacement in (("\\\\", "\n"), ("\\text", ""), ("{", ""), ("}", ""), ("$", "")):
-        answer = answer.replace(mark, replacement)
-    return "\n".join(" ".join(line.split()) for line in answer.split("\n"))
-
-
 def shown(text: str) -> str:
     """A piece of an answer for evidence: quoted, ASCII and short."""
     return ascii(text if len(text) <= 40 else f"{text[:37]}...")
@@ -121,7 +118,6 @@ _SEPARATOR = re.compile(r"[,;\n]|\band\b", re.IGNORECASE)
 _CLAIM = re.compile(
     r"(?:\(?[0-9]{1,2}[).:] ?)?(?P<name>[^:=]{1,60}?) ?(?: is(?: an?)?|:|=) ?(?P<role>knight|knave)", re.IGNORECASE
 )
-Roles = dict[str, str]  # role by name, both in lower case
 
 
 class KnightsKnavesVerifier(ExactVerifier):
@@ -145,10 +141,14 @@ class KnightsKnavesVerifier(ExactVerifier):
         )
 
 
-def read_roles(text: str) -> Roles:
-    """Return the roles in an answer; raise UnreadableError."""
-    roles: Roles = {}
-    for claim in filter(None, map(str.strip, _SEPARATOR.split(plain(text).rstrip(".")))):
+def read_roles(text: str) -> dict[str, str]:
+    """Return the roles in an answer by name, both in lower case; raise UnreadableError."""
+    roles = dict[str, str]()
+    # without LaTeX's text commands, braces and dollars; `\\` breaks the line
+    for mark, replacement in (("\\\\", "\n"), ("\\text", ""), ("{", ""), ("}", ""), ("$", "")):
+        text = text.replace(mark, replacement)
+    text = "\n".join(" ".join(line.split()) for line in text.split("\n"))
+    for claim in filter(None, map(str.strip, _SEPARATOR.split(text.rstrip(".")))):
         if (match := _CLAIM.fullmatch(claim)) is None:
             raise UnreadableError(f"{shown(claim)} is not of the form `name is a knight` or `name is a knave`")
         if (name := match["name"].casefold()) in roles:
@@ -320,14 +320,14 @@ def words(text: str) -> list[str]:
     return _WORD.findall(text)
 
 
-COUNTS: Mapping[str, Callable[[str], int]] = MappingProxyType({
+COUNTS: Mapping[str, Callable[[str], int]] = {
     "words": lambda text: len(words(text)),
     "sentences": lambda text: len(_SENTENCE_END.findall(text)),
     "lines": lambda text: sum(bool(line.strip()) for line in text.split("\n")),
     "paragraphs": lambda text: len(_BLANK_LINES.split(text)),
     "bullets": lambda text: sum(line.startswith("- ") for line in text.split("\n")),
     "commas": lambda text: text.count(","),
-})  # fmt: skip
+}  # fmt: skip
 """Counts of a text without outer white space. Blank lines are not lines; they separate paragraphs."""
 
 
@@ -335,7 +335,7 @@ def _within(constraint: Constraint, number: int) -> bool:
     return bool(constraint.get("least", number) <= number <= constraint.get("most", number))
 
 
-CHECKS: Mapping[str, Callable[[Constraint, str], bool]] = MappingProxyType({
+CHECKS: Mapping[str, Callable[[Constraint, str], bool]] = {
     "count": lambda constraint, text: _within(constraint, COUNTS[constraint["unit"]](text)),
     "keyword": lambda constraint, text: _within(
         constraint, [word.casefold() for word in words(text)].count(constraint["word"].casefold())
@@ -343,7 +343,7 @@ CHECKS: Mapping[str, Callable[[Constraint, str], bool]] = MappingProxyType({
     "case": lambda constraint, text: {"lower": text.islower, "upper": text.isupper}[constraint["case"]](),
     "first_word": lambda constraint, text: words(text)[:1] == [constraint["word"]],
     "last_word": lambda constraint, text: words(text)[-1:] == [constraint["word"]],
-})  # fmt: skip
+}  # fmt: skip
 
 
 class InstructionsVerifier(PartlyRight):

@@ -91,12 +91,6 @@ def _agree(verdict: Verdict, repeat: Verdict) -> bool:
     return verdict.outcome.failed or repeat.outcome.failed or verdict.parts == repeat.parts
 
 
-def failure_share(scored: Sequence[ScoredGroup]) -> float:
-    """Share (0 to 1) of verdicts that are timeouts and crashes of the verifier."""
-    verdicts = _verdicts(scored)
-    return sum(verdict.outcome.failed for verdict in verdicts) / len(verdicts) if verdicts else 0.0
-
-
 def part_statistics(scored: Sequence[ScoredGroup]) -> dict[str, float]:
     """Return statistics of the parts of the reward over judged completions.
 
@@ -118,11 +112,11 @@ def part_statistics(scored: Sequence[ScoredGroup]) -> dict[str, float]:
 
 def check_failures(scored: Sequence[ScoredGroup], max_share: float) -> None:
     """Stop rather than train on what was not judged (VerifierError: names share, counts and one failure)."""
-    share = failure_share(scored)
-    if share <= max_share:
-        return
     verdicts = _verdicts(scored)
     failures = [verdict for verdict in verdicts if verdict.outcome.failed]
+    share = len(failures) / max(1, len(verdicts))
+    if share <= max_share:
+        return
     counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(Counter(v.outcome for v in failures).items()))
     raise VerifierError(
         f"the verifier failed on {len(failures)} of {len(verdicts)} completions ({counts}): a share of {share:.3g}, "

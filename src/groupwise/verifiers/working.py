@@ -44,17 +44,6 @@ class StepJudgement(NamedTuple):
     evidence: str
 
 
-class Working(NamedTuple):
-    """The truth about a completion's steps."""
-
-    steps: tuple[StepJudgement, ...]
-
-    @property
-    def first_error(self) -> int | None:
-        """Index of the first step with a mistake, as ProcessBench (arXiv:2412.06559) labels it; None without one."""
-        return next((index for index, step in enumerate(self.steps) if not step.kind.correct), None)
-
-
 class _Equation(NamedTuple):
     end: int
     text: str
@@ -78,14 +67,14 @@ class _Knowledge:
         return {part for number in self.known for part in parts(number)} if self.in_parts else set()
 
 
-def judge_working(problem: Problem, text: str, verdict: Verdict, step: str = "equation") -> Working:
+def judge_working(problem: Problem, text: str, verdict: Verdict, step: str = "equation") -> list[StepJudgement]:
     """Judge every step of a text (prefill and completion) that answers a problem with a plan, cut by `step`.
 
     Raises ValueError where there is no plan, or the completion was not judged.
 
     >>> problem = Problem("p", "What is 23 × 17?", "391", data={"steps": [("×", 23, 17, 391)]})
     >>> right = Verdict(Outcome.CORRECT, {}, "", "391")
-    >>> [str(step.kind) for step in judge_working(problem, "23×10=230. 23×7=151. 230+151=391.", right).steps]
+    >>> [str(step.kind) for step in judge_working(problem, "23×10=230. 23×7=151. 230+151=391.", right)]
     ['sound', 'wrong', 'inherits', 'sound']
     """
     if any(key not in problem.data for key in PLANNED):
@@ -101,7 +90,7 @@ def judge_working(problem: Problem, text: str, verdict: Verdict, step: str = "eq
     if not right and all(equation.kind.correct for equation in equations):
         equations = _without_plan(problem, equations, used, targets)
     ends = step_ends(text, step)
-    judged = []
+    judged = list[StepJudgement]()
     for start, end in zip([0, *ends], ends, strict=False):
         inside = [index for index, equation in enumerate(equations) if start < equation.end <= end]
         mistake = next((equations[index] for index in inside if not equations[index].kind.correct), None)
@@ -118,7 +107,7 @@ def judge_working(problem: Problem, text: str, verdict: Verdict, step: str = "eq
             judged[-1] = StepJudgement(end, kind, "the answer is wrong or missing")
         elif not equations or equations[-1].end != len(text):
             judged[-1] = StepJudgement(end, StepKind.SOUND, "")
-    return Working(tuple(judged))
+    return judged
 
 
 def parts(number: Fraction) -> Iterator[Fraction]:

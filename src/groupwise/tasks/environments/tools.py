@@ -21,17 +21,7 @@ from pydantic import Field, field_validator, model_validator
 
 from groupwise.config.kinds import Allowed, Choices
 from groupwise.errors import ConfigError, GroupwiseError, VerifierError
-from groupwise.tasks.environments.base import (
-    Attempt,
-    Beside,
-    Decided,
-    Environment,
-    EnvironmentConfig,
-    Message,
-    Opening,
-    Reply,
-    Turn,
-)
+from groupwise.tasks.environments.base import Attempt, Beside, Environment, EnvironmentConfig, Opening, Reply, Turn
 from groupwise.tasks.environments.mcp import PARTS, ServedTool, server, text_of
 from groupwise.types import Problem
 from groupwise.verifiers import Verifier, VerifierConfig, make_verifier
@@ -260,7 +250,7 @@ def _counted(turn: Turn) -> str:
     return ", ".join(f"{number} × {what}" if number > 1 else what for what, number in counts.items())
 
 
-def said(name: str, text: str) -> Message:
+def said(name: str, text: str) -> Mapping[str, Any]:
     """Return a tool's message."""
     return {"role": "tool", "name": name or "unknown", "content": text}
 
@@ -314,7 +304,7 @@ class Tools(Calling):
         verdict = await asyncio.to_thread(verifier.verify, self._problem, text)
         if verdict.reward is None:
             raise VerifierError(f"the verifier failed: {verdict.evidence}")
-        outcome: Decided = "correct" if verdict.outcome == "correct" else "wrong"
+        outcome: Literal["correct", "wrong"] = "correct" if verdict.outcome == "correct" else "wrong"
         return Reply(reward=verdict.reward, done=True, outcome=outcome, evidence=verdict.evidence)
 
 

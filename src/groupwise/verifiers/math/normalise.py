@@ -6,19 +6,19 @@ are factors (`3 \text{ million}`). Every regular expression here is linear in th
 """
 
 import re
-import tomllib
 import unicodedata
 from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
-from importlib import resources
 from itertools import pairwise
 from math import prod
+from pathlib import Path
 from typing import Any
 
+from groupwise.config import read_toml
 from groupwise.verifiers.extraction import lists
 
-TABLES: dict[str, Any] = tomllib.loads(resources.files(__package__).joinpath("tables.toml").read_text("utf-8"))
+TABLES: dict[str, Any] = read_toml(Path(__file__).with_name("tables.toml"))
 COMMA_LANGUAGES = frozenset(TABLES["comma_languages"].split())
 _SPELLED, _FACTORS = TABLES["spelled"], TABLES["factors"]
 _SHARES = {f"{word}th": number for word, number in _FACTORS.items()} | TABLES["shares"]

@@ -58,26 +58,26 @@ _ARGUMENT = re.compile(
 )
 
 
-class UnreadableReferenceError(Exception):
-    """The reference cannot be parsed; a fault of the problem, not of the answer."""
+class UnreadableError(Exception):
+    """The answer cannot be parsed, or the reference, which is a fault of the problem."""
+
+    def __init__(self, fault: str, of_reference: bool = False) -> None:
+        super().__init__(fault)
+        self.of_reference = of_reference
 
 
-class UnreadableAnswerError(Exception):
-    """The answer cannot be parsed."""
-
-
-def parse_alike(reference: str, answer: str) -> tuple[Any, Any]:
-    """Both texts as SymPy objects, with one reading of letters (UnreadableReferenceError, UnreadableAnswerError)."""
+def parse_both(reference: str, answer: str) -> tuple[Any, Any]:
+    """Both texts as SymPy objects, with one reading of letters (UnreadableError)."""
     real = not (should_treat_as_complex(reference) or should_treat_as_complex(answer))
     lower = not _mixes_cases(reference) and not _mixes_cases(answer)
     try:
         gold = parse(reference, real, lower)
     except Exception as error:
-        raise UnreadableReferenceError(one_line(error)) from None
+        raise UnreadableError(one_line(error), of_reference=True) from None
     try:
         return gold, parse(answer, real, lower)
     except Exception as error:
-        raise UnreadableAnswerError(one_line(error)) from None
+        raise UnreadableError(one_line(error)) from None
 
 
 def one_line(error: Exception) -> str:

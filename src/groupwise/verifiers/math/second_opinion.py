@@ -177,23 +177,20 @@ class _Reader:
         return total
 
     def _product(self) -> Any:
-        result = self._signed_factor()
+        result = self._power()
         while (token := self._peek()) and token not in ("+", "-", ")", "}", "|", "]"):
             if token in ("*", "/"):
                 self._take()
-                factor = self._signed_factor()
+                factor = self._power()
                 result = result * factor if token == "*" else result / factor
             else:
                 result *= self._power()
         return result
 
-    def _signed_factor(self) -> Any:
-        if self._peek() == "-":
-            self._take()
-            return -self._signed_factor()
-        return self._power()
-
     def _power(self) -> Any:
+        if self._peek() == "-":  # not behind a factor, where it is a difference
+            self._take()
+            return -self._power()
         is_whole = self._peek().isdigit()
         base = self._base()
         if is_whole and self._tokens[:1] == [r"\frac"]:

@@ -20,16 +20,7 @@ from groupwise.verifiers.math.compare import equivalent, has_words, is_plain, sa
 from groupwise.verifiers.math.guards import size, unreadable
 from groupwise.verifiers.math.letters import Declared, declared, letters_of
 from groupwise.verifiers.math.numbers import DECIMALS, parse_number, rounded, split_unit
-from groupwise.verifiers.math.parsing import (
-    UnreadableAnswerError,
-    UnreadableReferenceError,
-    agree,
-    constant_ratio,
-    one_line,
-    parse,
-    parse_alike,
-    rounds,
-)
+from groupwise.verifiers.math.parsing import UnreadableError, agree, constant_ratio, one_line, parse, parse_both, rounds
 from groupwise.verifiers.math.real_sets import is_real_set, same_set_texts, same_sets
 from groupwise.verifiers.math.structure import Node, leaves, read
 
@@ -74,12 +65,12 @@ def judge(request: dict[str, Any]) -> dict[str, str]:
 
     try:
         is_same = equivalent(reference, answer, partial(_same, decimals=decimals), same_whole, decimals)
-    except UnreadableReferenceError as error:
+    except UnreadableError as error:
+        if not error.of_reference:
+            return _reply("unparsable", f"the answer {answer!r} cannot be parsed: {error}")
         if is_real_set(reference):
             return _reply("wrong", f"{answer!r} is not a set, but {reference!r} is")
         return _reply("crashed", f"the reference answer {reference!r} cannot be parsed: {error}")
-    except UnreadableAnswerError as error:
-        return _reply("unparsable", f"the answer {answer!r} cannot be parsed: {error}")
     except _FaultError as error:
         return _reply("wrong", f"{answer!r}: {error}")
     evidence = f"{answer!r} {'equals' if is_same else 'differs from'} {reference!r}"
@@ -97,13 +88,13 @@ def _same(reference: str, answer: str, decimals: int) -> bool:
     if (is_equal := same_plainly(reference, answer, decimals)) is not None:
         return is_equal
     if fault := unreadable(answer):
-        raise UnreadableAnswerError(fault)
+        raise UnreadableError(fault)
     (reference, unit), (answer, other_unit) = split_unit(reference), split_unit(answer)
     if "circ" in (unit, other_unit) and unit != other_unit and r"\pi" in (answer if unit else reference):
         # degrees compared with a multiple of pi become radians
         pairs = ((reference, unit), (answer, other_unit))
         reference, answer = (rf"\frac{{({text}) \pi}}{{180}}" if key else text for text, key in pairs)
-    gold, value = parse_alike(reference, answer)
+    gold, value = parse_both(reference, answer)
     if has_words(reference) or has_words(answer):
         return False
     if _has(value, _UNEVALUATED) and not _has(gold, _UNEVALUATED):
@@ -122,7 +113,7 @@ def _same(reference: str, answer: str, decimals: int) -> bool:
         return _same_objects(gold, value, digits)
     except Exception as error:  # the answer's fault, unless the reference alone causes it, too: that is a crash
         _same_objects(gold, gold, digits)
-        raise UnreadableAnswerError(one_line(error)) from None
+        raise UnreadableError(one_line(error)) from None
 
 
 def _same_objects(gold: Any, value: Any, digits: float) -> bool:

@@ -18,11 +18,12 @@ import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPException
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
-from groupwise.config import ReadIf
+from groupwise.config import ReadIf, read_toml
 from groupwise.errors import ConfigError, VerifierError
 from groupwise.runs.progress import counted
 from groupwise.sandbox.base import Closing, Sandbox, SandboxConfig, Status
@@ -127,18 +128,7 @@ def _failure(evidence: str) -> Finding:
 
 _Backend = LeanProgram | LeanServer
 AXIOMS = frozenset({"propext", "Classical.choice", "Quot.sound"})
-FORBIDDEN = frozenset({
-    "sorry", "sorryAx", "admit", "stop", "native_decide", "ofReduceBool", "reduceBool", "trustCompiler", "theorem",
-    "lemma", "def", "abbrev", "axiom", "constant", "opaque", "instance", "example", "structure", "class", "inductive",
-    "coinductive", "mutual", "namespace", "section", "end", "variable", "variables", "universe", "universes", "open",
-    "export", "import", "include", "omit", "private", "protected", "noncomputable", "partial", "unsafe", "nonrec",
-    "deriving", "derive_handler", "alias", "irreducible_def", "proof_wanted", "macro", "macro_rules", "syntax",
-    "elab", "elab_rules", "notation", "notation3", "infix", "infixl", "infixr", "prefix", "postfix", "scoped",
-    "local", "declare_syntax_cat", "binder_predicate", "unif_hint", "quot_precheck", "attribute", "set_option",
-    "initialize", "builtin_initialize", "run_cmd", "run_elab", "run_meta", "run_tac", "by_elab", "eval_expr",
-    "extern", "implemented_by", "csimp", "simproc", "simproc_decl", "add_decl_doc", "register_option", "init_quot",
-    "unseal", "seal", "suppress_compilation",
-})  # fmt: skip
+FORBIDDEN = frozenset(read_toml(Path(__file__).with_name("forbidden.toml"))["words"].split())
 """Words that are allowed nowhere: what leaves a hole, what trusts the compiler, every command, every metaprogram."""
 _NAME = re.compile(r"(?:theorem|lemma)\s+(\S+)")
 _WORD = re.compile(r"[^\W\d]\w*")

@@ -6,22 +6,19 @@ Each measures a bounded number; none of them pays for words. To add one: a class
 
 import math
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
-from importlib import resources
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from groupwise.config import Section
+from groupwise.config import Section, read_toml
 from groupwise.errors import ConfigError
 from groupwise.types import Outcome, Verdict
 from groupwise.verifiers.base import Parts, Request, StylePart
 from groupwise.verifiers.style.language import units
 
-PHRASES: Mapping[str, Mapping[str, Sequence[str]]] = tomllib.loads(
-    resources.files(__package__).joinpath("phrases.toml").read_text("utf-8")
-)
+PHRASES: Mapping[str, Mapping[str, Sequence[str]]] = read_toml(Path(__file__).with_name("phrases.toml"))
 """The embedded phrases, by what a completion says with them and by language. Without regard to case, and all languages
 are looked for in every completion, because a model trained by reward mixes them."""
 
@@ -98,7 +95,7 @@ def is_tagged(text: str, prefill: str) -> bool:
     prefix, thought, *rest = _TAG.split(text)
     *gaps, answer, suffix = rest if tags == ANSWERING else [*rest, ""]
     is_bare = not (prefix[len(prefill) :] + "".join(gaps) + suffix).strip()
-    return is_bare and _has_content(thought) and _has_content(answer)
+    return is_bare and any(map(str.isalnum, thought)) and any(map(str.isalnum, answer))
 
 
 def broken_tag(text: str) -> tuple[int, int] | None:
@@ -115,10 +112,6 @@ def broken_tag(text: str) -> tuple[int, int] | None:
             return tag.span()
         open_tag = None if closes else tag
     return open_tag.span() if open_tag else None
-
-
-def _has_content(text: str) -> bool:
-    return any(character.isalnum() for character in text)
 
 
 MAX_PERIOD = 400  # longest block, in units, whose repetition is seen as a loop

@@ -6,13 +6,13 @@ from hypothesis import strategies as st
 
 from groupwise.verifiers.math.guards import size
 from groupwise.verifiers.math.normalise import normalise
-from groupwise.verifiers.math.parsing import agree, constant_ratio, parse, parse_alike
+from groupwise.verifiers.math.parsing import agree, constant_ratio, parse, parse_both
 from groupwise.verifiers.math.real_sets import same_sets
 
 
 def compare(left: str, right: str) -> bool | None:
     left, right = normalise(left), normalise(right)
-    return agree(*parse_alike(left, right), size(left) + size(right))
+    return agree(*parse_both(left, right), size(left) + size(right))
 
 
 @pytest.mark.parametrize(
@@ -77,4 +77,4 @@ def test_constant_ratio() -> None:
     ],
 )  # fmt: skip
 def test_sets_of_real_numbers(left: str, right: str, same: bool | None) -> None:
-    assert same_sets(*parse_alike(normalise(left), normalise(right))) is same
+    assert same_sets(*parse_both(normalise(left), normalise(right))) is same
