@@ -99,12 +99,6 @@ def boundaries(text: str, step: str) -> list[re.Match[str]]:
     return list(islice(_boundary(step).finditer(reasoning), MAX_STEPS))
 
 
-def split_steps(text: str, step: str) -> list[str]:
-    """The steps of a text; joined they are the text."""
-    ends = step_ends(text, step)
-    return [text[start:end] for start, end in zip([0, *ends], ends, strict=False)]
-
-
 def closed_steps(prefill: str, text: str, step: str) -> list[str]:
     """The steps of what was written so far that no later text can change; what stands behind them is not one yet.
 

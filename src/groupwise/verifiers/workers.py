@@ -111,7 +111,7 @@ class Worker:
                 raise
 
     def ask(self, request: Any, timeout_s: float) -> Any:
-        """Return the worker's message (TimeoutError: none in time; SandboxError: worker or server ended)."""
+        """Return the worker's message (TimeoutError: none in time; OSError, SandboxError: it or its server ended)."""
         deadline = time.monotonic() + timeout_s
         try:
             self._channel.settimeout(timeout_s)
@@ -125,7 +125,7 @@ class Worker:
         ending = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
         if code == -signal.SIGKILL:
             ending += " (from outside, or because it closed its pipe)"
-        raise SandboxError(f"the worker ended with {ending}{': ...' + words if words else ''}")
+        raise ConnectionError(f"the worker ended with {ending}{': ...' + words if words else ''}")
 
     def _read(self, size: int, deadline: float) -> bytes:
         data = b""
@@ -249,11 +249,11 @@ class WorkerPool:
         try:
             message = worker.ask(self._prepare, START_S)
             if "failed" in message:
-                raise SandboxError(message["failed"])
+                raise ConnectionError(message["failed"])
         except BaseException as error:
             worker.kill()
             if isinstance(error, TimeoutError):
-                raise SandboxError(f"not ready after {START_S:g} s") from None
+                raise ConnectionError(f"not ready after {START_S:g} s") from None
             raise
         return worker
 

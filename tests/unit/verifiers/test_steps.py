@@ -16,8 +16,8 @@ from groupwise.verifiers.steps import (
     Step,
     equation_steps,
     inner_ends,
-    split_steps,
     step_ends,
+    steps_after,
     value,
 )
 
@@ -27,7 +27,7 @@ KINDS = st.sampled_from(["equation", "sentence", "newline", r"\d+", " *\n"])
 
 @given(TEXTS, KINDS)
 def test_joined_they_are_the_text_and_none_is_empty(text: str, step: str) -> None:
-    steps = split_steps(text, step)
+    steps = steps_after("", text, step)
     assert "".join(steps) == text
     assert all(steps)
 
@@ -46,12 +46,12 @@ def test_equations_end_where_the_process_advantage_has_them(text: str) -> None:
 
 def test_examples() -> None:
     text = "<think>47×80=3760. 47×6=282.\nSo 3760+282=4042.</think>\nThe answer is 4042. Done."
-    assert split_steps(text, "sentence") == [
+    assert steps_after("", text, "sentence") == [
         "<think>47×80=3760. ", "47×6=282.\n", "So 3760+282=4042.</think>\nThe answer is 4042. Done.",
     ]  # fmt: skip
-    assert split_steps("One.\n\n  Two\n", "newline") == ["One.\n", "\n  Two\n"]
-    assert split_steps("先算2。再算3。", "sentence") == ["先算2。", "再算3。"]
-    assert split_steps("", "newline") == []
+    assert steps_after("", "One.\n\n  Two\n", "newline") == ["One.\n", "\n  Two\n"]
+    assert steps_after("", "先算2。再算3。", "sentence") == ["先算2。", "再算3。"]
+    assert steps_after("", "", "newline") == []
 
 
 def test_there_is_a_bound() -> None:
