@@ -19,114 +19,68 @@ def unread_key(lab: Lab, patch: pytest.MonkeyPatch) -> None:
 
 
 FAULTS = (
-    Fault(
-        5,
-        "A resumed run starts from the recipe's model instead of its checkpoint",
-        OTHER_WEIGHTS,
-        (Edit("training", "model.at(self._checkpoint) if self._checkpoint else model", "model"),),
+    Fault(5, "A resumed run starts from the recipe's model instead of its checkpoint", OTHER_WEIGHTS).by(
+        "training", "model.at(self._checkpoint) if self._checkpoint else model", "model"
     ),
-    Fault(
-        5,
-        "A checkpoint holds other weights than the trained ones",
-        OTHER_WEIGHTS,
-        (
-            Edit(
-                "models",
-                "self.model.save_pretrained(directory)",
-                "self.model.save_pretrained(directory, state_dict={name: weight.round(decimals=3) "
-                "for name, weight in self.model.state_dict().items()})",
-            ),
-        ),
+    Fault(5, "A checkpoint holds other weights than the trained ones", OTHER_WEIGHTS).by(
+        "models",
+        "self.model.save_pretrained(directory)",
+        "self.model.save_pretrained(directory, state_dict={name: weight.round(decimals=3) "
+        "for name, weight in self.model.state_dict().items()})",
     ),
     Fault(
         5,
         "A checkpoint lacks some of the weights",
         stops("models", "are missing or of another shape", ModelError, resume),
-        (
-            Edit(
-                "models",
-                "self.model.save_pretrained(directory)",
-                "self.model.save_pretrained(directory, state_dict={name: weight "
-                "for name, weight in self.model.state_dict().items() if 'mlp' not in name})",
-            ),
-        ),
+    ).by(
+        "models",
+        "self.model.save_pretrained(directory)",
+        "self.model.save_pretrained(directory, state_dict={name: weight "
+        "for name, weight in self.model.state_dict().items() if 'mlp' not in name})",
     ),
-    Fault(
-        21,
-        "A resumed run begins with the first problems again",
-        LEDGER,
-        (
-            Edit(
-                "trainers",
-                "order = problem_order(len(problems), size, seed, step)",
-                "order = problem_order(len(problems), size, seed, step - self.__dict__.setdefault('first', step))",
-            ),
-        ),
+    Fault(21, "A resumed run begins with the first problems again", LEDGER).by(
+        "trainers",
+        "order = problem_order(len(problems), size, seed, step)",
+        "order = problem_order(len(problems), size, seed, step - self.__dict__.setdefault('first', step))",
     ),
-    Fault(
-        21,
-        "Random numbers come from a generator that every start seeds again",
-        LEDGER,
-        (
-            Edit(
-                "training:Start",
-                "self._config, self._sinks = config, recipe.sinks",
-                "self._config, self._sinks = config, recipe.sinks; __import__('torch').manual_seed(config.seed)",
-            ),
-            Edit(
-                "rollout",
-                "self._tensor(uniforms(self.keys[outputs], self.begun[outputs] + self.length[outputs]))",
-                "torch.rand(len(outputs), dtype=torch.float64)",
-            ),
-        ),
+    Fault(21, "Random numbers come from a generator that every start seeds again", LEDGER)
+    .by(
+        "training:Start",
+        "self._config, self._sinks = config, recipe.sinks",
+        "self._config, self._sinks = config, recipe.sinks; __import__('torch').manual_seed(config.seed)",
+    )
+    .by(
+        "rollout",
+        "self._tensor(uniforms(self.keys[outputs], self.begun[outputs] + self.length[outputs]))",
+        "torch.rand(len(outputs), dtype=torch.float64)",
     ),
-    Fault(
-        21,
-        "The optimizer's moments are not restored",
-        LEDGER,
-        (
-            Edit(
-                "training",
-                "optimizer.load_state(moments, state.facts['updates_done'])",
-                "optimizer.load_state({}, state.facts['updates_done'])",
-            ),
-        ),
+    Fault(21, "The optimizer's moments are not restored", LEDGER).by(
+        "training",
+        "optimizer.load_state(moments, state.facts['updates_done'])",
+        "optimizer.load_state({}, state.facts['updates_done'])",
     ),
-    Fault(
-        21,
-        "A resumed run does no step",
-        LEDGER,
-        (
-            Edit(
-                "training",
-                "range(self.progress.step, self.config.num_steps)",
-                "range(0 if self.progress.step else self.config.num_steps)",
-            ),
-        ),
+    Fault(21, "A resumed run does no step", LEDGER).by(
+        "training",
+        "range(self.progress.step, self.config.num_steps)",
+        "range(0 if self.progress.step else self.config.num_steps)",
     ),
     Fault(
         22,
         "A checkpoint has its name before its weights are on disk",
         stops("runs", "does not have the hash in", CheckpointError, resume),
-        (
-            Edit(
-                "runs:new_directory",
-                "os.replace(temporary, path)",
-                "os.replace(temporary, path); os.truncate(path / 'model.safetensors', 100)",
-            ),
-        ),
+    ).by(
+        "runs:new_directory",
+        "os.replace(temporary, path)",
+        "os.replace(temporary, path); os.truncate(path / 'model.safetensors', 100)",
     ),
     Fault(
         22,
         "A checkpoint is written under its name file by file",
         stops("runs", "is not a finished checkpoint: it has no", CheckpointError, resume),
-        (
-            Edit(
-                "models:save_checkpoint",
-                "new_directory(path)",
-                "__import__('contextlib').nullcontext(path.mkdir(parents=True) or path)",
-            ),
-        ),
+    ).by(
+        "models:save_checkpoint",
+        "new_directory(path)",
+        "__import__('contextlib').nullcontext(path.mkdir(parents=True) or path)",
     ),
     Fault(
         23,
@@ -140,16 +94,9 @@ FAULTS = (
         stops("config", "unknown key; ", ConfigError),
         settings=("grpo.group_sise=8",),
     ),
-    Fault(
-        30,
-        "The best checkpoint is chosen on the test split",
-        stops("trainers", "would open the test split"),
-        (
-            Edit(
-                "trainers",
-                "self._evaluate(Purpose.DEV, self.actors, size, name)",
-                "self._evaluate(Purpose.TEST, self.actors, size, name)",
-            ),
-        ),
+    Fault(30, "The best checkpoint is chosen on the test split", stops("trainers", "would open the test split")).by(
+        "trainers",
+        "self._evaluate(Purpose.DEV, self.actors, size, name)",
+        "self._evaluate(Purpose.TEST, self.actors, size, name)",
     ),
 )

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import pytest
 from faults_of_sampling import DISAGREE
-from planting import Edit
 
 from groupwise.errors import VerifierError
 from groupwise.types import Outcome, Verdict
@@ -29,55 +28,28 @@ def timeouts(lab: Lab, patch: pytest.MonkeyPatch) -> None:
 
 
 FAULTS = (
-    Fault(
-        6,
-        "Verdicts are shifted by one completion",
-        SPOT_CHECK,
-        (
-            Edit(
-                "verifiers:score",
-                "zip(completions, verdicts, strict=True)",
-                "zip(completions, [*verdicts[1:], verdicts[0]], strict=True)",
-            ),
-        ),
+    Fault(6, "Verdicts are shifted by one completion", SPOT_CHECK).by(
+        "verifiers:score",
+        "zip(completions, verdicts, strict=True)",
+        "zip(completions, [*verdicts[1:], verdicts[0]], strict=True)",
     ),
-    Fault(
-        6,
-        "Verdicts of one group are given to another",
-        SPOT_CHECK,
-        (
-            Edit(
-                "verifiers",
-                "return [self._scored[id(group)] for group in groups]",
-                "found = [self._scored[id(group)].verdicts for group in groups]\n"
-                "return list(map(ScoredGroup, groups, found[::-1]))",
-            ),
-        ),
+    Fault(6, "Verdicts of one group are given to another", SPOT_CHECK).by(
+        "verifiers",
+        "return [self._scored[id(group)] for group in groups]",
+        "found = [self._scored[id(group)].verdicts for group in groups]\n"
+        "return list(map(ScoredGroup, groups, found[::-1]))",
     ),
-    Fault(
-        6,
-        "Completions are filed under the prompt of another group",
-        DISAGREE,
-        (
-            Edit(
-                "rollout",
-                "_group(policy, prompts[index], sampled, draws.step, actors.engine.version, sampling)",
-                "_group(policy, prompts[index - 1], sampled, draws.step, actors.engine.version, sampling)",
-            ),
-        ),
+    Fault(6, "Completions are filed under the prompt of another group", DISAGREE).by(
+        "rollout",
+        "_group(policy, prompts[index], sampled, draws.step, actors.engine.version, sampling)",
+        "_group(policy, prompts[index - 1], sampled, draws.step, actors.engine.version, sampling)",
     ),
-    Fault(
-        7,
-        "One completion gets two verdicts",
-        NUMBER,
-        (Edit("verifiers:score", REQUESTS, f"(lambda all: [*all, all[0]])({REQUESTS})"),),
+    Fault(7, "One completion gets two verdicts", NUMBER).by(
+        "verifiers:score", REQUESTS, f"(lambda all: [*all, all[0]])({REQUESTS})"
     ),
-    Fault(7, "A verdict is lost", NUMBER, (Edit("verifiers:score", REQUESTS, f"{REQUESTS}[1:]"),)),
-    Fault(
-        7,
-        "Groups are never scored",
-        stops("verifiers", "they were never submitted"),
-        (Edit("verifiers", "self._arrived.put(group)", "pass"),),
+    Fault(7, "A verdict is lost", NUMBER).by("verifiers:score", REQUESTS, f"{REQUESTS}[1:]"),
+    Fault(7, "Groups are never scored", stops("verifiers", "they were never submitted")).by(
+        "verifiers", "self._arrived.put(group)", "pass"
     ),
     Fault(
         8,
@@ -89,13 +61,10 @@ FAULTS = (
         8,
         "A timeout of the verifier is swallowed and counts as a wrong answer",
         fails("unit/verifiers/test_workers.py", "test_failures_become_verdicts_without_reward_and_are_not_cached"),
-        (
-            Edit(
-                "verifiers",
-                "Reply('timeout', evidence=f'no result after {timeout_s:g} s; the worker was killed')",
-                "Reply('ok', {'outcome': 'wrong', 'evidence': 'sleep'})",
-            ),
-        ),
+    ).by(
+        "verifiers",
+        "Reply('timeout', evidence=f'no result after {timeout_s:g} s; the worker was killed')",
+        "Reply('ok', {'outcome': 'wrong', 'evidence': 'sleep'})",
     ),
     Fault(
         11,
@@ -103,16 +72,10 @@ FAULTS = (
         stops("tasks", "rejects the reference answer of", VerifierError),
         settings=("task.template.gold=It is {reference}.",),
     ),
-    Fault(
-        0,
-        "Advantages of one group are given to the next",
-        ORDER,
-        (Edit("trainers", "zip(scored, values, strict=True)", "zip(scored, values[1:] + values[:1], strict=True)"),),
+    Fault(0, "Advantages of one group are given to the next", ORDER).by(
+        "trainers", "zip(scored, values, strict=True)", "zip(scored, values[1:] + values[:1], strict=True)"
     ),
-    Fault(
-        0,
-        "The advantage has the wrong sign",
-        ORDER,
-        (Edit("algorithms:GroupMean", "rewards - rewards.mean()", "rewards.mean() - rewards"),),
+    Fault(0, "The advantage has the wrong sign", ORDER).by(
+        "algorithms:GroupMean", "rewards - rewards.mean()", "rewards.mean() - rewards"
     ),
 )

@@ -163,6 +163,10 @@ class Fault(NamedTuple):
     settings: tuple[str, ...] = ()
     """The slips in the recipe."""
 
+    def by(self, where: str, before: str, after: str) -> "Fault":
+        """This fault with a slip in the code; the arguments are those of `Edit`."""
+        return self._replace(plant=(*self.plant, Edit(where, before, after)))
+
 
 LEDGER = Check(resume, AssertionError, "tests/faults/lab.py::resume")
 """The ledger of a resumed run is that of an uninterrupted one."""
