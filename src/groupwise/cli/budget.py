@@ -75,16 +75,16 @@ def tables(result: "BudgetResult") -> Iterator[Table]:
         yield rows
     if result.optimal:
         title = "the best method for each difficulty, chosen on the other half"
-        names = ("budget", "accuracy", "gain over one method for all", "tokens", "tokens to know the difficulty")
-        rows = table_of("difficulty by", right=names, title=title)
+        right = ("budget", "accuracy", "gain over one method for all", "tokens", "tokens to know the difficulty")
+        rows = table_of("difficulty by", right=right, title=title)
         for row in result.optimal:
             costs = (f"{float(cost.policy_tokens.mean()):,.0f}" for cost in (row.cost, row.difficulty_cost))
             rows.add_row(row.difficulty, str(row.budget), str(row.accuracy), signed(row.gain), *costs)
         yield rows
     if result.equal_tokens:
         title = "searches less choices from the pool at as many tokens; hardest fifth first"
-        names = ("budget", "against", "samples", "difference", "by pass rate")
-        rows = table_of("search", right=names, title=title)
+        right = ("budget", "against", "samples", "difference", "by pass rate")
+        rows = table_of("search", right=right, title=title)
         rows.columns[2].justify = "left"
         for search in result.equal_tokens:
             bins = (search.by_difficulty.get("pass_rate") or {}).values()

@@ -143,9 +143,10 @@ class Kinds(Choices):
         `default`: the kind of a section that names none; None: it must name one. `base`: the class that every
         implementation builds on, where it is its own settings.
         """
-        words = f"a class that builds on {base.__name__}" if base else ""
-        own = base and Allowed(lambda found: isinstance(found, type) and issubclass(found, base), words)
-        super().__init__(what, table, adopt, own or SECTION)
+        root = base or KindSection
+        words = f"a class that builds on {root.__name__}"
+        own = Allowed(lambda found: isinstance(found, type) and issubclass(found, root), words)
+        super().__init__(what, table, adopt, own if base else SECTION)
         self.default = default
 
     def settings(self, kind: str, folder: Path | None = None) -> type[KindSection]:

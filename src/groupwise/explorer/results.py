@@ -5,7 +5,7 @@ A directory that somebody else made is opened only where nothing in it leads out
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -63,9 +63,11 @@ class Result:
             of_stage = ("facts.json", "cost.json", "begun.json", "run/metrics.jsonl", "data.jsonl")
             parts += [f"stages/{name}/{part}" for name in stage_names(self.path) for part in of_stage]
         stamps = [(part, stamp_of(self.path / part)) for part in parts if (self.path / part).is_file()]
-        read = {"pipeline": lambda: pipeline_facts(self.path, runs), "budget": lambda: _budget(self.path),
-                "process": lambda: _process(self.path, self.stage)}[self.kind]  # fmt: skip
-        return self._kept.of("facts", (stamps, len(runs), self.depth), lambda: {**self.headline(), **read()})
+        read: dict[str, Callable[[], dict[str, Any]]] = {
+            "pipeline": lambda: pipeline_facts(self.path, runs), "budget": lambda: _budget(self.path),
+            "process": lambda: _process(self.path, self.stage),
+        }  # fmt: skip
+        return self._kept.of("facts", (stamps, len(runs), self.depth), lambda: {**self.headline(), **read[self.kind]()})
 
 
 class Found(NamedTuple):

@@ -194,7 +194,7 @@ def stamp_of(path: Path) -> tuple[int, int]:
 
 @dataclass(slots=True)
 class Remembered(Generic[T]):
-    """What was made of some files; of more than `most` the oldest is forgotten."""
+    """Things made of files; of more than `most` the oldest is forgotten."""
 
     most: float = math.inf
     _made: dict[Any, tuple[object, T]] = field(default_factory=dict)

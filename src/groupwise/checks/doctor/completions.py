@@ -307,7 +307,7 @@ def habit_is_lost(run: RunFacts) -> Finding | None:
             unit="share of the habit at the start", wasted=0,
             evidence=f"completions with a phrase of `{habit}` went from {then:.0%} to {now:.0%}: the part {dearest} "
             f"gives them {-price:.2f} ± {2 * error:.2f} less than others of their group",
-            places=shown(first, lambda row, those=marked: id(row) in those),
+            places=shown(first, lambda row: id(row) in marked),  # noqa: B023  # called before the next habit
         )  # fmt: skip
     return None
 
