@@ -63,7 +63,7 @@ def tables(result: "BudgetResult") -> Iterator[Table]:
     """Yield a table for each budget, one of the best method by difficulty, and one of searches at equal tokens."""
     for budget in sorted({point.budget for point in result.points}):
         title = f"budget {budget}: accuracy with 95 % intervals over problems, and cost per problem"
-        names = ("accuracy", "over majority", "of the way to pass@k", "tokens", "reward tokens", "MFLOP", "ms")
+        names = ["accuracy", "over majority", "of the way to pass@k", "tokens", "reward tokens", "MFLOP", "ms"]
         rows = table_of("method", right=names, title=title)
         for point in (point for point in result.points if point.budget == budget):
             over, way = point.over_majority, point.way
@@ -75,16 +75,16 @@ def tables(result: "BudgetResult") -> Iterator[Table]:
         yield rows
     if result.optimal:
         title = "the best method for each difficulty, chosen on the other half"
-        right = ("budget", "accuracy", "gain over one method for all", "tokens", "tokens to know the difficulty")
-        rows = table_of("difficulty by", right=right, title=title)
+        names = ["budget", "accuracy", "gain over one method for all", "tokens", "tokens to know the difficulty"]
+        rows = table_of("difficulty by", right=names, title=title)
         for row in result.optimal:
             costs = (f"{float(cost.policy_tokens.mean()):,.0f}" for cost in (row.cost, row.difficulty_cost))
             rows.add_row(row.difficulty, str(row.budget), str(row.accuracy), signed(row.gain), *costs)
         yield rows
     if result.equal_tokens:
         title = "searches less choices from the pool at as many tokens; hardest fifth first"
-        right = ("budget", "against", "samples", "difference", "by pass rate")
-        rows = table_of("search", right=right, title=title)
+        names = ["budget", "against", "samples", "difference", "by pass rate"]
+        rows = table_of("search", right=names, title=title)
         rows.columns[2].justify = "left"
         for search in result.equal_tokens:
             bins = (search.by_difficulty.get("pass_rate") or {}).values()

@@ -143,10 +143,11 @@ class Kinds(Choices):
         `default`: the kind of a section that names none; None: it must name one. `base`: the class that every
         implementation builds on, where it is its own settings.
         """
-        root = base or KindSection
-        words = f"a class that builds on {root.__name__}"
-        own = Allowed(lambda found: isinstance(found, type) and issubclass(found, root), words)
-        super().__init__(what, table, adopt, own if base else SECTION)
+        allowed = SECTION
+        if base is not None:
+            words = f"a class that builds on {base.__name__}"
+            allowed = Allowed(lambda found: isinstance(found, type) and issubclass(found, base), words)
+        super().__init__(what, table, adopt, allowed)
         self.default = default
 
     def settings(self, kind: str, folder: Path | None = None) -> type[KindSection]:

@@ -195,49 +195,40 @@ class Visited(NamedTuple):
     key: str
     """Its dotted place; the items of a list share theirs."""
     value: Any
-    mark: Artifact | None
-    """Mark of a value that names something made."""
+    makes: Makes | None
+    """Of a value that names something made: what that is."""
 
 
-def walk(value: Any, key: str = "", mark: Artifact | None = None) -> Iterator[Visited]:
+def walk(value: Any, key: str = "", makes: Makes | None = None) -> Iterator[Visited]:
     """Yield a section and all sections and values in it, in the order of their fields; excluded fields are left out."""
     if isinstance(value, BaseModel):
         yield Visited(key, value, None)
         for name, info in type(value).model_fields.items():
             if not info.exclude:
-                yield from walk(getattr(value, name), f"{key}.{name}" if key else name, _mark_of(info))
+                yield from walk(getattr(value, name), f"{key}.{name}" if key else name, _made_by(info))
     elif isinstance(value, Mapping):
         for name, inner in value.items():
-            yield from walk(inner, f"{key}.{name}", mark)
+            yield from walk(inner, f"{key}.{name}", makes)
     elif isinstance(value, list | tuple):
         for inner in value:
-            yield from walk(inner, key, mark)
+            yield from walk(inner, key, makes)
     else:
-        yield Visited(key, value, mark)
+        yield Visited(key, value, makes)
 
 
-def _mark_of(info: Any) -> Artifact | None:
-    """Return the mark of a field's strings, at any depth in its type."""
+def _made_by(info: Any) -> Makes | None:
+    """Return what the strings of a field name, by their mark at any depth in its type."""
     parts = [*info.metadata, info.annotation]
     for part in parts:  # which grows
         if isinstance(part, Artifact):
-            return part
+            return part.makes
         parts += typing.get_args(part)
     return None
 
 
-class Named(NamedTuple):
-    """A value that names something made."""
-
-    key: str
-    value: str
-    makes: Makes
-
-
-def named(section: BaseModel) -> Iterator[Named]:
-    """Yield everything that a section and those in it name, in the order of their fields."""
-    marked = ((key, value, mark) for key, value, mark in walk(section) if mark and mark.makes != "place")
-    return (Named(key, value, mark.makes) for key, value, mark in marked if isinstance(value, str))
+def named(section: BaseModel) -> Iterator[Visited]:
+    """Yield everything that a section and those in it name, each a text, in the order of their fields."""
+    return (one for one in walk(section) if one.makes not in (None, "place") and isinstance(one.value, str))
 
 
 def files(section: BaseModel) -> Iterator[str]:
@@ -256,16 +247,16 @@ SectionT = TypeVar("SectionT", bound=BaseModel)
 def located(section: SectionT, paths: Mapping[str, str]) -> SectionT:
     """Return the section with every `{name}` replaced by that stage's path; names without a path stay."""
 
-    def replaced(value: Any, mark: Artifact | None) -> Any:
+    def replaced(value: Any, makes: Makes | None) -> Any:
         if isinstance(value, BaseModel):
             return located(value, paths)
         if isinstance(value, Mapping):
-            return {name: replaced(inner, mark) for name, inner in value.items()}
+            return {name: replaced(inner, makes) for name, inner in value.items()}
         if isinstance(value, list | tuple):
-            return type(value)(replaced(inner, mark) for inner in value)
-        return paths.get(stage_of(value) or "", value) if isinstance(value, str) and mark else value
+            return type(value)(replaced(inner, makes) for inner in value)
+        return paths.get(stage_of(value) or "", value) if isinstance(value, str) and makes else value
 
     before = {name: getattr(section, name) for name in type(section).model_fields}
-    after = {name: replaced(before[name], _mark_of(info)) for name, info in type(section).model_fields.items()}
+    after = {name: replaced(before[name], _made_by(info)) for name, info in type(section).model_fields.items()}
     changes = {name: value for name, value in after.items() if value != before[name]}
     return section.model_copy(update=changes) if changes else section

@@ -5,7 +5,7 @@ A directory that somebody else made is opened only where nothing in it leads out
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -14,7 +14,7 @@ from groupwise.errors import DataError, GroupwiseError
 from groupwise.explorer.opened import NotThereError, tail, unsafe
 from groupwise.explorer.pipeline import pipeline_facts
 from groupwise.explorer.run import is_number
-from groupwise.runs.ledger import Lines, Remembered, stamp_of
+from groupwise.runs.ledger import LineFile, Remembered, stamp_of
 
 Kind = Literal["pipeline", "budget", "process"]
 LINEAGE, BUDGET = "lineage.json", "budget.jsonl"
@@ -63,11 +63,14 @@ class Result:
             of_stage = ("facts.json", "cost.json", "begun.json", "run/metrics.jsonl", "data.jsonl")
             parts += [f"stages/{name}/{part}" for name in stage_names(self.path) for part in of_stage]
         stamps = [(part, stamp_of(self.path / part)) for part in parts if (self.path / part).is_file()]
-        read: dict[str, Callable[[], dict[str, Any]]] = {
-            "pipeline": lambda: pipeline_facts(self.path, runs), "budget": lambda: _budget(self.path),
-            "process": lambda: _process(self.path, self.stage),
-        }  # fmt: skip
-        return self._kept.of("facts", (stamps, len(runs), self.depth), lambda: {**self.headline(), **read[self.kind]()})
+
+        def read() -> dict[str, Any]:
+            if self.kind == "pipeline":
+                return {**self.headline(), **pipeline_facts(self.path, runs)}
+            facts = _budget(self.path) if self.kind == "budget" else _process(self.path, self.stage)
+            return {**self.headline(), **facts}
+
+        return self._kept.of("facts", (stamps, len(runs), self.depth), read)
 
 
 class Found(NamedTuple):
@@ -173,5 +176,5 @@ def _process(path: Path, stage: str) -> dict[str, Any]:
 
 
 def _objects(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
-    lines, damage = Lines(path).read()
+    lines, damage = LineFile(path).read()
     return [line for _, line in lines], list(map(str, damage[:20]))

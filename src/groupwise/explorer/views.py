@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from groupwise.config.schema import value_at
 from groupwise.errors import GroupwiseError
 from groupwise.explorer.opened import NotThereError, OpenedRun, tell_apart
 from groupwise.explorer.results import Result, found_in
@@ -236,9 +237,8 @@ def learn_settings(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _at(table: Any, *names: str) -> Any:
-    for name in names:
-        table = table.get(name) if isinstance(table, Mapping) else None
-    return None if isinstance(table, Mapping | list) else table
+    value = value_at(table, names)
+    return None if isinstance(value, Mapping | list) else value
 
 
 def _first_number(value: Any) -> float | None:

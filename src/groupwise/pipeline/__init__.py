@@ -88,7 +88,7 @@ def _check_references(stage: AnyStage, before: Sequence[AnyStage], names: Sequen
             fault = f"the stage {name} does not come before it" if name in names else f"there is no stage {name!r}"
             raise ConfigError(f"{where}: {fault}; before it come {', '.join((BASE, *makes))}")
         if makes[name] != reference.makes:
-            needed, actual = (kind.replace("_", " ") for kind in (reference.makes, makes[name]))
+            needed, actual = (kind.replace("_", " ") for kind in (str(reference.makes), makes[name]))
             raise ConfigError(f"{where}: {needed} is read here, but the stage {name} makes {actual}")
 
 

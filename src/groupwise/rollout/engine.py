@@ -18,7 +18,7 @@ from groupwise.errors import ConfigError, DataError
 from groupwise.models.policy import Policy
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.tools import Seen
-from groupwise.runs.ledger import LineFile, Lines
+from groupwise.runs.ledger import LineFile
 from groupwise.types import FinishReason, ToolCall, TurnRecord
 
 
@@ -192,7 +192,7 @@ class KeptEngine:
         self._kept: dict[tuple[tuple[int, ...], tuple[int, ...]], list[Sampled]] = {}
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file.truncate(path.read_bytes().rfind(b"\n") + 1 if path.exists() else 0)  # a line that a kill has cut
-        for number, line in Lines(path).read()[0]:
+        for number, line in LineFile(path).read()[0]:
             try:
                 samples = [
                     Sampled(

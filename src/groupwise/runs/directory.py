@@ -57,7 +57,7 @@ class RunDirectory:
 
     @property
     def metrics(self) -> LineFile:
-        return LineFile(self.path / "metrics.jsonl")
+        return LineFile(self.path / "metrics.jsonl", numbers=True)
 
     @property
     def checkpoints(self) -> Path:

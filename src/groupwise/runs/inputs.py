@@ -99,23 +99,23 @@ class Input:
 def references(recipe: BaseModel) -> list[Input]:
     """Return everything that a recipe names by path, not looked at yet."""
     named: dict[tuple[str, str], str] = {}
-    for key, value, mark in walk(recipe):
+    for key, value, makes in walk(recipe):
         if isinstance(value, ReadsFiles):
             named |= {(key, file): "data" for file in value.files_read()}
         if isinstance(value, KindSection) and ":" in value.kind:
             named[f"{key}.kind", value.kind] = "python"
-        elif isinstance(value, str) and value and mark and stage_of(value) is None:
-            named[key, value] = mark.makes
+        elif isinstance(value, str) and value and makes and stage_of(value) is None:
+            named[key, value] = makes
             adapters = Path(resolve(value)) / "adapter_config.json"
-            if mark.makes in ("model", "reward_model") and adapters.is_file():
+            if makes in ("model", "reward_model") and adapters.is_file():
                 base = json.loads(adapters.read_text(encoding="utf-8")).get("base_model_name_or_path")
                 named |= {(f"{key}.base_model", base): "model"} if isinstance(base, str) else {}
         elif isinstance(value, str) and (location := Place.of(value)) and location.file.is_file():
             named[key, value] = "python"
     inputs, counts = list[Input](), dict[str, int]()
-    for (key, text), makes in named.items():
+    for (key, text), kind in named.items():
         counts[key] = counts.get(key, 0) + 1
-        inputs.append(Input.named(f"{key}[{counts[key]}]" if counts[key] > 1 else key, text, makes))
+        inputs.append(Input.named(f"{key}[{counts[key]}]" if counts[key] > 1 else key, text, kind))
     return inputs
 
 

@@ -54,11 +54,29 @@ def from_json(value: Any) -> Any:
     return value
 
 
-class LineFile:
-    """One JSON object a line, flushed to disk line by line."""
+TORN = "its last line has no end: it is being written, or was cut"
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+
+class Damage(NamedTuple):
+    """Something in a run directory that could not be read."""
+
+    file: str  # relative to the run directory
+    what: str  # a sentence
+    line: int | None = None  # 1-based, where it is a line of a file of lines
+
+    def __str__(self) -> str:
+        return f"{self.file}{'' if self.line is None else f', line {self.line}'}: {self.what}"
+
+
+class LineFile:
+    """One JSON object a line, flushed to disk line by line, and read again only when the file has changed."""
+
+    def __init__(self, path: Path, numbers: bool = False) -> None:
+        """Name the file; with `numbers` texts such as `NaN` are read as numbers, as in metrics.jsonl."""
+        self.path, self.numbers = path, numbers
+        self._stamp: tuple[int, int, int] | None = None
+        self._lines: list[tuple[int, dict[str, Any]]] = []
+        self._damage: list[Damage] = []
 
     @property
     def size(self) -> int:
@@ -85,11 +103,40 @@ class LineFile:
 
     def lines(self) -> Iterator[dict[str, Any]]:
         """Read all complete lines; a torn last line (killed while writing) is left out."""
-        lines, damage = Lines(self.path, numbers=True).read()
+        lines, damage = LineFile(self.path, numbers=True).read()
         for fault in damage:
             if fault.what != TORN:
                 raise CheckpointError(f"{self.path}, line {fault.line}: {fault.what}")
         return (line for _, line in lines)
+
+    def read(self) -> tuple[list[tuple[int, dict[str, Any]]], list[Damage]]:
+        """Return the objects with their line numbers, and the lines that are none; both empty without a file."""
+        try:
+            stat = self.path.stat()
+            stamp = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
+            if stamp == self._stamp:
+                return self._lines, self._damage
+            self._stamp, self._lines, self._damage = None, [], []
+            with self.path.open("rb") as file:
+                for number, line in enumerate(file, 1):
+                    if not line.endswith(b"\n"):
+                        self._damage.append(Damage(self.path.name, TORN, number))
+                        break
+                    try:
+                        value = from_json(json.loads(line)) if self.numbers else json.loads(line)
+                    except (ValueError, RecursionError) as error:
+                        self._damage.append(Damage(self.path.name, f"it is not JSON: {error}", number))
+                        continue
+                    if isinstance(value, dict):
+                        self._lines.append((number, value))
+                    else:
+                        self._damage.append(Damage(self.path.name, "it is not an object", number))
+            self._stamp = stamp
+        except FileNotFoundError:
+            self._stamp, self._lines, self._damage = None, [], []
+        except OSError as error:
+            return [], [Damage(self.path.name, f"it cannot be read: {error.strerror}")]
+        return self._lines, self._damage
 
 
 class Ledger(LineFile):
@@ -130,60 +177,6 @@ class Ledger(LineFile):
 
 def _hash(line: bytes) -> str:
     return hashlib.sha256(line).hexdigest()
-
-
-TORN = "its last line has no end: it is being written, or was cut"
-
-
-class Damage(NamedTuple):
-    """Something in a run directory that could not be read."""
-
-    file: str  # relative to the run directory
-    what: str  # a sentence
-    line: int | None = None  # 1-based, where it is a line of a file of lines
-
-    def __str__(self) -> str:
-        return f"{self.file}{'' if self.line is None else f', line {self.line}'}: {self.what}"
-
-
-@dataclass(slots=True)
-class Lines:
-    """The objects of a file of JSON lines, read again only when the file has changed."""
-
-    path: Path
-    numbers: bool = False  # True: texts such as `NaN` are numbers, as in metrics.jsonl
-    _stamp: tuple[int, int, int] | None = None
-    _lines: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
-    _damage: list[Damage] = field(default_factory=list)
-
-    def read(self) -> tuple[list[tuple[int, dict[str, Any]]], list[Damage]]:
-        """Return the objects with their line numbers, and the lines that are none; both empty without a file."""
-        try:
-            stat = self.path.stat()
-            stamp = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
-            if stamp == self._stamp:
-                return self._lines, self._damage
-            self._stamp, self._lines, self._damage = None, [], []
-            with self.path.open("rb") as file:
-                for number, line in enumerate(file, 1):
-                    if not line.endswith(b"\n"):
-                        self._damage.append(Damage(self.path.name, TORN, number))
-                        break
-                    try:
-                        value = from_json(json.loads(line)) if self.numbers else json.loads(line)
-                    except (ValueError, RecursionError) as error:
-                        self._damage.append(Damage(self.path.name, f"it is not JSON: {error}", number))
-                        continue
-                    if isinstance(value, dict):
-                        self._lines.append((number, value))
-                    else:
-                        self._damage.append(Damage(self.path.name, "it is not an object", number))
-            self._stamp = stamp
-        except FileNotFoundError:
-            self._stamp, self._lines, self._damage = None, [], []
-        except OSError as error:
-            return [], [Damage(self.path.name, f"it cannot be read: {error.strerror}")]
-        return self._lines, self._damage
 
 
 def stamp_of(path: Path) -> tuple[int, int]:

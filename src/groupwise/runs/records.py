@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from groupwise.config import read_toml
 from groupwise.errors import ConfigError, DataError
 from groupwise.runs.directory import RunDirectory, find_run
-from groupwise.runs.ledger import TORN, Damage, Lines, Remembered, stamp_of
+from groupwise.runs.ledger import TORN, Damage, LineFile, Remembered, stamp_of
 from groupwise.runs.rollouts import LISTED, MOST_LISTED_TEXT, SCHEMA, read_columns, read_rows, unpacked_list
 from groupwise.runs.row import LIGHT, OF_TOKENS, GroupEntry, GroupRecord, Row, entries
 
@@ -49,9 +49,9 @@ class Records:
     """Recorded files of one run. Make it with `open`; it may be kept for as long as the run is looked at."""
 
     directory: RunDirectory
-    _index: Lines
-    _metrics: Lines
-    _ledger: Lines
+    _index: LineFile
+    _metrics: LineFile
+    _ledger: LineFile
     _found: dict[str, Damage] = field(default_factory=dict)
     _entries: Remembered[list[GroupEntry]] = field(default_factory=lambda: Remembered(_ENTRIES_KEPT))
     _rows: Remembered[tuple[Row, ...]] = field(default_factory=lambda: Remembered(_ROWS_KEPT))
@@ -62,7 +62,7 @@ class Records:
 
     @classmethod
     def of(cls, run: RunDirectory) -> Self:
-        return cls(run, Lines(run.index.path), Lines(run.metrics.path, numbers=True), Lines(run.ledger.path))
+        return cls(run, run.index, run.metrics, run.ledger)
 
     @property
     def path(self) -> Path:

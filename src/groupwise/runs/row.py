@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from groupwise.errors import DataError
 from groupwise.runs.atomic import write_file
 from groupwise.runs.directory import RunDirectory
-from groupwise.runs.ledger import Lines
 from groupwise.types import FinishReason, Outcome, ScoredGroup, TurnRecord
 
 T = TypeVar("T")
@@ -140,7 +139,7 @@ class Index:
     def __init__(self, run: RunDirectory, done: int, keep_files: bool = False) -> None:
         """Open it after `done` steps: files that an interrupted run wrote of later ones are deleted."""
         self._run = run
-        kept = [line for _, line in Lines(run.index.path).read()[0] if self._is_of(str(line.get("name")), done)]
+        kept = [line for _, line in run.index.read()[0] if self._is_of(str(line.get("name")), done)]
         self._names = {str(line["name"]) for line in kept}
         if run.index.size:
             self._write(kept)
@@ -155,7 +154,7 @@ class Index:
 
     def add(self, name: str, groups: Sequence[GroupEntry]) -> None:
         if name in self._names:
-            others = [line for _, line in Lines(self._run.index.path).read()[0] if line.get("name") != name]
+            others = [line for _, line in self._run.index.read()[0] if line.get("name") != name]
             self._write(others)
         self._names.add(name)
         size = self._run.evaluations(name).stat().st_size

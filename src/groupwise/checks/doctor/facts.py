@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple, Self
 
+from groupwise.config.schema import value_at
 from groupwise.errors import CheckpointError, ConfigError, DataError
 from groupwise.runs.records import Records
 from groupwise.runs.row import Flat, Row, flat_because
@@ -85,12 +86,8 @@ class RunFacts:
     damage: tuple[str, ...] = ()  # damaged, missing or contradictory files, a sentence each
 
     def key(self, dotted: str, default: Any = None) -> Any:
-        value: Any = self.config
-        for name in dotted.split("."):
-            if not isinstance(value, Mapping) or name not in value:
-                return default
-            value = value[name]
-        return value
+        value = value_at(self.config, dotted.split("."))
+        return default if value is None else value
 
     def series(self, name: str) -> list[tuple[int, float]]:
         """(step, value) of a scalar of every step that measured it."""

@@ -22,7 +22,7 @@ from typing import Any
 
 from groupwise.errors import DataError
 from groupwise.runs.imports.foreign import Scalars, number
-from groupwise.runs.ledger import Lines
+from groupwise.runs.ledger import LineFile
 
 POLYNOMIAL = 0x82F63B78
 _TABLE = []
@@ -231,7 +231,7 @@ def _rows(path: Path, damage: list[str]) -> Iterator[Mapping[str, Any]]:
             for cells in table:
                 yield {str(name).rpartition(" - ")[2]: value for name, value in cells.items() if name}
     else:
-        lines, broken = Lines(path).read()
+        lines, broken = LineFile(path).read()
         damage += map(str, broken[:20])
         if len(broken) > 20:
             damage.append(f"{path.name}: {len(broken) - 20} more lines cannot be read")
