@@ -103,7 +103,8 @@ def _raisers(name: str) -> str:
     """Return a sentence that names the folders of the package that raise an error."""
     found = sorted({
         path.relative_to(SOURCE).parts[0].removesuffix(".py")
-        for path in SOURCE.rglob("*.py") if re.search(rf"raise {name}\(|{name}\(f?\"", path.read_text("utf-8"))
+        for path in SOURCE.rglob("*.py")
+        if re.search(rf"raise {name}\(|{name}\(f?\"|told_as\({name},", path.read_text("utf-8"))
     } - {"errors"})  # fmt: skip
     return f"Raised in {', '.join(f'`{one}`' for one in found)}." if found else ""
 

@@ -138,7 +138,7 @@ def right(way: Way, model: Path, options: argparse.Namespace) -> list[float]:
             model, [way.suite], directory=directory, data=options.data, problems=options.problems, dtype=way.dtype,
             changes=template | {"verifier.program": way.program},
         )  # fmt: skip
-        columns = read_columns(RunDirectory(directory).evaluations(way.suite.replace(":", "-")), ("outcome",))
+        columns = read_columns(RunDirectory(directory).rollouts(way.suite.replace(":", "-")), ("outcome",))
         found = [float(outcome == "correct") for outcome in columns["outcome"].to_pylist()]
         verdicts.write_text(json.dumps({"right": found, "tokens": score.tokens, "cut": score.cut}))
     kept = json.loads(verdicts.read_text())

@@ -16,6 +16,9 @@
 The command line prints these as one sentence. Anything else is a bug of ours: its traceback goes to a file.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class GroupwiseError(Exception):
     """Base of all errors that a user can mend."""
@@ -63,3 +66,12 @@ class InvariantError(GroupwiseError):
 
 class WaitingError(GroupwiseError):
     """A person has to do something first; what was done before is kept, and the same call continues from there."""
+
+
+@contextmanager
+def told_as(kind: type[GroupwiseError], sentence: str, *errors: type[Exception]) -> Iterator[None]:
+    """Raise errors of these classes as one of ours: the sentence, and what they say."""
+    try:
+        yield
+    except errors as error:
+        raise kind(f"{sentence}: {error}") from None

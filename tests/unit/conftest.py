@@ -68,7 +68,7 @@ class FakeRun:
         return self
 
     def evaluation(self, kind: str, step: int, groups: Sequence[ScoredGroup], **more: Any) -> "FakeRun":
-        write_rollouts(self.directory.evaluations(f"dev-step-{step:06d}" if kind == "dev" else kind), groups)
+        write_rollouts(self.directory.rollouts(f"dev-step-{step:06d}" if kind == "dev" else kind), groups)
         line = {"kind": kind, "step": step, "pass_at_1": [0.5, 0.4, 0.6], "length": 1.0, "truncated": 0.0, **more}
         self.directory.metrics.append(line)
         return self

@@ -153,7 +153,7 @@ def recorded(tmp_path: Path) -> Path:
     groups = [scored("6×7", [1.0, 0.0, None]), scored("2×21", [0.0, 0.0])]
     write_rollouts(run.rollouts(0), [AdvantagedGroup(g, tuple([np.zeros(3)] * len(g.verdicts))) for g in groups])
     write_rollouts(run.rollouts(1), [scored("6×7", [1.0, 1.0], step=1)])
-    write_rollouts(run.evaluations("dev-step-000000"), [scored("5×5", [1.0])])
+    write_rollouts(run.rollouts("dev-step-000000"), [scored("5×5", [1.0])])
     run.metrics.append({"kind": "dev", "step": 0, "pass_at_1": [0.5, 0.4, 0.6], "length": 2.0, "best": True})
     for step, reward in ((0, 0.25), (1, 0.5), (1, 0.75)):
         run.metrics.append({"kind": "step", "step": step, "reward": reward, "parts": {"part/accuracy/mean": reward}})

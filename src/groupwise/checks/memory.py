@@ -148,7 +148,6 @@ def _moments(kind: str, learnt: int, in_layers: int) -> int:
 
 REHEARSAL = "policy's bits, while servers rehearse"
 
-
 WHOLE = ("reward model ", "process reward model", "servers' ")  # beginnings of the names of parts that no rank shares
 OF_ACTIVATIONS = "their gradients"
 GATHERED = "gathered weights"  # while a rank samples or publishes; and, fewer, while it trains

@@ -231,11 +231,7 @@ def _settings(place: str) -> Iterator[_Setting]:
     elif isinstance(node, ast.ClassDef):
         for field, after in pairwise(node.body):
             if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and field.value is not None:
-                text = (
-                    str(after.value.value)
-                    if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
-                    else ""
-                )
+                text = str(ast.literal_eval(after.value)) if isinstance(after, ast.Expr) else ""
                 yield from _setting(field.target.id, field.annotation, field.value, text)
 
 

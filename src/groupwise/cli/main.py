@@ -37,7 +37,6 @@ for point in sorted(entry_points(group="groupwise.command"), key=lambda point: p
 POSIX_ONLY = ("fcntl", "resource")
 """Modules of Python that only Linux and macOS have: locks of run directories and limits of workers need them."""
 
-
 UNEXPECTED, NOT_WRITTEN = 70, 74
 """Exit status of a fault of ours, and where standard output could not be written; as sysexits.h has them."""
 

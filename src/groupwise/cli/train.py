@@ -107,11 +107,10 @@ def train(
     if ranks > 1:
         from groupwise.ranks import launch
 
-        changes = [part for change in overrides or [] for part in ("--set", change)]
-        extends = [part for name in extend or [] for part in ("--extend", name)]
+        given = (("--set", overrides), ("--extend", extend), ("--accept-changed", accept))
+        words = [word for option, values in given for value in values or [] for word in (option, value)]
         flags = [flag for flag, is_set in (("--restart", restart), ("--anyway", anyway)) if is_set]
-        accepted = [part for name in accept or [] for part in ("--accept-changed", name)]
-        launch(ranks, ["train", str(recipe), *changes, *extends, *accepted, *flags])
+        launch(ranks, ["train", str(recipe), *words, *flags])
         return
     if rank_of_launcher() == 0:
         before_training(settings, anyway)

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from groupwise.cli.app import Json, Overrides, app, console, print_json
 from groupwise.config.places import decoded
-from groupwise.errors import ConfigError, DataError
+from groupwise.errors import ConfigError, DataError, told_as
 from groupwise.runs.jsonl import read_json
 
 if TYPE_CHECKING:
@@ -80,11 +80,9 @@ def read_completion(text: str | None, file: Path | None) -> str:
         raise ConfigError("give the completion as text or with --file, not both")
     if file is None and text not in (None, "-"):
         return str(text)
-    try:
+    with told_as(DataError, f"{file or 'standard input'} cannot be read", OSError, UnicodeDecodeError):
         content = decoded(sys.stdin.buffer.read() if file is None else file.read_bytes())
         return content.replace("\r\n", "\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{file or 'standard input'} cannot be read: {error}") from None
 
 
 def read_data(pairs: Sequence[str]) -> dict[str, Any]:

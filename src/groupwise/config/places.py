@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from groupwise.errors import ConfigError, GroupwiseError
+from groupwise.errors import ConfigError, GroupwiseError, told_as
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 """Folder of the shipped recipes. In the repository `recipes` is a link to it."""
@@ -61,10 +61,8 @@ class Place:
     def importable(cls, kind: str) -> "Place":
         """Return the place that `package.module:name` means. Raises ConfigError: there is no such module."""
         module, _, name = kind.partition(":")
-        try:
+        with told_as(ConfigError, f"{kind} cannot be imported", ImportError, ValueError):
             spec = importlib.util.find_spec(module)
-        except (ImportError, ValueError) as error:
-            raise ConfigError(f"{kind} cannot be imported: {error}") from None
         if spec is None or spec.origin is None:
             raise ConfigError(f"{kind} cannot be imported: there is no module {module!r}")
         return cls(Path(spec.origin), name, module)

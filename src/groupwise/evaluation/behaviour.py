@@ -156,7 +156,6 @@ _SIGNS: Mapping[Behaviour, Callable[[Row], Span | None]] = MappingProxyType(
     {Behaviour.LOOPS: _loop, Behaviour.MIXES_LANGUAGES: _mixture, Behaviour.OPEN_TAGS: _broken_tag}
 )
 
-
 _ANNOUNCED = re.compile(
     r"(?:[=≈＝:：→]|\\(?:boxed|fbox|approx|text)\s*\{|<answer>|\b(?:is|are|be|gives?|get|equals?|makes?|answer|total)"
     r"|是|为|得|到|等于|共|有|剩)[\s$({*]*\Z",

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Self
 from pydantic import ValidationInfo, model_validator
 
 from groupwise.config import FOLDER, Changes, Section, parse, read_toml
-from groupwise.errors import ConfigError
+from groupwise.errors import ConfigError, told_as
 from groupwise.models.config import ADAPTER_CONFIG
 from groupwise.models.prompts import settled_task
 from groupwise.rollout.engine import AnyEngine, EngineConfig
@@ -124,7 +124,5 @@ def _recipe_of(checkpoint: Path) -> dict[str, Any]:
     config, record = checkpoint.resolve().parent.parent / "config.toml", checkpoint / PROVENANCE
     if not record.exists():
         return located(read_toml(config), config) if config.exists() else {}
-    try:
+    with told_as(ConfigError, f"{record} is no record of an exported model", ValueError, LookupError, TypeError):
         return dict(json.loads(record.read_text(encoding="utf-8"))[-1]["recipe"])
-    except (ValueError, LookupError, TypeError) as error:
-        raise ConfigError(f"{record} is no record of an exported model: {error}") from None

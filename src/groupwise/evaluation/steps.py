@@ -14,7 +14,7 @@ from groupwise.algorithms.step_metrics import (
     predicted,
     step_calibration,
 )
-from groupwise.errors import DataError, ModelError
+from groupwise.errors import DataError, ModelError, told_as
 from groupwise.models.config import ModelConfig
 from groupwise.models.steps import ScoresSteps, encode_steps, load_scorer, score_rows
 from groupwise.tasks.step_rows import StepRow, labelled, read_steps
@@ -83,10 +83,8 @@ def evaluate_scorer(
 ) -> tuple[StepEvaluation, list[list[float]]]:
     """Return the figures on rows and their scores; the threshold is chosen on other rows if there are any."""
     scores, of_dev = (_scores(scorer, part) for part in (rows, dev_rows))
-    try:
+    with told_as(DataError, f"{dev}", ValueError):
         threshold = best_threshold(of_dev, [row.first_error for row in dev_rows]) if dev_rows else FIXED
-    except ValueError as error:
-        raise DataError(f"{dev}: {error}") from None
     return judge_scores(rows, scores, threshold), scores
 
 

@@ -252,14 +252,8 @@ def evaluate_suite(
     try:
         for number, protocol in enumerate(protocols):
             say("benchmarks", number, len(protocols))
-            one = _Measured(
-                policy,
-                run,
-                protocol,
-                str(checkpoint),
-                dtype,
-                (cache_mb << 20) // size.cached(2 if dtype == "bfloat16" else 4),
-            )
+            room = (cache_mb << 20) // size.cached(2 if dtype == "bfloat16" else 4)
+            one = _Measured(policy, run, protocol, str(checkpoint), dtype, room)
             with resuming(path):
                 yield from one.scores(problems, samples or 1, seed, sampling or {}, changes)
         write_file(run.finished, b"{}\n")
@@ -320,7 +314,7 @@ class _Measured(NamedTuple):
             values, weight = [_share(group, name) for group in recorded], protocol.weights.get(name)
             weights = [_share(group, weight) for group in recorded] if weight else None
             shares[name] = weighted_share(values, weights)
-        write_rollouts(self.run.evaluations(protocol.label), recorded)
+        write_rollouts(self.run.rollouts(protocol.label), recorded)
         completions = [completion for scored in recorded for completion in scored.group.completions]
         for name, share in shares.items():
             result = Score(

@@ -122,8 +122,8 @@ class Views:
     def place(self, index: int, identifier: str) -> dict[str, Any]:
         run = self._run(index)
         at = run.place(identifier)
-        file = run.path / "rollouts" / f"{at if isinstance(at, str) else f'step-{at:06d}'}.parquet"
-        facts = self._lists.of((index, identifier), stamp_of(file), partial(self._list, run, at))
+        stamp = stamp_of(run.records.directory.rollouts(at))
+        facts = self._lists.of((index, identifier), stamp, partial(self._list, run, at))
         steps = [place for place, at in run.places().items() if isinstance(at, int)]
         notices = [*run.notices(), *facts["notices"]]
         return {**facts, "run": run.name, "place": _place(identifier, at), "steps": steps, "notices": notices}
@@ -146,10 +146,10 @@ class Views:
 
     def group(self, index: int, identifier: str, problem: str) -> dict[str, Any]:
         run, at, group = self._group(index, identifier, problem)
-        ends = group.prompt_token_ends
+        ends, asked = group.prompt_token_ends, group.completions[0]
         return {
             "run": run.name, "place": _place(identifier, at), "problem": group.entry.problem,
-            "question": _short(group.question), "reference": _short(group.reference), "prompt": _short(group.prompt),
+            "question": _short(asked.question), "reference": _short(asked.reference), "prompt": _short(group.prompt),
             "prompt_tokens": None if ends is None else _cut(group.prompt, ends), "prompt_ids": group.prompt_token_ids,
             "discarded": group.entry.discarded, "completions": [_summary(row) for row in group.completions],
             "notices": run.notices(), "settings": learn_settings(run.config()[0]),
@@ -165,7 +165,7 @@ class Views:
         run, at, group = self._group(index, identifier, problem)
         common = {
             "run": run.name, "place": _place(identifier, at), "problem": group.entry.problem,
-            "question": _short(group.question), "reference": _short(group.reference),
+            "question": _short(group.completions[0].question), "reference": _short(group.completions[0].reference),
             "samples": [row.sample for row in group.completions], "notices": run.notices(),
         }  # fmt: skip
         found = {}

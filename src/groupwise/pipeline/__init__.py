@@ -14,7 +14,7 @@ from groupwise import config
 from groupwise.config.kinds import Allowed, Choices
 from groupwise.config.places import beside
 from groupwise.config.schema import named, stage_of
-from groupwise.errors import ConfigError, GroupwiseError
+from groupwise.errors import ConfigError, GroupwiseError, told_as
 from groupwise.pipeline.base import Source, Stage
 from groupwise.pipeline.plan import Action, Planned, plan
 from groupwise.pipeline.recipe import BASE, PipelineRecipe
@@ -64,11 +64,9 @@ def load_pipeline(source: config.Source, changes: config.Changes = ()) -> tuple[
         kind, where = table.get("kind", "train"), place.where
         if not isinstance(kind, str):
             raise ConfigError(f"{where}.kind = {kind!r}; allowed are {', '.join(STAGES.table)}, file.py:name")
-        try:
+        with told_as(ConfigError, f"{where}.kind", ConfigError):
             kind = beside(kind, folder)
             stage_class: type[AnyStage] = STAGES.find(kind)
-        except ConfigError as error:
-            raise ConfigError(f"{where}.kind: {error}") from None
         stage = stage_class.read(kind, place)
         _check_references(stage, stages, tuple(recipe.stages))
         stages.append(stage)

@@ -23,16 +23,7 @@ from groupwise.errors import ConfigError, DataError
 from groupwise.models.policy import load_policy
 from groupwise.pipeline.base import Made, Stage, Workplace
 from groupwise.pipeline.collect import Asked, collect_rows
-from groupwise.pipeline.step_rollouts import (
-    Completer,
-    Cut,
-    Rolled,
-    Rollouts,
-    by_search,
-    cut_rows,
-    searched,
-    shared,
-)
+from groupwise.pipeline.step_rollouts import Completer, Cut, Rolled, Rollouts, by_search, cut_rows, searched, shared
 from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.sample_and_score import Actors
 from groupwise.runs.row import Row

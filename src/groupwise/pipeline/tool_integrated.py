@@ -23,7 +23,6 @@ from groupwise.types import Problem
 
 Share = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
-
 Form = Literal["call", "wrong_call", "needless_call", "at_once", "text", "chain", "program", "python"]
 
 

@@ -76,12 +76,9 @@ class RunDirectory:
     def index(self) -> LineFile:
         return LineFile(self.path / "rollouts" / "index.jsonl")
 
-    def rollouts(self, step: int) -> Path:
-        return self.path / "rollouts" / f"step-{step:06d}.parquet"
-
-    def evaluations(self, name: str) -> Path:
-        """Completions of one evaluation, for example `dev-step-000040`."""
-        return self.path / "rollouts" / f"{name}.parquet"
+    def rollouts(self, at: int | str) -> Path:
+        """Completions of a step, or of an evaluation, for example `dev-step-000040`."""
+        return self.path / "rollouts" / f"{at if isinstance(at, str) else f'step-{at:06d}'}.parquet"
 
     def checkpoint(self, step: int) -> Path:
         return self.checkpoints / f"step-{step:06d}"

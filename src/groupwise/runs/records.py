@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from groupwise.config import read_toml
-from groupwise.errors import ConfigError, DataError
+from groupwise.errors import ConfigError, DataError, told_as
 from groupwise.runs.directory import RunDirectory, find_run
 from groupwise.runs.ledger import TORN, Damage, LineFile, Remembered, stamp_of
 from groupwise.runs.rollouts import LISTED, MOST_LISTED_TEXT, SCHEMA, read_columns, read_rows, unpacked_list
@@ -76,10 +76,8 @@ class Records:
     def environment(self) -> Mapping[str, Any]:
         """The versions and the machine of the run; empty where environment.json is not there."""
         path = self.path / "environment.json"
-        try:
+        with told_as(DataError, f"{path} cannot be read", ValueError):
             environment: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        except ValueError as error:
-            raise DataError(f"{path} cannot be read: {error}") from None
         return environment
 
     @property
@@ -163,7 +161,7 @@ class Records:
 
     def _evaluation(self, name: str, line: Line) -> Evaluation:
         # only evaluations with a line are read: a file without one was written just before the run was killed
-        there = self.directory.evaluations(name).exists()
+        there = self.directory.rollouts(name).exists()
         return Evaluation(int(line["step"]), line, self.rows(name) if there else ())
 
     def steps(self) -> list[int]:
@@ -211,12 +209,10 @@ class Records:
         records = table.filter(pc.equal(table["problem"], problem)).to_pylist()
         if not records:
             raise DataError(f"the rollouts {path} have no rows of {problem!r} where the index says: it was replaced")
-        try:
+        with told_as(DataError, f"the rollouts {path} cannot be read", KeyError, TypeError, ValueError):
             rows = sorted(map(Row.of, records), key=lambda row: row.sample)
-        except (KeyError, TypeError, ValueError) as error:
-            raise DataError(f"the rollouts {path} cannot be read: {error}") from None
-        common: dict[str, Any] = {name: records[0][name] for name in _OF_THE_PROMPT}
-        return GroupRecord(entry=entry, completions=tuple(rows), **common)
+        of_prompt: dict[str, Any] = {name: records[0][name] for name in _OF_THE_PROMPT}
+        return GroupRecord(entry=entry, completions=tuple(rows), **of_prompt)
 
     def completion(self, at: At, problem: str, sample: int) -> Row:
         """Return one completion with all that was recorded of it."""
@@ -235,13 +231,10 @@ class Records:
     def listed(self, at: At) -> dict[str, list[Any]]:
         """Return the columns of `LISTED` of all completions there, texts cut short, for a list."""
         path = self._file(at)
-        try:
-            with pq.ParquetFile(path) as file:
-                metadata = file.metadata
-                if found := unpacked_list(metadata.metadata, metadata.num_rows):
-                    return found
-        except (OSError, pa.ArrowException, ValueError) as error:
-            raise DataError(f"the rollouts {path} cannot be read: {error}") from None
+        told = told_as(DataError, f"the rollouts {path} cannot be read", OSError, pa.ArrowException, ValueError)
+        with told, pq.ParquetFile(path) as file:
+            if found := unpacked_list(file.metadata.metadata, file.metadata.num_rows):
+                return found
         table = read_columns(path, list(LISTED))  # another program wrote it
         texts = pc.utf8_slice_codeunits(pc.fill_null(table["text"], ""), 0, MOST_LISTED_TEXT)
         return {**{name: table[name].to_pylist() for name in LISTED}, "text": texts.to_pylist()}
@@ -264,7 +257,7 @@ class Records:
     def _file(self, at: At) -> Path:
         name = f"step-{at:06d}" if isinstance(at, int) else at
         if name in self._names():
-            return self.path / "rollouts" / f"{name}.parquet"
+            return self.directory.rollouts(at)
         steps = self.steps()
         there = [f"steps {steps[0]} to {steps[-1]}"] if steps else []
         recorded = ", ".join([*there, *self.evaluations()]) or "none"
@@ -289,8 +282,5 @@ class Records:
         self._found[f"{damage.file}:{damage.line}"] = damage
 
 
-_OF_THE_PROMPT = (
-    "step", "question", "reference", "language", "open_ended", "prompt", "prefill", "prompt_token_ids",
-    "prompt_token_ends",
-)  # fmt: skip
+_OF_THE_PROMPT = ("prompt", "prompt_token_ids", "prompt_token_ends")
 _TABLES = ("parts", "distributions", "theirs")  # keys of a line that hold numbers by name

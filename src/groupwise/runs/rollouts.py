@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from groupwise.errors import DataError
+from groupwise.errors import DataError, told_as
 from groupwise.runs.atomic import write_file
 from groupwise.runs.row import OF_TOKENS, SCHEMA_NUMBER, GroupEntry, Row
 from groupwise.types import AdvantagedGroup, Completion, ScoredGroup, TokenValues
@@ -45,7 +45,6 @@ SCHEMA = pa.schema(
     ],
     metadata={"groupwise_schema": str(SCHEMA_NUMBER)},
 )  # fmt: skip
-
 
 TokenColumns = Literal["all", "sampled", "none"]  # token columns that are written: all, those of the sampler, or none
 OF_SAMPLING = frozenset(
@@ -107,27 +106,22 @@ def write_rows(
 
 def read_columns(path: Path, columns: Sequence[str], row_group: int | None = None) -> pa.Table:
     """Read these columns of a file of completions, or of one of its row groups. Raises DataError."""
-    try:
+    with told_as(DataError, f"the rollouts {path} cannot be read", OSError, pa.ArrowException, KeyError, ValueError):
         with pq.ParquetFile(path) as file:  # opened once, and in one piece: many row groups make anything else slow
             table = file.read(columns) if row_group is None else file.read_row_group(row_group, columns)
         if "turns" in columns and "turns" not in table.column_names:  # written before there were episodes
             table = table.append_column("turns", pa.nulls(len(table), pa.string()))
         return table.select(columns).cast(pa.schema([SCHEMA.field(name) for name in columns]))
-    except (OSError, pa.ArrowException, KeyError, ValueError) as error:
-        raise DataError(f"the rollouts {path} cannot be read: {error}") from None
 
 
 def read_rows(path: Path) -> tuple[Row, ...]:
     """Read the completions of a file, without their tokens. Raises DataError: the file is not one that a run wrote."""
     records = read_columns(path, [name for name in SCHEMA.names if name not in _NOT_OF_ROWS]).to_pylist()
-    try:
+    with told_as(DataError, f"the rollouts {path} cannot be read", KeyError, TypeError, ValueError):
         return tuple(map(Row.of, records))
-    except (KeyError, TypeError, ValueError) as error:
-        raise DataError(f"the rollouts {path} cannot be read: {error}") from None
 
 
 _NOT_OF_ROWS = {*OF_TOKENS, "prompt", "prompt_token_ids", "prompt_token_ends"} - {"sampled"}
-
 
 # Ten thousand completions are 625 row groups, and reading eight columns of each takes longer than all the rest of a
 # list. The footer, which is read anyway, holds those columns as compressed JSON; other readers skip it.

@@ -157,7 +157,7 @@ class Index:
             others = [line for _, line in self._run.index.read()[0] if line.get("name") != name]
             self._write(others)
         self._names.add(name)
-        size = self._run.evaluations(name).stat().st_size
+        size = self._run.rollouts(name).stat().st_size
         self._run.index.append(
             {"schema": SCHEMA_NUMBER, "name": name, "bytes": size, "groups": [group.facts() for group in groups]}
         )
@@ -366,13 +366,7 @@ class GroupRecord:
     """A recorded group: its prompt and its completions."""
 
     entry: GroupEntry
-    step: int
-    question: str
-    reference: str
-    language: str | None
-    open_ended: bool | None
     prompt: str  # exactly the text that the model read
-    prefill: str | None  # the end of `prompt` that belongs to the answer
     prompt_token_ids: list[int] | None
     prompt_token_ends: list[int] | None  # end of each token in `prompt`, in code points
     completions: tuple[Row, ...]  # in the order of their samples

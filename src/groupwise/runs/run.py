@@ -150,7 +150,7 @@ class Run:
 
     def _evaluation(self, line: Line) -> dict[str, Any]:
         name = f"dev-step-{line['step']:06d}" if line["kind"] == "dev" else line["kind"]
-        row = {"name": name if self.directory.evaluations(name).exists() else None, **_flat(line)}
+        row = {"name": name if self.directory.rollouts(name).exists() else None, **_flat(line)}
         if isinstance(estimate := row.pop("pass_at_1", None), list):
             row |= dict(zip(("pass_at_1", "pass_at_1_low", "pass_at_1_high"), estimate, strict=True))
         return row

@@ -72,7 +72,7 @@ class Recorder:
         if self._index is None:
             return
         detailed = [self._detailed(group, None, [{} for _ in group.verdicts]) for group in groups]
-        self._index.add(name, write_rollouts(self._run.evaluations(name), detailed))
+        self._index.add(name, write_rollouts(self._run.rollouts(name), detailed))
 
     def step(self, step: int, result: StepResult, budget: int) -> dict[int, Arrays]:
         if not self._config.every or step % self._config.every:

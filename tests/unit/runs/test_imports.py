@@ -91,7 +91,7 @@ def test_completions_of_trl_are_groups_of_their_prompts(trl: Records) -> None:
         (4, 1, None, None), (4, 0, "wrong", None),
     ]  # fmt: skip
     group = trl.group(10, groups[0].problem)
-    assert group.question == "What is 0 + 1?\n"
+    assert group.completions[0].question == "What is 0 + 1?\n"
     right, wrong = group.completions[:2]
     assert (right.outcome, right.reward, dict(right.reward_parts)) == ("correct", 1.0, {"accuracy": 1.0})
     assert (wrong.outcome, wrong.reward, wrong.advantage) == ("wrong", 0.25, 0.5)

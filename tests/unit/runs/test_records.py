@@ -251,7 +251,7 @@ def test_a_step_done_twice_counts_once_and_a_torn_line_not_at_all(fake_run: Any)
 
 def test_an_evaluation_outlives_its_completions(fake_run: Any, group: Any) -> None:
     fake_run.evaluation("dev", 0, [group("a", [("x", Outcome.WRONG)])], best=True)
-    fake_run.directory.evaluations("dev-step-000000").unlink()
+    fake_run.directory.rollouts("dev-step-000000").unlink()
     (evaluation,) = Records.open(fake_run.path).dev
     assert (evaluation.rows, evaluation.line["pass_at_1"]) == ((), [0.5, 0.4, 0.6])
 
@@ -260,7 +260,7 @@ def test_what_cannot_be_read_is_refused_by_name(finished_run: Any, tmp_path: Pat
     with pytest.raises(ConfigError, match="not a run directory"):
         Records.open(tmp_path)
     run = Records.open(finished_run.path)
-    finished_run.directory.evaluations("test-after").write_bytes(b"no parquet")
+    finished_run.directory.rollouts("test-after").write_bytes(b"no parquet")
     with pytest.raises(DataError, match="test-after"):
         _ = run.test_after
     (finished_run.path / "environment.json").write_text("no json\n")

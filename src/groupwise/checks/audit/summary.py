@@ -11,7 +11,6 @@ from groupwise.types import Outcome
 
 QUANTILES = (0.5, 0.95, 0.99)
 
-
 SELDOM = {"hangs": Miss.HANG, "crashes": Miss.CRASH, "files_written": Miss.FILE_WRITTEN}
 
 

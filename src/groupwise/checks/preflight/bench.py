@@ -15,7 +15,7 @@ from groupwise.models.policy import Policy, start_policy
 from groupwise.models.size import ModelSize, language_model_size
 from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.environments import Crews
-from groupwise.rollout.sample_and_score import Actors, Clock, Seconds, sample_and_score
+from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.sandbox.base import Closing
 from groupwise.tasks import Task, make_task
 from groupwise.trainers.reward_part import load_reward_models, with_reward_model_parts
@@ -42,7 +42,6 @@ class Sampled:
     """Completions of some training problems before any training."""
 
     groups: tuple[ScoredGroup, ...]
-    seconds: Seconds
     wanted: int  # completions that there would be without a budget
     max_tokens: int  # of a completion; fewer than the recipe's where a budget allows no more
     tokens_per_second: float  # of a batch that a budget allows; 0 without one
@@ -128,21 +127,21 @@ class Bench(Closing):
         return max(0.0, self.options.budget_s - spent) if self.options.budget_s else math.inf
 
     def _sample(
-        self, problems: Sequence[Problem], number: int, max_tokens: int, clock: Clock, verifier: Verifier | None = None
+        self, problems: Sequence[Problem], number: int, max_tokens: int, verifier: Verifier | None = None
     ) -> list[ScoredGroup]:
         draws, sampling = Draws(self.recipe.run.seed, Purpose.PREFLIGHT), self.recipe.sampling
         actors = replace(self.actors, verifier=verifier) if verifier else self.actors
         sampling = sampling.model_copy(update={"max_tokens": max_tokens})
-        return sample_and_score(actors, problems, number, sampling, draws, clock)
+        return sample_and_score(actors, problems, number, sampling, draws)
 
     def _speed(self, problems: Sequence[Problem]) -> float:
         """Return the tokens that a few completions have in a second, their prompts' time counted; none is judged."""
         few, began = min(PROBE_TOKENS, self.recipe.sampling.max_tokens), time.perf_counter()
-        scored = self._sample(problems[:FEW], -(-FEW // len(problems[:FEW])), few, Clock(), Unjudged())
+        scored = self._sample(problems[:FEW], -(-FEW // len(problems[:FEW])), few, Unjudged())
         tokens = sum(completion.num_tokens for group in scored for completion in group.group.completions)
         return tokens / (time.perf_counter() - began)
 
-    def _within(self, problems: Sequence[Problem], number: int, clock: Clock) -> Sampled:
+    def _within(self, problems: Sequence[Problem], number: int) -> Sampled:
         """Sample what half of what is left of the budget allows: all; or few of each, as many as fit; or short ones."""
         limit, wanted = self.recipe.sampling.max_tokens, len(problems) * number
         end = time.perf_counter() + HALF * self.seconds_left
@@ -152,7 +151,7 @@ class Bench(Closing):
             return (end - time.perf_counter()) * rate
 
         if wanted * limit <= room():
-            return Sampled(tuple(self._sample(problems, number, limit, clock)), clock.seconds(), wanted, limit, rate)
+            return Sampled(tuple(self._sample(problems, number, limit)), wanted, limit, rate)
         each = min(number, FEW)
         limit = min(limit, int(room() / each))
         while limit >= LEAST_TOKENS and len(scored) < len(problems):
@@ -160,27 +159,27 @@ class Bench(Closing):
             if fit < 1 and scored:
                 break
             began, batch = time.perf_counter(), problems[len(scored) : len(scored) + max(1, fit)]
-            scored += self._sample(batch, each, limit, clock)
+            scored += self._sample(batch, each, limit)
             lengths = [completion.num_tokens for group in scored for completion in group.group.completions]
             rate = sum(lengths[-len(batch) * each :]) / (time.perf_counter() - began)
             length = max(1.0, fmean(lengths))
-        return Sampled(tuple(scored), clock.seconds(), wanted, limit, rate)
+        return Sampled(tuple(scored), wanted, limit, rate)
 
     @property
     def sampled(self) -> Sampled:
         """Completions of some training problems, judged and paid as training pays them from its first step on."""
 
         def make() -> Sampled:
-            recipe, clock, options = self.recipe, Clock(), self.options
+            recipe, options = self.recipe, self.options
             number = max(recipe.batch.group_size, options.num_samples)
             problems = self.some(options.num_problems)
             self.actors.engine.publish(self.policy, 0)
             if options.budget_s:
-                found = self._within(problems, number, clock)
+                found = self._within(problems, number)
             else:
                 limit = recipe.sampling.max_tokens
-                scored = self._sample(problems, number, limit, clock)
-                found = Sampled(tuple(scored), clock.seconds(), len(scored) * number, limit, 0.0)
+                scored = self._sample(problems, number, limit)
+                found = Sampled(tuple(scored), len(scored) * number, limit, 0.0)
             if recipe.reward_models and found.groups:
                 models = load_reward_models(recipe.reward_models, recipe.model)
                 paid = with_reward_model_parts(found.groups, models, recipe.reward_models, recipe.task.template, 0)

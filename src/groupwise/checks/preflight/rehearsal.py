@@ -22,7 +22,6 @@ TOO_SMALL, SMALL, LARGE, TOO_LARGE = 1e-10, 1e-6, 0.03, 0.3
 VERIFY = 0.2  # share of a step's time for verdicts that is worth a warning (doctor, slow step)
 EVALUATION = 0.5
 
-
 STEP_COST = 3.0  # time of a whole step, in times of its sampling
 BEFORE_S = 10.0  # for what begins and ends the two runs
 

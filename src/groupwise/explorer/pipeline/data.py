@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from groupwise.algorithms.statistics import Estimate
-from groupwise.errors import ConfigError, DataError
+from groupwise.errors import ConfigError, DataError, told_as
 from groupwise.runs.directory import RunDirectory
 from groupwise.runs.records import Records
 from groupwise.runs.rollouts import read_rows
@@ -113,13 +113,11 @@ def _stage(directory: Path, entry: Mapping[str, Any], base: str) -> Stage:
     is_current = state != "outdated"
     is_trained = is_current and run.config.exists()
     measurements = dict(facts.get("evaluation") or {})
-    try:
+    with told_as(DataError, f"{folder / 'facts.json'}: a measurement is not [value, low, high]", TypeError, ValueError):
         evaluation = {
             task: {key: _estimate(*value) for key, value in measurement.items() if isinstance(value, list)}
             for task, measurement in measurements.items()
         }
-    except (TypeError, ValueError) as error:
-        raise DataError(f"{folder / 'facts.json'}: a measurement is not [value, low, high]: {error}") from None
     settings = (_read(folder / "begun.json").get("settings") or {}) if is_current else {}
     start = None if settings.get("new_model") else (settings.get("model") or {}).get("path")
 
@@ -149,10 +147,8 @@ def _estimate(value: float, low: float | None, high: float | None) -> Estimate:
 def _read(path: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
-    try:
+    with told_as(DataError, f"{path} cannot be read", OSError, ValueError):
         table = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path} cannot be read: {error}") from None
     if not isinstance(table, dict):
         raise DataError(f"{path} holds no JSON object")
     return table

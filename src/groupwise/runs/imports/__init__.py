@@ -91,7 +91,7 @@ def write_imported(foreign: Foreign, system: str, source: Path, target: Path, co
     for step, answers in sorted(foreign.dev.items()):
         groups = _groups(step, answers, judge)
         odd = Counter(name for answer in answers for name in answer.not_finite)
-        index.add(f"dev-step-{step:06d}", write_rows(run.evaluations(f"dev-step-{step:06d}"), groups))
+        index.add(f"dev-step-{step:06d}", write_rows(run.rollouts(f"dev-step-{step:06d}"), groups))
         share = fmean(fmean(row["outcome"] == Outcome.CORRECT for row in group) for group in groups)
         run.metrics.append(
             {"kind": "dev", "step": step, "pass_at_1": [share] * 3, **({NOT_FINITE: odd} if odd else {})}

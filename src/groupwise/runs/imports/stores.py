@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from groupwise.errors import DataError
+from groupwise.errors import DataError, told_as
 from groupwise.runs.imports.foreign import Scalars, number
 from groupwise.runs.ledger import LineFile
 
@@ -39,15 +39,13 @@ def read_events(source: Path, scalars: Scalars) -> None:
     if not files:
         raise DataError(f"{source} has no event files of TensorBoard (events.out.tfevents.*)")
     for path in files:
-        try:
+        with told_as(DataError, f"{path} is no event file of TensorBoard", DataError, OSError):
             for event in _events(path, scalars.damage):
                 for value in (value for summary in inner(event, 5) for value in inner(summary, 1)):
                     if (number := _number(value)) is None:
                         scalars.not_numbers[text(value, 1)] = None
                     else:
                         scalars.add(whole(event, 2), {text(value, 1): number}, path.name)
-        except (DataError, OSError) as error:
-            raise DataError(f"{path} is no event file of TensorBoard: {error}") from None
 
 
 def _events(path: Path, damage: list[str]) -> Iterator[bytes]:
@@ -184,7 +182,7 @@ def read_history(source: Path, scalars: Scalars) -> None:
             raise DataError(f"{source} has {len(logs)} files *.wandb; name one, or an exported .csv or .jsonl")
         path = logs[0]
     seen: dict[str, int] = {}
-    try:
+    with told_as(DataError, f"{path} cannot be read", OSError, UnicodeDecodeError, csv.Error):
         for place, row in enumerate(_rows(path, scalars.damage), 1):
             named = flat(row)
             step = next((named[name] for name in STEPS if named.get(name) not in (None, "")), None)
@@ -201,8 +199,6 @@ def read_history(source: Path, scalars: Scalars) -> None:
             for name in values:
                 seen[name] = seen.get(name, 0) + 1
             scalars.add(step, values, f"{path.name}, row {place}")
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path} cannot be read: {error}") from None
     if not scalars.steps:
         raise DataError(f"{path} has no line of a history with {STEP}")
 

@@ -23,7 +23,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from groupwise.errors import DataError
+from groupwise.errors import DataError, told_as
 from groupwise.runs.imports.foreign import Answer, Foreign, Scalars, as_text, measures_of, number
 from groupwise.runs.jsonl import read_jsonl
 
@@ -194,11 +194,9 @@ def _lines(folder: Path, damage: list[str]) -> Iterator[Mapping[str, Any]]:
 
 def _objects(path: Path, damage: list[str]) -> Iterator[Mapping[str, Any]]:
     """Read the objects of a file; a line that is cut is its last, as prime-rl reads it, too."""
-    try:
-        with pa.input_stream(str(path), compression="zstd" if path.suffix == ".zst" else None) as stream:
-            content = stream.read()
-    except (OSError, pa.ArrowException) as error:
-        raise DataError(f"{path} cannot be read: {error}") from None
+    told = told_as(DataError, f"{path} cannot be read", OSError, pa.ArrowException)
+    with told, pa.input_stream(str(path), compression="zstd" if path.suffix == ".zst" else None) as stream:
+        content = stream.read()
     for place, line in enumerate(content.split(b"\n"), 1):
         if not line.strip():
             continue
