@@ -151,7 +151,7 @@ def collected(options: argparse.Namespace, seed: int, folder: Path) -> tuple[lis
         both = []
         for name in ("rollouts", "again"):
             completer = Completer(actors, sampling, Draws(seed, Purpose.STEP_LABELS, 0, name), options.rollouts)
-            rollouts = Rollouts(completer, by_id, folder / "samples", lambda what, done, total: None, {})
+            rollouts = Rollouts(completer, by_id, folder / "samples", {})
             rollouts.ask([(one.row.problem, prefix) for one in cut for prefix in one.prefixes], name)
             both.append([[rollouts.found[one.row.problem, prefix] for prefix in one.prefixes] for one in cut])
     known = [

@@ -117,7 +117,7 @@ def run_one(
             table.add_row(stage.name, does, makes, ", ".join(entry.inputs) or "-", verb, entry.why, style=style)
         console.print(table)
         return True
-    finished = run_pipeline(recipe, stages, Display(train_stage, show_stage, say, show_finished), only, start)
+    finished = run_pipeline(recipe, stages, Display(train_stage, show_stage, show_finished), only, start)
     page = write_report(recipe.pipeline.directory)
     if not finished:
         _print_stopped(start)

@@ -6,7 +6,7 @@ settings name. A line in `STAGES` gives it a name; a stage in your file needs no
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
@@ -47,9 +47,7 @@ class Workplace:
     """The surroundings of a stage's work."""
 
     directory: StageDirectory
-    outputs: Mapping[str, str]
     train: Callable[[Recipe], Run]
-    progress: Callable[[str, int, int], None] = field(default=lambda name, done, total: None)
 
     def made(self, rows: Iterable[Mapping[str, Any]], statistics: Mapping[str, Any], sampled_tokens: int = 0) -> Made:
         """Write the rows of a data stage, and return its result."""

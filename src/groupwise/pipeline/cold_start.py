@@ -5,7 +5,6 @@ from R1-Zero's own completions in readable form, and by people's post-processing
 after the answer, in the style of several writers.
 """
 
-from functools import partial
 from typing import Any, Self
 
 from pydantic import Field, model_validator
@@ -141,7 +140,7 @@ class ColdStart(Stage[ColdStartConfig]):
                 draws = Draws(settings.seed, Purpose.COLD_START, detail=f"{name} {language}")
                 rows += collect_rows(
                     actors, subset, source.num_samples, source.sampling or settings.sampling, draws,
-                    work.directory.samples, partial(work.progress, f"{name}, {language}"),
+                    work.directory.samples, f"{name}, {language}",
                 )  # fmt: skip
         return rows
 

@@ -5,7 +5,7 @@ A kill loses only the problems in hand.
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
@@ -20,6 +20,7 @@ from groupwise.randomness import Draws, key
 from groupwise.rollout.engine import AnyEngine, EngineConfig
 from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.rollout.sampling import SamplingConfig
+from groupwise.runs.progress import say
 from groupwise.runs.rollouts import read_columns, read_rows, write_rollouts
 from groupwise.runs.row import Row, grouped
 from groupwise.tasks import TaskOptions
@@ -66,18 +67,18 @@ def collect_rows(
     sampling: SamplingConfig,
     draws: Draws,
     folder: Path,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    what: str = "problems sampled",
 ) -> list[Row]:
     """Return verified completions of the problems, in order; parts that are in the folder are read, not sampled."""
     rows: list[Row] = []
     for start in range(0, len(problems), PROBLEMS_PER_PART):
-        progress(start, len(problems))
+        say(what, start, len(problems))
         part = folder / f"{draws.name}-{start:06d}.parquet"
         if not part.exists():
             batch = problems[start : start + PROBLEMS_PER_PART]
             write_rollouts(part, sample_and_score(actors, batch, num_samples, sampling, draws))
         rows += read_rows(part)
-    progress(len(problems), len(problems))
+    say(what, 1, 1)
     return rows
 
 

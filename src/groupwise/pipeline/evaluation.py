@@ -1,6 +1,5 @@
 """Evaluation of every model of a pipeline: the same problems, the same random numbers, the same counts."""
 
-from collections.abc import Callable
 from typing import Any
 
 from groupwise.evaluation.evaluate import evaluate
@@ -12,6 +11,7 @@ from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.engine import make_engine
 from groupwise.rollout.sample_and_score import Actors
 from groupwise.runs.ledger import or_null
+from groupwise.runs.progress import counted
 from groupwise.runs.rollouts import write_rollouts
 from groupwise.tasks import make_task
 from groupwise.tasks.base import split_problems
@@ -19,9 +19,7 @@ from groupwise.types import ScoredGroup
 from groupwise.verifiers import make_verifier
 
 
-def evaluate_model(
-    recipe: PipelineRecipe, model: str, stage_dir: StageDirectory, progress: Callable[[int, int], None]
-) -> dict[str, Any]:
+def evaluate_model(recipe: PipelineRecipe, model: str, stage_dir: StageDirectory) -> dict[str, Any]:
     """Evaluate a model on the test split of every task of the recipe; its completions stay in the stage's directory.
 
     Returns, by task, every metric as [value, low, high] with the interval over problems (null for ends that do not
@@ -31,8 +29,7 @@ def evaluate_model(
     policy = load_policy(recipe.model.at(model))
     engine = make_engine(recipe.engine, policy)
     config, measurements, groups = recipe.measure, dict[str, Any](), list[ScoredGroup]()
-    for done, (name, options) in enumerate(recipe.tasks.items()):
-        progress(done, len(recipe.tasks))
+    for name, options in counted(f"measuring {stage_dir.path.name}", recipe.tasks.items(), len(recipe.tasks)):
         task = make_task(options)
         problems = split_problems(task, "test", config.num_problems)
         with make_verifier(task.verifier_config) as verifier:
@@ -49,5 +46,4 @@ def evaluate_model(
         measurements[name] = {key: or_null(estimate) for key, estimate in measured.items()} | {"kind": kind, **sizes}
     stage_dir.path.mkdir(parents=True, exist_ok=True)
     write_rollouts(stage_dir.evaluation, groups)
-    progress(len(recipe.tasks), len(recipe.tasks))
     return measurements

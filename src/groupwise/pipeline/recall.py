@@ -4,6 +4,7 @@ from groupwise.pipeline.base import Made, Stage, Workplace
 from groupwise.pipeline.directory import content_hash
 from groupwise.recall.config import RecallConfig
 from groupwise.recall.run import Recall
+from groupwise.runs.progress import say
 
 
 class RecallStage(Stage[RecallConfig]):
@@ -16,7 +17,7 @@ class RecallStage(Stage[RecallConfig]):
     makes = "data"
 
     def run(self, settings: RecallConfig, work: Workplace) -> Made:
-        recall = Recall(settings, work.directory.path / "recall", work.progress)
+        recall = Recall(settings, work.directory.path / "recall", say)
         facts = recall.run()
         corpus = recall.directory / "corpus.jsonl"
         by_round: dict[str, dict[str, float]] = {"kept": {}, "known share": {}, "found": {}}

@@ -5,8 +5,7 @@ long paragraphs and loops; with them general data without reasoning, three to on
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
@@ -28,6 +27,7 @@ from groupwise.pipeline.directory import read_rows
 from groupwise.pipeline.recipe import Name
 from groupwise.randomness import Draw, Draws, Purpose, key, permutation
 from groupwise.rollout.sample_and_score import Actors
+from groupwise.runs.progress import counted
 from groupwise.runs.row import Row
 from groupwise.tasks import TaskOptions, make_task
 from groupwise.tasks.base import split_problems
@@ -137,7 +137,7 @@ class RejectionSampling(Stage[RejectionConfig]):
         rows, statistics = reasoning, dict[str, Any]()
         if settings.general:
             most = round(len(reasoning) / settings.reasoning_per_general)
-            general, statistics = general_rows(settings.general, most, settings.seed, settings.model, work.progress)
+            general, statistics = general_rows(settings.general, most, settings.seed, settings.model)
             rows = reasoning + general
         shuffled = [rows[i] for i in permutation(len(rows), settings.seed, "rejection sampling")]
         tokens = sum(row.length for row in sampled)
@@ -158,25 +158,23 @@ class RejectionSampling(Stage[RejectionConfig]):
             actors = Actors.of(policy, task.template, verifier, settings.engine)
             rows = collect_rows(
                 actors, problems, settings.num_samples, settings.sampling, Draws(settings.seed, Purpose.REJECTION),
-                work.directory.samples, partial(work.progress, "problems sampled"),
+                work.directory.samples,
             )  # fmt: skip
         return rows, {problem.id: problem for problem in problems}
 
 
 def general_rows(
-    data: GeneralData, most: int, seed: int, model: ModelConfig, progress: Callable[[str, int, int], None]
+    data: GeneralData, most: int, seed: int, model: ModelConfig
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Return at most `most` rows of general data, in random order, and their statistics."""
     problems = {problem.id: problem for problem in split_problems(make_task(data.task), "train", None)}
     candidates = _candidates(data, list(problems.values()), seed)
     dropped = Counter[str]()
     remaining = set(range(len(candidates)))
-    for done, (name, judge) in enumerate(data.reward_models.items()):
-        progress("judges", done, len(data.reward_models))
+    for name, judge in counted("judges", data.reward_models.items(), len(data.reward_models)):
         best = _best(candidates, judge, model, "" if data.file else data.task.template.prefill)
         dropped[f"below the best {judge.keep:.0%} by {name}"] = len(remaining - best)
         remaining &= best
-    progress("judges", len(data.reward_models), len(data.reward_models))
     if data.judge:
         approved = _approved(candidates, problems, data.judge, remaining)
         dropped["not approved by the judge"] = len(remaining - approved)

@@ -61,7 +61,6 @@ class Display:
     train: Callable[[Recipe], Run] = train
     stage: Callable[[Planned, int, int], None] = field(default=lambda planned, number, total: None)
     """Called before every stage: (its action, its number from 1, number of stages)."""
-    progress: Callable[[str, int, int], None] = field(default=lambda name, done, total: None)
     finished: Callable[[str, StageDirectory], None] = field(default=lambda name, stage_dir: None)
 
 
@@ -120,7 +119,7 @@ def run_pipeline(
                         if entry.action is not Action.MEASURE:
                             _work(entry, directory, display)
                         if entry.stage.makes == "model":
-                            _measure(recipe, stage_dir, str(_output(stage_dir)), entry.stage.name, display)
+                            _measure(recipe, stage_dir, str(_output(stage_dir)))
                         display.finished(entry.stage.name, stage_dir)
                 _write_lineage(recipe, directory, planned)
         except (Interrupted, KeyboardInterrupt):
@@ -160,9 +159,8 @@ def _work(entry: Planned, directory: PipelineDirectory, display: Display) -> Non
     begun = {"fingerprint": entry.fingerprint, "code": stage.code, "inputs": entry.inputs, "read": read}
     stage_dir.write("begun", {**begun, "settings": stage.settings})
     outputs = {name: str(_output(directory.stage(name))) for name in stage.inputs}
-    work = Workplace(stage_dir, outputs, display.train, display.progress)
     with timed(stage_dir, "seconds"):
-        result = stage.run(located(stage.config, outputs), work)
+        result = stage.run(located(stage.config, outputs), Workplace(stage_dir, display.train))
     facts = {
         "name": stage.name, "kind": stage.kind, "algorithm": stage.algorithm, "makes": stage.makes,
         "fingerprint": entry.fingerprint, "inputs": entry.inputs,
@@ -191,17 +189,15 @@ def _measure_base(recipe: PipelineRecipe, stage_dir: StageDirectory, display: Di
         stage_dir.discard()
         stage_dir.write("facts", start)
     if not is_measured(stage_dir, stage_dir.facts or {}, measurement(recipe)):
-        _measure(recipe, stage_dir, model, BASE, display)
+        _measure(recipe, stage_dir, model)
         display.finished(BASE, stage_dir)
 
 
-def _measure(recipe: PipelineRecipe, stage_dir: StageDirectory, model: str, name: str, display: Display) -> None:
+def _measure(recipe: PipelineRecipe, stage_dir: StageDirectory, model: str) -> None:
     begun = {key: value for key, value in (stage_dir.facts or {}).items() if key != "evaluation_fingerprint"}
     stage_dir.write("facts", {**begun, "evaluation": None})
     with timed(stage_dir, "evaluation_seconds"):
-        evaluation = evaluate_model(
-            recipe, model, stage_dir, lambda done, total: display.progress(f"measuring {name}", done, total)
-        )
+        evaluation = evaluate_model(recipe, model, stage_dir)
     stage_dir.write(
         "facts", {**(stage_dir.facts or {}), "evaluation": evaluation, "evaluation_fingerprint": measurement(recipe)}
     )

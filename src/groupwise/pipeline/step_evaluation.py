@@ -22,6 +22,7 @@ from groupwise.models.steps import load_scorer
 from groupwise.pipeline.base import ComputeConfig, Made, Stage, Workplace
 from groupwise.pipeline.recipe import Name
 from groupwise.runs.ledger import or_null
+from groupwise.runs.progress import counted
 from groupwise.runs.row import grouped
 from groupwise.tasks.step_rows import StepRow, read_steps
 
@@ -75,8 +76,7 @@ class StepEvaluation(Stage[StepEvaluationConfig]):
             )
         large = {f"with {k} completions": sum(len(pool) >= k for pool in pools) for k in settings.choices}
         found: dict[str, Any] = {"controls": controls(rows, settings.choices)}
-        for done, (name, judge) in enumerate(settings.judges.items()):
-            work.progress("judges", done, len(settings.judges))
+        for name, judge in counted("judges", settings.judges.items(), len(settings.judges)):
             scorer = load_scorer(settings.model.at(judge.path), judge.reference, judge.beta)
             evaluation, scores = evaluate_scorer(scorer, rows, dev, settings.dev)
             figures = {key: value for key, value in or_null(asdict(evaluation)).items() if key != "rows"}

@@ -11,7 +11,6 @@ the rows that agree with it.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
@@ -120,7 +119,7 @@ class StepLabels(Stage[StepLabelsConfig]):
                 draws = Draws(settings.seed, Purpose.STEP_LABELS)
                 sampled = collect_rows(
                     actors, problems, settings.num_samples, settings.sampling, draws,
-                    work.directory.samples, partial(work.progress, "problems sampled"),
+                    work.directory.samples,
                 )  # fmt: skip
                 cut, dropped = cut_rows(sampled, settings.step, settings.sampling.tools)
                 if len(cut) >= ENOUGH and all(len(each.ends) == 1 for each in cut):  # a few may just be short
@@ -156,7 +155,7 @@ class StepLabels(Stage[StepLabelsConfig]):
             actors = Actors.of(policy, actors.template, actors.verifier)
         draws = Draws(settings.seed, Purpose.STEP_LABELS, 0, "rollouts")
         completer = Completer(actors, settings.sampling, draws, settings.rollouts)
-        rollouts = Rollouts(completer, by_id, work.directory.samples, work.progress, {})
+        rollouts = Rollouts(completer, by_id, work.directory.samples, {})
         if settings.method == "binary_search":
             return searched(cut, rollouts), rollouts.tokens
         # from the end of every step but the last: Math-Shepherd

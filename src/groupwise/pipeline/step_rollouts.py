@@ -6,7 +6,7 @@ part, and a repeat makes the same bytes.
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -25,6 +25,7 @@ from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.tools import Result, Tool, ToolConfig, make_tools, results_in
 from groupwise.rollout.tools.base import BrokenCallError, Span
 from groupwise.runs.atomic import write_file
+from groupwise.runs.progress import say
 from groupwise.runs.row import Row, grouped
 from groupwise.types import CallOutcome, FinishReason, Outcome, Problem, ToolCall
 from groupwise.verifiers.steps import step_ends
@@ -125,20 +126,20 @@ class Rollouts:
     completer: Completer
     problems: Mapping[str, Problem]
     folder: Path
-    progress: Callable[[str, int, int], None]
     found: dict[tuple[str, str], Rolled]
 
     def ask(self, prefixes: Sequence[tuple[str, str]], name: str) -> None:
         """Roll out from unknown prefixes; parts that are in the folder under this name are read."""
         new = [prefix for prefix in dict.fromkeys(prefixes) if prefix not in self.found]
         for start in range(0, len(new), PROBLEMS_PER_PART):
-            self.progress("prefixes rolled out", start, len(new))
+            say("prefixes rolled out", start, len(new))
             part = new[start : start + PROBLEMS_PER_PART]
             file = self.folder / f"{name}-{start:06d}.json"
             if not file.exists():
                 rolled = self.completer.roll([(self.problems[problem], prefix) for problem, prefix in part])
                 write_file(file, json.dumps(rolled).encode())
             self.found |= zip(part, (Rolled(*rolled) for rolled in json.loads(file.read_text("utf-8"))), strict=True)
+        say("prefixes rolled out", 1, 1)
 
     @property
     def tokens(self) -> int:

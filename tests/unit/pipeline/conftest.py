@@ -9,7 +9,7 @@ import pytest
 from pydantic import Field
 
 from groupwise.config import Section, parse
-from groupwise.config.schema import DataRef, Makes, ModelRef
+from groupwise.config.schema import DataRef, Makes, ModelRef, named, stage_of
 from groupwise.pipeline import AnyStage, fingerprint, runner
 from groupwise.pipeline.base import Made, Source, Stage, Workplace
 from groupwise.pipeline.directory import StageDirectory, content_hash, write_rows
@@ -70,7 +70,8 @@ class Fake(Stage[FakeConfig]):
         self.done.append(self.name)
         if self.name in self.before_end:
             self.before_end[self.name](work)
-        read = {name: Path(path).read_text() for name, path in work.outputs.items()}
+        given = zip(named(self.config), named(config), strict=True)
+        read = {name: Path(at.value).read_text() for ref, at in given if (name := stage_of(ref.value))}
         digest = write_rows(work.directory.data, [{"prompt": "p", "completion": f"{self.settings}{self.luck}", **read}])
         return Made(work.directory.data, digest, 3, 4, {"rows": 1})
 
@@ -113,7 +114,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Paths of the models that were evaluated."""
     found: list[str] = []
 
-    def evaluate(recipe: PipelineRecipe, model: str, place: StageDirectory, progress: Any) -> dict[str, Any]:
+    def evaluate(recipe: PipelineRecipe, model: str, place: StageDirectory) -> dict[str, Any]:
         found.append(model)
         place.path.mkdir(parents=True, exist_ok=True)
         place.evaluation.write_text(content_hash(Path(model)))

@@ -50,7 +50,7 @@ def stage_of(prm: str, **changes: Any) -> BudgetStage:
 
 
 def run(stage: BudgetStage, folder: Path) -> dict[str, Any]:
-    work = Workplace(StageDirectory(folder), {}, pytest.fail)
+    work = Workplace(StageDirectory(folder), pytest.fail)
     return dict(stage.run(located(stage.config, {}), work).statistics)
 
 

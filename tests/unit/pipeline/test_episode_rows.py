@@ -60,7 +60,7 @@ def test_right_episodes_are_learnt_as_they_were_sampled(
     monkeypatch.setattr(Actors, "of", scripted)
     task = TASK | {"template": {"chat": chat}}
     settings = parse(RejectionConfig, {**ASKED, "task": task, "path": "base", "num_samples": 2})
-    work = Workplace(StageDirectory(tmp_path), {}, lambda recipe: None)  # type: ignore[arg-type,return-value]
+    work = Workplace(StageDirectory(tmp_path), lambda recipe: None)  # type: ignore[arg-type,return-value]
     made = RejectionSampling("rejection", "rejection_sampling", settings).run(settings, work)
     assert made.statistics["dropped"] == {"not correct": 3}
     rows = [json.loads(line) for line in made.output.read_text().splitlines()]

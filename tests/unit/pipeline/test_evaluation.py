@@ -34,7 +34,7 @@ def test_every_task_has_its_own_tools_and_no_other(tmp_path: Path, monkeypatch: 
         "stages": {"a": {"algorithm": "sft", "run": {"num_steps": 1}, "data": {"source": "jsonl", "path": "x"}}},
     })  # fmt: skip
     stage = StageDirectory(tmp_path / "a")
-    measured = evaluation.evaluate_model(recipe, "base", stage, lambda done, total: None)
+    measured = evaluation.evaluate_model(recipe, "base", stage)
     assert measured["as"]["length"] == [3.0, None, None]  # what JSON can say
     assert {name: list(one.tools) for name, one in asked.items()} == {
         "with": ["calculator"], "bare": [], "as": ["mine"]

@@ -24,7 +24,7 @@ def played(path: Path, **changes: Any) -> list[dict[str, Any]]:
     task = {"kind": "episodes", "environment": {"kind": "guess", "highest": 7}, **changes.pop("task", {})}
     settings = parse(PlayConfig, {"task": task, "num_rows": 40, "seed": 0, **changes})
     path.mkdir()
-    made = Play("play", "play", settings).run(settings, Workplace(StageDirectory(path), {}, lambda recipe: None))  # type: ignore[arg-type,return-value]
+    made = Play("play", "play", settings).run(settings, Workplace(StageDirectory(path), lambda recipe: None))  # type: ignore[arg-type,return-value]
     assert sum(made.statistics["outcomes"].values()) == 40
     return [json.loads(line) for line in made.output.read_text().splitlines()]
 

@@ -41,10 +41,11 @@ def test_the_same_problems_are_asked_for_in_three_forms() -> None:
     assert not (recipe.measure.sampling or recipe.sampling).tools
 
 
-def test_the_stage_makes_documents_and_counts_them(tmp_path: Path) -> None:
+def test_the_stage_makes_documents_and_counts_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, stages = load_pipeline(RECIPE, TINY)
     stage, seen = stages[0], list[str]()
-    work = Workplace(StageDirectory(tmp_path), {}, pytest.fail, lambda what, done, total: seen.append(what))
+    monkeypatch.setattr("groupwise.pipeline.recall.say", lambda what, done, total: seen.append(what))
+    work = Workplace(StageDirectory(tmp_path), pytest.fail)
     made = stage.run(stage.config, work)
     rows = [json.loads(line) for line in made.output.read_text("utf-8").splitlines()]
     assert len(rows) == made.statistics["rows"] > 0

@@ -17,15 +17,11 @@ module = importlib.import_module("groupwise.pipeline.rejection_sampling")
 TASK = {"kind": "general", "num_problems": 40, "num_eval_problems": 4}
 
 
-def quiet(what: str, done: int, total: int) -> None:
-    """Progress that nobody looks at."""
-
-
 def rows_of(most: int = 100, seed: int = 0, **options: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     writer = {} if "file" in options else {"writer": "worlds/general.py:Hands"}
     tables = {"task": TASK, "num_problems": 20, "answers_per_problem": 2, **writer, **options}
     data = GeneralData.model_validate(tables)
-    rows, statistics = general_rows(data, most, seed, ModelConfig(device="cpu"), quiet)
+    rows, statistics = general_rows(data, most, seed, ModelConfig(device="cpu"))
     return rows, statistics["general"]
 
 

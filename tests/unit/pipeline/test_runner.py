@@ -230,7 +230,7 @@ def test_a_killed_measurement_leaves_no_old_numbers_beside_new_completions(
 ) -> None:
     fake.run()
 
-    def killed(recipe: Any, model: str, place: StageDirectory, progress: Any) -> Any:
+    def killed(recipe: Any, model: str, place: StageDirectory) -> Any:
         place.evaluation.write_text("of another setting")
         raise KeyboardInterrupt
 

@@ -92,7 +92,7 @@ def test_judges_stand_side_by_side(tiny_policy: Callable[..., Policy], tmp_path:
     settings = StepEvaluationConfig(model=model, judges=judges, file=file, choices=(2,))
     stage = StepEvaluation("judges", "step_evaluation", settings)
     (tmp_path / "stage").mkdir()
-    work = Workplace(StageDirectory(tmp_path / "stage"), {}, pytest.fail)
+    work = Workplace(StageDirectory(tmp_path / "stage"), pytest.fail)
     made = stage.run(settings, work)
     control, constant, implicit = (json.loads(line) for line in made.output.read_text().splitlines())
     assert constant["auc"] == 0.5  # a new head scores everything 1/2, so its choice is any

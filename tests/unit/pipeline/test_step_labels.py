@@ -52,7 +52,7 @@ SAMPLED = {"path": "{base}", "num_problems": 2, "num_samples": 2}
 def result_of(folder: Path, table: dict[str, Any]) -> Made:
     _, [stage] = load_pipeline(table)
     folder.mkdir(exist_ok=True)
-    return stage.run(stage.config, Workplace(StageDirectory(folder), {}, pytest.fail))
+    return stage.run(stage.config, Workplace(StageDirectory(folder), pytest.fail))
 
 
 def made(folder: Path, **settings: Any) -> tuple[list[StepRow], bytes]:
@@ -254,7 +254,7 @@ def rolling(folder: Path, successes: Callable[[str], int], judged: int = 8) -> t
         return [Rolled(successes(prefix), judged, 10) for _, prefix in prefixes]
 
     completer: Any = SimpleNamespace(roll=roll)
-    return Rollouts(completer, {"p": Problem("p", "", "")}, folder, lambda *of: None, {}), asked
+    return Rollouts(completer, {"p": Problem("p", "", "")}, folder, {}), asked
 
 
 @given(st.integers(1, 10), st.integers(0, 9))
