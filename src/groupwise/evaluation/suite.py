@@ -30,7 +30,7 @@ from groupwise.rollout.sample_and_score import Actors, sample_and_score, score_g
 from groupwise.runs.atomic import write_file
 from groupwise.runs.directory import RunDirectory, begin_run, hold_run
 from groupwise.runs.processes import resuming
-from groupwise.runs.progress import say, span, tell
+from groupwise.runs.progress import counted, span, tell
 from groupwise.runs.rollouts import write_rollouts
 from groupwise.tasks.base import Task, Template
 from groupwise.tasks.jsonl import Jsonl
@@ -238,28 +238,25 @@ def evaluate_suite(
             f"{path} holds another run, of {begun.get('source') or 'training'}, so completions of {checkpoint} cannot "
             "be kept there: name another --directory"
         )
-    hold = hold_run(path)
-    if dtype == "auto" and is_begun:  # a resumed evaluation computes as it began, however busy the machine is
-        dtype = str(begun.get("dtype", dtype))
-    if dtype == "auto":
-        dtype = compute_dtype(ModelConfig(path=str(checkpoint)), size.total)
-    if not is_begun:
-        source = {"system": SYSTEM, "source": str(checkpoint), "dtype": dtype, "lacks": [], "damage": []}
-        tables = {"run": {"directory": str(path), "num_steps": 1}, "imported": source}
-        begin_run(path, dump_tables({"algorithm": "imported", **tables}))
-    policy = load_policy(ModelConfig(path=str(checkpoint), compute_dtype=dtype, weights_dtype=dtype))
-    protocols = [Protocol.find(spec, is_chat=bool(policy.tokenizer.chat_template), data=str(data)) for spec in suite]
-    try:
-        for number, protocol in enumerate(protocols):
-            say("benchmarks", number, len(protocols))
+    with hold_run(path):
+        if dtype == "auto" and is_begun:  # a resumed evaluation computes as it began, however busy the machine is
+            dtype = str(begun.get("dtype", dtype))
+        if dtype == "auto":
+            dtype = compute_dtype(ModelConfig(path=str(checkpoint)), size.total)
+        if not is_begun:
+            source = {"system": SYSTEM, "source": str(checkpoint), "dtype": dtype, "lacks": [], "damage": []}
+            tables = {"run": {"directory": str(path), "num_steps": 1}, "imported": source}
+            begin_run(path, dump_tables({"algorithm": "imported", **tables}))
+        policy = load_policy(ModelConfig(path=str(checkpoint), compute_dtype=dtype, weights_dtype=dtype))
+        protocols = [
+            Protocol.find(spec, is_chat=bool(policy.tokenizer.chat_template), data=str(data)) for spec in suite
+        ]
+        for protocol in counted("benchmarks", protocols, len(protocols)):
             room = (cache_mb << 20) // size.cached(2 if dtype == "bfloat16" else 4)
             one = _Measured(policy, run, protocol, str(checkpoint), dtype, room)
             with resuming(path):
                 yield from one.scores(problems, samples or 1, seed, sampling or {}, changes)
         write_file(run.finished, b"{}\n")
-    finally:
-        say("benchmarks", 1, 1)
-        hold.release()
 
 
 def _is_same(source: str, checkpoint: str) -> bool:

@@ -62,12 +62,10 @@ def read_gguf(path: str) -> Path:
         except CheckpointError:  # another process writes it
             time.sleep(0.2)
             continue
-        try:
+        with hold:
             if not target.is_dir():
                 with new_directory(target) as directory:
                     GGUF.open(file).write(directory, given)
-        finally:
-            hold.release()
     return target
 
 

@@ -137,12 +137,8 @@ def _opened(path: Path) -> Iterator[PipelineDirectory]:
         and (not path.is_dir() or {entry.name for entry in path.iterdir()} - harmless)
     ):
         raise CheckpointError(f"{path} exists and is not a pipeline: choose another pipeline.directory")
-    hold = Hold(path, "pipeline.directory")
-    try:
-        with resuming(path):
-            yield directory
-    finally:
-        hold.release()
+    with Hold(path, "pipeline.directory"), resuming(path):
+        yield directory
 
 
 @contextmanager

@@ -118,8 +118,7 @@ def run_recall(recipe: RecallRecipe, progress: Progress, restart: bool = False) 
     """
     directory = Path(recipe.directory)
     _check(recipe, directory, restart)
-    hold = Hold(directory, "directory")
-    try:
+    with Hold(directory, "directory"):
         if restart:
             _empty(directory, {directory.resolve() / "lock", *_of_people(recipe, directory)})
         settings, is_new = recipe.model_dump(mode="json", exclude={"directory"}), not (directory / SETTINGS).exists()
@@ -131,8 +130,6 @@ def run_recall(recipe: RecallRecipe, progress: Progress, restart: bool = False) 
             keep(directory, [item.taken() for item in references(recipe)])
         with resuming(directory):
             return Recall(recipe, directory, progress).run()
-    finally:
-        hold.release()
 
 
 def _check(recipe: RecallRecipe, directory: Path, restart: bool) -> None:

@@ -9,7 +9,7 @@ import shutil
 import threading
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -139,7 +139,7 @@ _open: dict[tuple[int, int], tuple[IO[bytes], list[object]]] = {}
 _guard = threading.RLock()
 
 
-class Hold:
+class Hold(AbstractContextManager["Hold"]):
     """A directory that this process alone works in, until `release` or its end; it may hold it twice."""
 
     def __init__(self, directory: Path, key: str) -> None:
@@ -163,6 +163,9 @@ class Hold:
             token = object()
             _open[identity][1].append(token)
         self._finalizer = weakref.finalize(self, self._close, identity, token)
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
     def release(self) -> None:
         self._finalizer()

@@ -74,15 +74,12 @@ def _compare_inputs(recipe: Recipe, restart: bool, accept: Sequence[str]) -> Non
     check_names(inputs, accept)
     if restart or not run.has_begun:
         return
-    hold = hold_run(run.path)
-    try:
+    with hold_run(run.path):
         compare_inputs(
             run.path, inputs, accept,
             "Put back what was there, begin again with --restart (`restart=True`), or go on with --accept-changed NAME "
             "for each, which the ledger then says",
         )  # fmt: skip
-    finally:
-        hold.release()
 
 
 def load_recipe(source: Source, changes: Changes = (), extends: Sequence[str] = ()) -> Recipe:
