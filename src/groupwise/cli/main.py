@@ -23,10 +23,10 @@ from groupwise.runs.processes import Stopped, handled, stop
 
 COMMANDS = (
     "init", "train", "preflight", "pipeline", "evaluate", "budget", "sample", "verify", "audit", "doctor", "replay",
-    "explore", "imports", "keys", "runs", "export",
+    "explore", "imports", "keys", "runs",
 )  # fmt: skip
 """Modules of commands. Heavy imports are inside their functions, so that `--help` and mistakes in a recipe answer at
-once. A new command is a file here and its name in this list."""
+once. A new file of commands has its name in this list."""
 
 for name in COMMANDS:
     import_module(f"groupwise.cli.{name}")

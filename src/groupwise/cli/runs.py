@@ -1,15 +1,15 @@
-"""`groupwise runs`: a table of run directories, or one of them on a page of the terminal."""
+"""`groupwise runs`: a table of run directories, or one of them on a page of the terminal; and `groupwise export`."""
 
 import math
 import shlex
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.text import Text
 
-from groupwise.cli.app import app, console, table_of
+from groupwise.cli.app import RunPath, app, console, table_of
 
 if TYPE_CHECKING:
     from groupwise.runs.records import Records
@@ -38,6 +38,26 @@ def runs(
         console.print(text_summary(Records.open(folder).intact()), soft_wrap=True)
         return
     list_runs(folder)
+
+
+@app.command()
+def export(
+    run: RunPath,
+    directory: Annotated[Path, typer.Argument(help="Where to write the model; an existing directory is replaced.")],
+    gguf: Annotated[Literal["f32", "f16", "q8_0"] | None,
+        typer.Option(help="Write a GGUF file too, in this precision, for llama.cpp, Ollama and LM Studio.")] = None,
+) -> None:  # fmt: skip
+    """Write a run's newest checkpoint as a plain Hugging Face directory, with the record of how it was made.
+
+    Example:
+
+        groupwise export runs/arithmetic models/reasoner
+        groupwise export runs/arithmetic models/reasoner --gguf q8_0
+    """
+    from groupwise.models.export import export as export_run
+
+    export_run(run, directory, gguf)
+    console.print(f"{directory}: the newest checkpoint of {run}, with provenance.json and a model card")
 
 
 def list_runs(folder: Path) -> None:
