@@ -234,8 +234,9 @@ def learn(
         session.progress.tokens += found.num_tokens
         session.progress.sampled_tokens += int(found.measured.get("sampled_tokens") or 0)
         facts = {"step": number, **found.facts, "loss": found.loss, "grad_norm": grad_norm}
-        figures = report._asdict()
-        session.record({**facts, "weights": session.policy.fingerprint()}, figures | figures.pop("measured"))
+        figures = {**report._asdict(), **found.measured}
+        del figures["measured"]
+        session.record({**facts, "weights": session.policy.fingerprint()}, figures)
         on_report(report)
         if measured := measure(number + 1):
             session.record({"evaluation": kind, **measured._asdict()}, {"kind": kind, **measured._asdict()})

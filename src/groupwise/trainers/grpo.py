@@ -135,7 +135,7 @@ def grpo_step(
         trace = UpdateTrace()
         update = update_policy(learner.updater, groups, step, trace)
         learner.publish()
-    return StepResult(groups, update, clock.seconds(), rounds.problems, rounds.sampled, trace=trace)
+    return StepResult(groups, update, clock.seconds(), rounds.problems, rounds.sampled, trace)
 
 
 class Refilled(NamedTuple):

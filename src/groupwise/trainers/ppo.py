@@ -128,7 +128,7 @@ def ppo_step(learner: PpoLearner, step: int, problems: Sequence[Problem]) -> Ste
         update = update_policy(learner.updater, groups, step, trace)
         learner.publish()
     ids = [[problem.id for problem in problems]]
-    return StepResult(groups, update, clock.seconds(), ids, scored, variance, trace)
+    return StepResult(groups, update, clock.seconds(), ids, scored, trace, variance)
 
 
 def with_critic(learner: PpoLearner, scored: Sequence[ScoredGroup]) -> tuple[list[AdvantagedGroup], float | None]:

@@ -146,8 +146,6 @@ def _columns(
         columns["after_logprobs"] = measured(completion, after)
     if (critic := result.groups[group].critic) and (view := critic[index]) is not None:
         columns |= {"values": measured(completion, view.values), "returns": measured(completion, view.returns)}
-    if result.trace is None:
-        return columns
     trace = result.trace.completions.get((group, index))
     columns["trained"] = trace is not None
     if trace is None:
@@ -166,7 +164,7 @@ def distributions(result: StepResult, after: Mapping[int, Arrays]) -> dict[str, 
     figures: dict[str, Any] = {
         **_of_tokens(result),
         **_of_updates(result, after),
-        "grad_norms": {str(i): norm for i, norm in enumerate(result.trace.grad_norms)} if result.trace else None,
+        "grad_norms": {str(i): norm for i, norm in enumerate(result.trace.grad_norms)},
         **_of_groups(result),
         **_of_texts([group.scored for group in result.groups]),
     }
@@ -205,12 +203,6 @@ def spread(values: Sequence[NDArray[Any]]) -> dict[str, float] | None:
 
 def _of_tokens(result: StepResult) -> dict[str, Any]:
     completions = [c for group in result.groups for c in group.scored.group.completions]
-    figures: dict[str, Any] = {
-        "entropy": spread([c.entropy[c.sampled] for c in completions if c.entropy is not None]),
-        "length": spread([np.array([c.num_tokens for c in completions])]),
-    }
-    if result.trace is None:
-        return figures | dict.fromkeys(("ratio", "mismatch", "kl", "clip_low", "clip_high"))
     traces = result.trace.completions
     mismatch = []
     for (group, index), trace in traces.items():
@@ -218,7 +210,9 @@ def _of_tokens(result: StepResult) -> dict[str, Any]:
         if trace.trainer_logprobs is not None:
             mismatch.append(np.abs(trace.trainer_logprobs - completion.sampling_logprobs[completion.sampled]))
     count = result.trace.num_tokens
-    return figures | {
+    return {
+        "entropy": spread([c.entropy[c.sampled] for c in completions if c.entropy is not None]),
+        "length": spread([np.array([c.num_tokens for c in completions])]),
         "ratio": spread([trace.ratio for trace in traces.values()]),
         "mismatch": spread(mismatch),
         "kl": spread([trace.kl for trace in traces.values() if trace.kl is not None]),
@@ -230,7 +224,7 @@ def _of_tokens(result: StepResult) -> dict[str, Any]:
 def _of_updates(result: StepResult, after: Mapping[int, Arrays]) -> dict[str, float | None]:
     """KL in nats per token, from the old weights to those of the last of several updates, and after all of them."""
     last, changes = None, []
-    if result.trace is not None and len(result.trace.grad_norms) >= 2:
+    if len(result.trace.grad_norms) >= 2:
         ratios = np.concatenate([trace.ratio for trace in result.trace.completions.values()]).astype(np.float64)
         with np.errstate(divide="ignore"):  # a ratio that fell to 0 gives infinity, which is named
             last = float((ratios - 1 - np.log(ratios)).mean())
@@ -238,7 +232,7 @@ def _of_updates(result: StepResult, after: Mapping[int, Arrays]) -> dict[str, fl
         completions = result.groups[group].scored.group.completions
         for index, (completion, values) in enumerate(zip(completions, arrays, strict=True)):
             before = completion.sampling_logprobs[completion.sampled]
-            trace = result.trace.completions.get((group, index)) if result.trace else None
+            trace = result.trace.completions.get((group, index))
             if trace is not None and trace.trainer_logprobs is not None:
                 before = trace.trainer_logprobs
             changes.append(values[completion.sampled].astype(np.float64) - before)

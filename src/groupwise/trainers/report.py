@@ -25,8 +25,8 @@ class StepResult(NamedTuple):
     seconds: Seconds
     problems: list[list[str]]
     sampled: list[ScoredGroup]
+    trace: UpdateTrace
     explained_variance: float | None = None
-    trace: UpdateTrace | None = None
 
 
 class StepReport(NamedTuple):

@@ -87,13 +87,13 @@ def update_policy(
     The first update runs on the weights that sampled: its old_logprobs are its own, detached, so the ratio is exactly
     1, and they are compared with the sampler's. Later updates divide by the sampler's, or, where `config.correction`
     says that the sampler is another engine, and where sums are fixed (`ranks.partial_sums`), by the trainer's from
-    before the first update. A `trace` collects what was computed for every token.
+    before the first update. The `trace` collects what was computed for every token.
 
     Raises:
         InvariantError: sampler and trainer disagree, or the gradient is not finite.
     """
     reports: list[UpdateMetrics] = []
-    policy, config = updater.policy, updater.loss
+    policy, config, trace = updater.policy, updater.loss, trace or UpdateTrace()
     old = _old_logprobs(updater, groups)
     with policy.routers.watched():
         for _ in range(config.epochs):
@@ -102,17 +102,15 @@ def update_policy(
                 batch = make_micro_batches(chosen, config, updater.max_tokens, policy.device, chosen_old)
                 if not batch:
                     continue
-                compute = partial(_loss, updater, first=not reports, traced=trace is not None)
+                compute = partial(_loss, updater, first=not reports)
                 costs = [micro.packed.input_ids.numel() for micro in batch]
                 sums = Sums()
                 for of_micro, seen in accumulate(compute, batch, updater.weights, policy.device, costs):
                     sums = sums.added(of_micro)
-                    if trace is not None and seen is not None:
-                        trace.add(seen._replace(places=[(int(part[group]), place) for group, place in seen.places]))
+                    trace.add(seen._replace(places=[(int(part[group]), place) for group, place in seen.places]))
                 agreement = _agreement(updater, sums)  # before the weights change
                 reports.append(_report(sums, agreement, updater.optimizer.update(step)))
-                if trace is not None:
-                    trace.grad_norms.append(reports[-1].grad_norm)
+                trace.grad_norms.append(reports[-1].grad_norm)
         routes = policy.routers.routes()
     if not reports:
         return NO_UPDATE
@@ -168,8 +166,8 @@ class Sums(NamedTuple):
         )
 
 
-def _loss(updater: Updater, micro: MicroBatch, *, first: bool, traced: bool) -> tuple[Tensor, tuple[Sums, Seen | None]]:
-    """The loss of one micro-batch, its sums, and what it computed for every token, where that is `traced`.
+def _loss(updater: Updater, micro: MicroBatch, *, first: bool) -> tuple[Tensor, tuple[Sums, Seen]]:
+    """The loss of one micro-batch, its sums, and what it computed for every token.
 
     Several micro-batches may be computed at one time, so nothing is changed here.
     """
@@ -214,14 +212,11 @@ def _loss(updater: Updater, micro: MicroBatch, *, first: bool, traced: bool) -> 
         value_loss = clipped_value_loss(values, micro.values, micro.returns, critic.clip).sum() * micro.value_weight
         sums = sums._replace(value_loss=value_loss.item())
         loss = loss + critic.coef * value_loss
-    seen = None
-    if traced:
-        trainer = before if first else micro.old_logprobs
-        detached = losses._replace(loss=losses.loss.detach())
-        seen = Seen(
-            micro.places, micro.lengths, micro.weights, trainer, reference, detached, importance,
-            "sampler" if trainer is None else "trainer",
-        )  # fmt: skip
+    trainer = before if first else micro.old_logprobs
+    seen = Seen(
+        micro.places, micro.lengths, micro.weights, trainer, reference, losses._replace(loss=losses.loss.detach()),
+        importance, "sampler" if trainer is None else "trainer",
+    )  # fmt: skip
     return loss, (sums, seen)
 
 

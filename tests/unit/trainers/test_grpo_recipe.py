@@ -22,7 +22,7 @@ from groupwise.trainers.grpo import GrpoRecipe, Refilled, advantaged, refilled
 from groupwise.trainers.report import Seconds, StepResult, step_report
 from groupwise.trainers.rl_run import FADING, UNSEEN, PassRates, problem_order
 from groupwise.training.config import LossConfig
-from groupwise.training.tokens import with_kl_part
+from groupwise.training.tokens import UpdateTrace, with_kl_part
 from groupwise.training.update import UpdateMetrics
 from groupwise.types import AdvantagedGroup, Outcome, Problem, ScoredGroup, StepReward, Verdict
 from groupwise.verifiers.unjudged import Unjudged
@@ -179,7 +179,8 @@ def test_what_was_sampled_is_counted_whole(scored: Score) -> None:
     rounds = sampled(Sampler(scored), "Ab", "C", 1)
     groups = [AdvantagedGroup(group, (np.zeros(3), np.zeros(3))) for group in rounds.kept]
     update = UpdateMetrics(**dict.fromkeys(UpdateMetrics._fields, 0))
-    report = step_report(0, 1, StepResult(groups, update, Seconds(1, 1, 1, 1), rounds.problems, rounds.sampled), lr=0)
+    result = StepResult(groups, update, Seconds(1, 1, 1, 1), rounds.problems, rounds.sampled, UpdateTrace())
+    report = step_report(0, 1, result, lr=0)
     assert report.sampled_tokens == 3 * 2 * 3
     assert (report.sampled_groups, report.refilled_groups) == (3, 1)
     assert report.correct == 1 / 2

@@ -15,7 +15,7 @@ from groupwise.trainers.grpo import advantaged
 from groupwise.trainers.report import Seconds, StepResult, ledger_group, step_report
 from groupwise.training.config import LossConfig
 from groupwise.training.micro_batches import make_micro_batches
-from groupwise.training.tokens import per_token
+from groupwise.training.tokens import UpdateTrace, per_token
 from groupwise.training.update import Updater, update_policy
 from groupwise.types import (
     AdvantagedGroup,
@@ -182,7 +182,7 @@ def test_other_text_that_was_put_in_changes_what_is_read(policy: Policy) -> None
 def test_reports_count_sampled_tokens(policy: Policy) -> None:
     group = group_of(policy)
     metrics, _ = run(policy)
-    result = StepResult([group], metrics, Seconds(1.0, 0.0, 1.0, 2.0), [["p"]], [group.scored])
+    result = StepResult([group], metrics, Seconds(1.0, 0.0, 1.0, 2.0), [["p"]], [group.scored], UpdateTrace())
     report = step_report(0, 1, result, lr=0.1)
     assert (report.length, report.length_wrong, report.sampled_tokens) == (3.0, 3.0, 9)
     assert report.entropy == 9.0
@@ -196,7 +196,7 @@ def test_an_engine_without_entropies_is_no_fault(policy: Policy) -> None:
     found = dataclasses.replace(group, scored=scored)
     updater = Updater(policy, Recorder(policy), LossConfig(), 1.0, MAX_TOKENS)  # type: ignore[arg-type]
     metrics = update_policy(updater, [found], step=0)
-    result = StepResult([found], metrics, Seconds(1.0, 0.0, 1.0, 2.0), [["p"]], [scored])
+    result = StepResult([found], metrics, Seconds(1.0, 0.0, 1.0, 2.0), [["p"]], [scored], UpdateTrace())
     assert step_report(0, 1, result, lr=0.1).entropy is None
 
 
