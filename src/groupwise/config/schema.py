@@ -11,17 +11,28 @@ import importlib.util
 import re
 import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
-from pydantic import BaseModel, GetCoreSchemaHandler, ValidationInfo
+from pydantic import AfterValidator, BaseModel, GetCoreSchemaHandler, ValidationInfo
 from pydantic_core import CoreSchema, core_schema
 
 from groupwise.config.kinds import ARTIFACTS, FOLDER, Kinds, KindSection
 from groupwise.config.places import Place, beside, expanded
 from groupwise.errors import ConfigError, ModelError
+
+
+def one_of(table: Collection[str]) -> AfterValidator:
+    """Return the mark of a field that names an entry of a table."""
+
+    def known(name: str) -> str:
+        if name not in table:
+            raise ValueError(f"allowed are {', '.join(table)}")
+        return name
+
+    return AfterValidator(known)
 
 
 class Held(NamedTuple):

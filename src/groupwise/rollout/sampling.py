@@ -32,26 +32,6 @@ class SamplingConfig(Section):
     """Tools that completions may use, by names that you choose: `[sampling.tools.NAME]`."""
 
 
-def refuse_for_training(config: SamplingConfig) -> SamplingConfig:
-    """Training needs samples from the whole distribution that the loss differentiates."""
-    if config.top_k or config.top_p < 1:
-        raise ValueError(
-            f"top_k = {config.top_k}, top_p = {config.top_p}: training must sample from the whole distribution "
-            "(top_k = 0, top_p = 1), because the gradient is that of the full softmax and truncated samples do not "
-            "come from it; both are for evaluation only"
-        )
-    if config.stop:
-        raise ValueError(
-            f"stop = {list(config.stop)}: a policy learns to end by its stop token; texts that end a completion are "
-            "for evaluation only"
-        )
-    if config.temperature == 0:
-        raise ValueError(
-            "temperature = 0 draws G equal completions, which teach nothing; training needs temperature > 0"
-        )
-    return config
-
-
 class Drawn(NamedTuple):
     """One token for each of n rows."""
 

@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from groupwise.algorithms.distillation import DIVERGENCES, Comparison
 from groupwise.config import ReadIf, Section
+from groupwise.config.schema import one_of
 from groupwise.errors import ConfigError, DataError, ModelError
 from groupwise.models.config import ModelConfig
 from groupwise.models.packed import Sequences, pack
@@ -88,7 +89,7 @@ class StudentData(SampledData):
 class DistillConfig(MicroBatchConfig):
     """The loss and its batches."""
 
-    divergence: str = "forward_kl"
+    divergence: Annotated[str, one_of(DIVERGENCES)] = "forward_kl"
     """`forward_kl` (teacher ‖ student, covers all that the teacher may say), `reverse_kl` (student ‖ teacher, seeks its
     modes; on-policy distillation) or `jsd` (between the two)."""
     beta: Annotated[float, ReadIf(lambda distill: distill.divergence == "jsd", "divergence = 'jsd'")] = Field(
@@ -100,13 +101,6 @@ class DistillConfig(MicroBatchConfig):
     tokens, which 0 compares."""
     temperature: float = Field(1.0, gt=0, allow_inf_nan=False)
     """Divides both models' logits before they are compared (Hinton et al., arXiv:1503.02531, without the factor T²)."""
-
-    @field_validator("divergence")
-    @classmethod
-    def _known(cls, name: str) -> str:
-        if name not in DIVERGENCES:
-            raise ValueError(f"allowed are {', '.join(DIVERGENCES)}")
-        return name
 
     @property
     def comparison(self) -> Comparison:

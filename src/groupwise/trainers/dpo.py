@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from typing import Annotated, Literal, Self
 
 import torch
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from groupwise.algorithms.preferences import PREFERENCE_LOSSES, REFERENCE_FREE, PairLogprobs, Strength, preferred
 from groupwise.config import ReadIf
+from groupwise.config.schema import one_of
 from groupwise.models.cores import shared_out
 from groupwise.models.packed import micro_batch_tokens, pack
 from groupwise.models.policy import Policy, start_policy
@@ -43,19 +44,12 @@ from groupwise.training.session import Session, Start
 class DpoConfig(PairsConfig):
     """The loss and its batches."""
 
-    loss: str = "dpo"
+    loss: Annotated[str, one_of(PREFERENCE_LOSSES)] = "dpo"
     """`dpo`, `ipo`, or `simpo`, which has no reference."""
     beta: float = Field(0.1, gt=0)
     """β (DPO: 0.1; IPO's τ; SimPO: 2 to 10). Larger stays nearer to the reference."""
     gamma: Annotated[float, ReadIf(lambda dpo: dpo.loss == "simpo", "loss = 'simpo'")] = Field(0.0, ge=0)
     """γ, the reward margin that `simpo` aims at (SimPO: 0.3 to 1.6)."""
-
-    @field_validator("loss")
-    @classmethod
-    def _known(cls, name: str) -> str:
-        if name not in PREFERENCE_LOSSES:
-            raise ValueError(f"allowed are {', '.join(PREFERENCE_LOSSES)}")
-        return name
 
     @property
     def strength(self) -> Strength:

@@ -57,7 +57,6 @@ class GrpoRecipe(RlRecipe):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        self.check()
         if self.grpo.group_size < 2 and self.advantage.needs_rivals:
             alone = [kind for kind in ADVANTAGES.table if not ADVANTAGES.find(kind).needs_rivals]
             raise ValueError(

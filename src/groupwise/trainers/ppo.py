@@ -6,11 +6,11 @@ one has the verdict's reward on top.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from groupwise.algorithms.advantages import STD_EPS, gae
 from groupwise.algorithms.objective import explained_variance
@@ -25,7 +25,7 @@ from groupwise.trainers.grpo import turn_rewards
 from groupwise.trainers.report import StepResult
 from groupwise.trainers.rl import Learner, rl_trainer
 from groupwise.trainers.rl_recipe import BatchConfig, RlRecipe
-from groupwise.training.config import WITH_KL, LossConfig
+from groupwise.training.config import WITH_KL, Aggregation, KlEstimator, LossConfig
 from groupwise.training.optimizer import Optimizer
 from groupwise.training.tokens import Arrays, UpdateTrace, per_token, token_penalties
 from groupwise.training.update import CriticLoss, update_policy
@@ -66,11 +66,11 @@ class PpoConfig(BatchConfig):
 class PpoLossConfig(LossConfig):
     """The policy loss, with the defaults of PPO."""
 
-    aggregation: str = "token"
+    aggregation: Aggregation = "token"
     """Average over tokens: `constant`, `token` (PPO) or `sequence`."""
     kl_in: Annotated[Literal["loss", "reward"], WITH_KL] = "reward"
     """`reward`: taken off each token's reward (InstructGPT). `loss`: a term of every token."""
-    kl_estimator: Annotated[str, WITH_KL] = "k1"
+    kl_estimator: Annotated[KlEstimator, WITH_KL] = "k1"
     """`k1` (InstructGPT: in the reward its gradient is the right one), `k2` or `k3`."""
     mini_batches: int = Field(2, ge=1)
     """Optimizer updates per pass: the groups are cut into this many parts."""
@@ -93,11 +93,6 @@ class PpoRecipe(RlRecipe):
     @property
     def batch(self) -> BatchConfig:
         return self.ppo
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        self.check()
-        return self
 
 
 @dataclass(frozen=True, slots=True)

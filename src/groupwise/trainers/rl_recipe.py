@@ -1,7 +1,7 @@
 """The recipe that all trainers of reinforcement learning share, and what its sections allow together."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
@@ -9,7 +9,7 @@ from groupwise.checks.doctor import DoctorConfig, check_rules
 from groupwise.config import FOLDER, Section
 from groupwise.evaluation.evaluate import EvaluationConfig, second_section
 from groupwise.rollout.engine import NO_TOOLS, AnyEngine, EngineConfig
-from groupwise.rollout.sampling import SamplingConfig, refuse_for_training
+from groupwise.rollout.sampling import SamplingConfig
 from groupwise.tasks import TaskOptions, with_verifier
 from groupwise.tasks.episodes import environments
 from groupwise.trainers.base import ModelRecipe
@@ -77,7 +77,22 @@ class RlRecipe(ModelRecipe):
     @field_validator("sampling")
     @classmethod
     def _whole_distribution(cls, sampling: SamplingConfig) -> SamplingConfig:
-        return refuse_for_training(sampling)
+        if sampling.top_k or sampling.top_p < 1:
+            raise ValueError(
+                f"top_k = {sampling.top_k}, top_p = {sampling.top_p}: training must sample from the whole distribution "
+                "(top_k = 0, top_p = 1), because the gradient is that of the full softmax and truncated samples do not "
+                "come from it; both are for evaluation only"
+            )
+        if sampling.stop:
+            raise ValueError(
+                f"stop = {list(sampling.stop)}: a policy learns to end by its stop token; texts that end a completion "
+                "are for evaluation only"
+            )
+        if sampling.temperature == 0:
+            raise ValueError(
+                "temperature = 0 draws G equal completions, which teach nothing; training needs temperature > 0"
+            )
+        return sampling
 
     @property
     def batch(self) -> BatchConfig:
@@ -88,8 +103,8 @@ class RlRecipe(ModelRecipe):
         """True where a step can only be made again with what it recorded."""
         return bool(self.sampling.tools) or any(not environment.repeatable for environment in environments(self.task))
 
-    def check(self) -> None:
-        """Raise ValueError for settings that contradict each other across sections."""
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
         if self.loss.mini_batches > self.batch.prompts_per_step:
             raise ValueError(
                 f"loss.mini_batches = {self.loss.mini_batches} is more than {self.algorithm}.prompts_per_step = "
@@ -118,6 +133,7 @@ class RlRecipe(ModelRecipe):
                 f"optimizer.schedule = '{self.optimizer.schedule}' falls to its end at run.num_steps, but token_budget "
                 "may end the run before; allowed with a budget is 'constant'"
             )
+        return self
 
     def _check_ahead(self) -> None:
         if not self.engine.looks_ahead:

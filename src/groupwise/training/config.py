@@ -1,18 +1,19 @@
 """Settings of every trainer's run, and of the policy loss."""
 
-from collections.abc import Collection
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from groupwise.algorithms.kl import KL_ESTIMATORS
 from groupwise.algorithms.objective import AGGREGATIONS, Objective
 from groupwise.algorithms.policy_losses import POLICY_LOSSES, ClippedRatio, PolicyLoss
 from groupwise.config import Changes, ReadIf, Section, parse
-from groupwise.config.schema import PlaceRef
+from groupwise.config.schema import PlaceRef, one_of
 from groupwise.ranks import RanksConfig
 from groupwise.runs.sinks import SinkSections
 
+Aggregation = Annotated[str, one_of(AGGREGATIONS)]
+KlEstimator = Annotated[str, one_of(KL_ESTIMATORS)]
 WITH_KL = ReadIf(lambda loss: loss.kl_coef > 0, "kl_coef above 0")
 _WITH_KL_TERM = ReadIf(lambda loss: loss.kl_coef > 0 and loss.kl_in == "loss", "kl_coef above 0 and kl_in = 'loss'")
 _WITH_WEIGHTS = ReadIf(lambda correction: correction.bound != "none", "a bound other than 'none'")
@@ -36,11 +37,11 @@ class LossConfig(Section):
     policy: Annotated[PolicyLoss, POLICY_LOSSES] = ClippedRatio(kind="clipped_ratio")
     """The policy loss and its dials: `clipped_ratio` (PPO, GRPO, DAPO), `sequence_ratio` (GSPO) and others
     (docs/algorithms.md)."""
-    aggregation: str = "constant"
+    aggregation: Aggregation = "constant"
     """Average over tokens: `constant` (Dr. GRPO), `token` (DAPO) or `sequence` (GRPO)."""
     kl_coef: float = Field(0.0, ge=0)
     """Weight β of the estimate of KL(π ‖ reference); 0 loads no reference (DeepSeekMath: 0.04, R1: 0.001)."""
-    kl_estimator: Annotated[str, WITH_KL] = "k3"
+    kl_estimator: Annotated[KlEstimator, WITH_KL] = "k3"
     """`k1`, `k2` or `k3` (GRPO). `groupwise oracle` shows what each one's gradient is."""
     kl_in: Annotated[Literal["loss", "reward"], WITH_KL] = "loss"
     """`loss`: a term of every token. `reward`: taken off the completion's reward (PPO: off each token's)."""
@@ -68,15 +69,6 @@ class LossConfig(Section):
     step's first update. Not given, and without `correction`: in fp32 one token in 100 may differ by more than 1e-4,
     none by more than 1e-3, and the mean difference, with its sign, by no more than 2e-6 and 1e-3 over the number of
     tokens; in bf16 0.5, 3, and 1e-2 and 3 over that number. Below temperature 1 all are divided by it."""
-
-    @field_validator("aggregation", "kl_estimator")
-    @classmethod
-    def _known(cls, name: str, info: ValidationInfo) -> str:
-        tables: dict[str, Collection[str]] = {"aggregation": AGGREGATIONS, "kl_estimator": KL_ESTIMATORS}
-        allowed = tables[str(info.field_name)]
-        if name not in allowed:
-            raise ValueError(f"allowed are {', '.join(allowed)}")
-        return name
 
     @model_validator(mode="after")
     def _fits(self) -> "LossConfig":

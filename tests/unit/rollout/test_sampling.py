@@ -16,8 +16,9 @@ from groupwise.models.policy import Policy
 from groupwise.randomness import Draws, Purpose, key, uniforms
 from groupwise.rollout.engine import EngineConfig
 from groupwise.rollout.sample_and_score import Actors, continue_and_score, sample_and_score
-from groupwise.rollout.sampling import NUMBERS_AT_A_TIME, Drawn, SamplingConfig, draw, refuse_for_training
+from groupwise.rollout.sampling import NUMBERS_AT_A_TIME, Drawn, SamplingConfig, draw
 from groupwise.tasks.base import Template
+from groupwise.trainers import load_recipe
 from groupwise.trainers.grpo import GrpoRecipe
 from groupwise.types import Completion, FinishReason, Problem
 from groupwise.verifiers.unjudged import Unjudged
@@ -181,8 +182,9 @@ def test_a_completion_ends_with_the_first_stop_text(tiny_policy: Callable[..., P
 
 def test_where_texts_cannot_end_a_completion(tiny_policy: Callable[..., Policy]) -> None:
     sampling = SamplingConfig(stop=("x",))
-    with pytest.raises(ValueError, match=r"stop = \['x'\]: a policy learns to end by its stop token"):
-        refuse_for_training(sampling)
+    recipe = {"algorithm": "grpo", "run": {"directory": "unused", "num_steps": 1}, "task": {"kind": "arithmetic"}}
+    with pytest.raises(ConfigError, match=r"stop = \['x'\]: a policy learns to end by its stop token"):
+        load_recipe({**recipe, "sampling": {"stop": ["x"]}})
     actors = Actors.of(tiny_policy(), Template(), Unjudged(), EngineConfig())
     with pytest.raises(ConfigError, match=r"sampling.stop = \['x'\] ends whole completions"):
         continue_and_score(actors, [], sampling, Draws(0, Purpose.SAMPLE))
