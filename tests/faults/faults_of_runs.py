@@ -24,7 +24,7 @@ FAULTS = (
     ),
     Fault(5, "A checkpoint holds other weights than the trained ones", OTHER_WEIGHTS).by(
         "models",
-        "self.model.save_pretrained(directory)",
+        "self.model.save_pretrained(directory, state_dict=state)",
         "self.model.save_pretrained(directory, state_dict={name: weight.round(decimals=3) "
         "for name, weight in self.model.state_dict().items()})",
     ),
@@ -34,7 +34,7 @@ FAULTS = (
         stops("models", "are missing or of another shape", ModelError, resume),
     ).by(
         "models",
-        "self.model.save_pretrained(directory)",
+        "self.model.save_pretrained(directory, state_dict=state)",
         "self.model.save_pretrained(directory, state_dict={name: weight "
         "for name, weight in self.model.state_dict().items() if 'mlp' not in name})",
     ),

@@ -51,7 +51,7 @@ FAULTS = (
         0,
         "Threads add a gradient in the order in which they come",
         fails("unit/models/test_packed.py", "test_the_order_of_threads_cannot_change_a_gradient"),
-    ).by("models", "nn.functional.embedding(positions, row)", "row[positions]"),
+    ).by("models", "nn.functional.embedding(packed.head_positions, row)", "row[packed.head_positions]"),
     Fault(16, "Every micro-batch has its own denominator", WEIGHTS).by(
         "training",
         "_micro_batch([pieces[i] for i in chunk], batch, config.aggregation, device)",

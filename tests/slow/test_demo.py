@@ -25,7 +25,6 @@ def test_the_shipped_base_model_learns_products(tmp_path: Path, seed: int) -> No
     assert after["pass_at_1"][0] >= 0.90
     assert after["length"] > before["length"]
     first, last = (
-        behaviour_shares(pq.read_table(directory.rollouts(name)).to_pylist())
-        for name in ("test-before", "test-after")
+        behaviour_shares(pq.read_table(directory.rollouts(name)).to_pylist()) for name in ("test-before", "test-after")
     )
     assert last["answers at once"] < first["answers at once"] / 2

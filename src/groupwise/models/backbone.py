@@ -279,8 +279,9 @@ class Backbone:
         else:
             names = dict(self.model.named_buffers())
             buffers = {name: tensor for name, tensor in self.model.state_dict().items() if name in names}
+            state = None if weights is None else {**weights, **buffers}
             with no_progress_bars():
-                self.model.save_pretrained(directory, state_dict=None if weights is None else {**weights, **buffers})
+                self.model.save_pretrained(directory, state_dict=state)
         self.tokenizer.save_pretrained(directory)
 
     def whole(self) -> AbstractContextManager[None]:
