@@ -102,9 +102,7 @@ def step_calibration(scores: Scores, labels: Sequence[float], bins: int = 10) ->
     return float(sum(gaps) / len(values)) if len(values) else math.nan
 
 
-Aggregate = Callable[[Sequence[float]], float]
-
-AGGREGATES: Mapping[str, Aggregate] = {
+AGGREGATES: Mapping[str, Callable[[Sequence[float]], float]] = {
     "last": lambda scores: scores[-1],
     "min": min,
     "product": math.prod,

@@ -40,12 +40,10 @@ class ModelSize:
 
 def language_model_size(path: str) -> ModelSize:
     """Count the weights of a language model."""
-    config = _config(path)
-    with torch.device("meta"):
-        model: Any = AutoModelForCausalLM.from_config(config)
+    model = _model(path)
     layers, total = [_count(module) for module in layers_of(model)], _count(model)
     return ModelSize(
-        config=config,
+        config=model.config,
         total=total,
         body=_count(model.base_model),
         shapes=tuple(tuple(weight.shape) for weight in model.parameters()),
@@ -57,27 +55,25 @@ def language_model_size(path: str) -> ModelSize:
 
 def adapter_weights(path: str, lora: LoraConfig) -> int:
     """Count the weights of the adapters that a recipe puts on a language model: r · (in + out) for every layer."""
-    with torch.device("meta"):
-        model: Any = AutoModelForCausalLM.from_config(_config(path))
-    layers = target_layers(model, lora).values()
+    layers = target_layers(_model(path), lora).values()
     return sum(lora.rank * (layer.in_features + layer.out_features) for layer in layers)
 
 
 def reward_model_size(path: str) -> int:
     """Count the weights of a reward model, but for its adapters, some thousandths of them."""
-    config = _config(path)
-    config.num_labels = 1
-    with torch.device("meta"):
-        return _count(AutoModelForSequenceClassification.from_config(config))
+    return _count(_model(path, AutoModelForSequenceClassification, num_labels=1))
 
 
 def _count(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-def _config(path: str) -> Any:
+def _model(path: str, kind: Any = AutoModelForCausalLM, **changes: int) -> Any:
+    """The model of a configuration with these changes, without numbers."""
     location = locate(path).weights
     try:
-        return AutoConfig.from_pretrained(location)
+        config = AutoConfig.from_pretrained(location, **changes)
     except Exception as error:
         raise ModelError(f"the configuration of the model {path!r} cannot be read: {error}") from None
+    with torch.device("meta"):
+        return kind.from_config(config)

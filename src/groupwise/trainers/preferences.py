@@ -196,9 +196,7 @@ class RewardModelRecipe(PairsRecipe):
         return self.reward_model
 
 
-def train_reward_model(
-    recipe: RewardModelRecipe, restart: bool = False, on_report: OnReport = lambda report: None
-) -> Session:
+def train_reward_model(recipe: RewardModelRecipe, restart: bool, on_report: OnReport) -> Session:
     """Run a recipe, or resume an interrupted run; `on_report` gets every `DataStep` and `HeldOut`."""
     pairs = load_pairs(recipe.data)
     start = Start(recipe, recipe.run, restart)

@@ -90,9 +90,7 @@ class HeldOutSteps(NamedTuple):
     """ProcessBench's F1 at a threshold of 1/2; None where only completions with, or without, mistakes are there."""
 
 
-def train_process_reward_model(
-    recipe: ProcessRewardModelRecipe, restart: bool = False, on_report: OnReport = lambda report: None
-) -> Session:
+def train_process_reward_model(recipe: ProcessRewardModelRecipe, restart: bool, on_report: OnReport) -> Session:
     """Run a recipe, or resume an interrupted run; `on_report` gets every step's report and `HeldOutSteps`."""
     config, data = recipe.process_reward_model, recipe.data
     sources = {path: read_steps(path) for path in (data.path, data.replay) if path}

@@ -124,7 +124,7 @@ def test_a_run_learns_which_steps_are_wrong(start: Path, tmp_path: Path, monkeyp
     console = Console(record=True, width=200)
     monkeypatch.setattr("groupwise.cli.train.console", console)
     reports, show = list[Any](), show_reports(wanted)
-    train_process_reward_model(wanted, on_report=lambda report: (reports.append(report), show(report)))
+    train_process_reward_model(wanted, False, lambda report: (reports.append(report), show(report)))
     assert reports[-2].loss < reports[0].loss == pytest.approx(0.6931, abs=1e-3)
     assert reports[-1].auc > 0.9
     shown = console.export_text()
@@ -142,18 +142,18 @@ def test_rows_that_cannot_be_learnt_from_are_named(model: RewardModel, start: Pa
         encode_steps(model, StepRow("long", ("a" * 10_000,), (1.0,)))
     write(tmp_path, split="dev")
     with pytest.raises(DataError, match="of the dev split"):
-        train_process_reward_model(recipe(start, tmp_path))
+        train_process_reward_model(recipe(start, tmp_path), False, print)
     assert not (tmp_path / "run").exists()  # before anything is made
     write(tmp_path, labels=[1.0, 1.0, None])
     with pytest.raises(DataError, match="no last step has a label"):
-        train_process_reward_model(recipe(start, tmp_path, supervision="outcome"))
+        train_process_reward_model(recipe(start, tmp_path, supervision="outcome"), False, print)
     unknown = {**json.loads((tmp_path / "steps.jsonl").read_text().splitlines()[0]), "labels": [None] * 3}
     write(tmp_path)
     (tmp_path / "measured.jsonl").write_text(json.dumps(unknown))
     chosen = recipe(start, tmp_path)
     chosen = chosen.with_changes({"data.held_out": str(tmp_path / "measured.jsonl")})
     with pytest.raises(DataError, match=r"measured.jsonl: no step has a label"):
-        train_process_reward_model(chosen)
+        train_process_reward_model(chosen, False, print)
 
 
 # ------------------------------------------------------------------------------------------------ implicit ones
@@ -205,7 +205,7 @@ def test_its_gradient_is_that_of_the_cross_entropy_of_outcomes(
 def test_an_implicit_one_learns_and_is_read_back_with_its_reference(start: Path, tmp_path: Path) -> None:
     write(tmp_path)
     reports: list[Any] = []
-    train_process_reward_model(recipe(start, tmp_path, supervision="implicit", beta=0.5), on_report=reports.append)
+    train_process_reward_model(recipe(start, tmp_path, supervision="implicit", beta=0.5), False, reports.append)
     assert reports[-2].loss < reports[0].loss == pytest.approx(0.6931, abs=1e-3)
     [newest] = (tmp_path / "run" / "checkpoints").glob("step-*")
     found = evaluate_steps(newest, tmp_path / "steps.jsonl", reference=str(start), beta=0.5)
