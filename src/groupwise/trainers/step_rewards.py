@@ -5,7 +5,7 @@ baseline for all that follows it.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Annotated, Literal
@@ -103,13 +103,8 @@ class OnlineModel:
     model: ImplicitRewardModel
     optimizer: Optimizer
 
-    def learn(self, prefixes: Sequence[Prefixes], right: Sequence[Sequence[bool]]) -> float:
+    def learn(self, rows: Sequence[EncodedSteps]) -> float:
         """Update on the outcomes of whole completions; returns the mean cross-entropy before it, in nats."""
-        rows = [
-            EncodedSteps(list(group.sequences.prompt), list(ids), [len(ids)], [float(is_right)])
-            for group, of_group in zip(prefixes, right, strict=True)
-            for ids, is_right in zip(group.sequences.completions, of_group, strict=True)
-        ]
         if not rows:
             return 0.0
         loss, _, _ = process_reward_model_gradient(self.model, rows, tokens_per_micro_batch=0)
@@ -146,24 +141,23 @@ class StepJudge:
     def _learnt(self, scored: Sequence[ScoredGroup], ends: Sequence[Sequence[Sequence[int]]]) -> float | None:
         if self.online is None:
             return None
-        judged = [[i for i, verdict in enumerate(one.verdicts) if verdict.outcome.judged] for one in scored]
-        whole = [self._to_the_end(one.group, ends[g]) for g, one in enumerate(scored)]
-        asked = [[i for i in of_group if len(whole[g][i]) > 0] for g, of_group in enumerate(judged)]
-        groups = [(g, of_group) for g, of_group in enumerate(asked) if of_group]
-        prefixes = [self._prefixes(scored[g].group, of_group, whole[g]) for g, of_group in groups]
-        right = [[scored[g].verdicts[i].outcome is Outcome.CORRECT for i in of_group] for g, of_group in groups]
-        return self.online.learn(prefixes, right)
-
-    def _to_the_end(self, group: Group, ends: Sequence[Sequence[int]]) -> list[list[int]]:
-        sizes = [len(group.prompt.prefill) + len(completion.text) for completion in group.completions]
-        whole = [sorted({*own, size}) for own, size in zip(ends, sizes, strict=True)]
-        return [own if group.completions[i].text else [] for i, own in enumerate(whole)]
+        rows = list[EncodedSteps]()
+        for one, own in zip(scored, ends, strict=True):
+            group, verdicts = one.group, one.verdicts
+            judged = [i for i, c in enumerate(group.completions) if c.text and verdicts[i].outcome.judged]
+            if judged:
+                sizes = {i: len(group.prompt.prefill) + len(group.completions[i].text) for i in judged}
+                whole = self._prefixes(group, judged, {i: sorted({*own[i], sizes[i]}) for i in judged}).sequences
+                for i, ids in zip(judged, whole.completions, strict=True):
+                    is_right = float(verdicts[i].outcome is Outcome.CORRECT)
+                    rows.append(EncodedSteps(list(whole.prompt), list(ids), [len(ids)], [is_right]))
+        return self.online.learn(rows)
 
     def _scores(
         self, scored: Sequence[ScoredGroup], ends: Sequence[Sequence[Sequence[int]]]
     ) -> list[list[list[float]]]:
         asked = [[i for i, own in enumerate(of_group) if own] for of_group in ends]
-        prefixes = [self._prefixes(scored[g].group, of_group, ends[g]) for g, of_group in enumerate(asked) if of_group]
+        prefixes = [self._prefixes(scored[g].group, of, dict(enumerate(ends[g]))) for g, of in enumerate(asked) if of]
         found = iter(score_prefixes(self.model, prefixes))
         scores = []
         for group, of_group in zip(scored, asked, strict=True):
@@ -187,7 +181,7 @@ class StepJudge:
         text = prefill + scored.group.completions[index].text
         return [end for end in inner_ends(text, self.config.step) if end > len(prefill)]
 
-    def _prefixes(self, group: Group, indices: Sequence[int], ends: Sequence[Sequence[int]]) -> Prefixes:
+    def _prefixes(self, group: Group, indices: Sequence[int], ends: Mapping[int, Sequence[int]]) -> Prefixes:
         offset = len(group.prompt.prefill)
         texts = {i: group.prompt.prefill + group.completions[i].text for i in indices}
         steps = [[texts[i][a:b] for a, b in zip([offset, *ends[i]], ends[i], strict=False)] for i in indices]
