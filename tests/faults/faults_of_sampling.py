@@ -38,7 +38,7 @@ FAULTS = (
     Fault(
         2,
         "A recipe trains on samples of top-k",
-        stops("rollout", "training must sample from the whole distribution", ConfigError),
+        stops("trainers", "training must sample from the whole distribution", ConfigError),
         settings=("sampling.top_k=5",),
     ),
     Fault(2, "The sampler cuts to the likeliest tokens; the loss is that of the full softmax", DISAGREE).by(
