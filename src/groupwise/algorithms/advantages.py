@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from groupwise.config.kinds import Kinds, KindSection
+from groupwise.errors import ConfigError
 
 STD_EPS = 1e-4
 """Added to standard deviations. A group of two different rewards 0 and 1 has std >= 0.06 up to G = 256."""
@@ -206,6 +207,16 @@ def _all(groups: Sequence[GroupRewards]) -> Tensor:
     return torch.cat([group.total for group in groups])
 
 
+def checked(estimator: AdvantageEstimator, given: Sequence[Tensor], lengths: Sequence[int]) -> list[Tensor]:
+    """Return what an estimator gives; raises ConfigError unless it is finite numbers, as many as lengths say."""
+    tensors = [torch.as_tensor(each).detach() for each in given]
+    shapes, allowed = [tuple(each.shape) for each in tensors], [(length,) for length in lengths]
+    if shapes != allowed or not all(torch.isfinite(each).all() for each in tensors):
+        found = f"the shapes {shapes}" if shapes != allowed else "numbers that are not finite"
+        raise ConfigError(f"advantage.kind = {estimator.kind!r} gave {found}; finite ones of {allowed} are allowed")
+    return tensors
+
+
 ADVANTAGES = Kinds(
     "advantage",
     {
@@ -260,7 +271,8 @@ def step_advantages(
         for number in numbers
     ]
     results: list[list[float | None]] = [[None] * len(group) for group in rewards]
-    for number, advantages in zip(numbers, estimator(groups) if groups else [], strict=True):
+    given = checked(estimator, estimator(groups), [len(group.total) for group in groups]) if groups else []
+    for number, advantages in zip(numbers, given, strict=True):
         for index, advantage in zip(judged[number], advantages.tolist(), strict=True):
             results[number][index] = advantage
     return [tuple(group) for group in results]

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from groupwise.algorithms.kl import KL_ESTIMATORS, importance_corrected
-from groupwise.algorithms.policy_losses import ClippedRatio, PolicyLoss
+from groupwise.algorithms.policy_losses import ClippedRatio, PolicyLoss, TokenLosses
+from groupwise.errors import ConfigError
 
 
 class BatchSize(NamedTuple):
@@ -93,9 +94,16 @@ def token_loss(tokens: Tokens, objective: Objective) -> TokenLoss:
 
     Raises:
         ValueError: a KL term without a reference.
+        ConfigError: the policy loss gives something else than a number for every token.
     """
     logprobs, old = tokens.logprobs, tokens.old_logprobs
     policy = objective.policy_loss(logprobs, old, tokens.advantages, tokens.lengths)
+    shapes = [tuple(getattr(part, "shape", ())) for part in policy] if isinstance(policy, TokenLosses) else []
+    if shapes != [(len(logprobs),)] * 3 or policy.clipped.dtype != torch.bool:
+        raise ConfigError(
+            f"loss.policy.kind = {objective.policy_loss.kind!r} gave {shapes or type(policy).__name__} for "
+            f"{len(logprobs)} tokens; allowed are TokenLosses of three tensors of this length, the last of truth values"
+        )
     loss = policy.loss if tokens.importance is None else policy.loss * tokens.importance
     kl = logprobs.new_zeros(len(logprobs))
     if tokens.ref_logprobs is not None:

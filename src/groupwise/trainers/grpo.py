@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from pydantic import Field, model_validator
 
-from groupwise.algorithms.advantages import ADVANTAGES, AdvantageEstimator, GroupMean, step_advantages
+from groupwise.algorithms.advantages import ADVANTAGES, AdvantageEstimator, GroupMean, checked, step_advantages
 from groupwise.algorithms.step_advantages import until_ends
 from groupwise.errors import InvariantError, VerifierError
 from groupwise.models.policy import Policy
@@ -186,7 +186,7 @@ def advantaged(scored: Sequence[ScoredGroup], estimator: AdvantageEstimator, pol
             rewards = {i: reward for i, reward in enumerate(group.rewards) if reward is not None}
             ids = [group.group.completions[i].token_ids.tolist() for i in rewards]
             estimates = estimator.of_tokens(list(rewards.values()), ids)
-            groups.append(_at_sampled(group, list(rewards), estimates))
+            groups.append(_at_sampled(group, list(rewards), checked(estimator, estimates, list(map(len, ids)))))
         return groups
     if estimator.reads == "turns":
         return [_by_turns(group, estimator) for group in scored]
@@ -234,13 +234,14 @@ def _by_turns(scored: ScoredGroup, estimator: AdvantageEstimator) -> AdvantagedG
             f"advantage.kind = '{estimator.kind}' needs turns, and problem {scored.group.prompt.problem.id} is played "
             "in no environment: set another advantage, or a task of the kind 'episodes'"
         )
+    counts = [len(completion.turns) for completion in completions]
     values = estimator.of_turns(
         [turn_rewards(completion, reward) for completion, reward in zip(completions, rewards.values(), strict=True)],
         [[turn.state for turn in completion.turns] for completion in completions],
     )
     estimates = [
         until_ends(of_turns, torch.tensor([turn.end for turn in completion.turns]), completion.num_read)
-        for completion, of_turns in zip(completions, values, strict=True)
+        for completion, of_turns in zip(completions, checked(estimator, values, counts), strict=True)
     ]
     return _at_sampled(scored, list(rewards), estimates)
 
@@ -268,7 +269,7 @@ def _by_steps(scored: ScoredGroup, estimator: AdvantageEstimator, policy: Policy
         rewards.append(torch.tensor([step.reward for step in steps], dtype=torch.float64))
         ends.append(torch.tensor(positions))
         lengths.append(completion.num_read)
-    return _at_sampled(scored, judged, estimator.of_steps(rewards, ends, lengths))
+    return _at_sampled(scored, judged, checked(estimator, estimator.of_steps(rewards, ends, lengths), lengths))
 
 
 def _at_sampled(scored: ScoredGroup, judged: Sequence[int], estimates: Sequence[torch.Tensor]) -> AdvantagedGroup:

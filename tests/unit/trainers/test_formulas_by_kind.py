@@ -68,6 +68,41 @@ def test_an_advantage_of_ones_own_with_a_dial(tmp_path: Path) -> None:
     assert step_advantages(rewards, parts, recipe.advantage) == [(-0.5, None, -1.25), (0.0, 0.0)]  # no signal: zeros
 
 
+@pytest.mark.parametrize(
+    ("gives", "says"),
+    [
+        ("-ratio * advantages", "gave Tensor for 2 tokens; allowed are TokenLosses"),
+        ("TokenLosses(-(ratio * advantages)[:, None], ratio, ratio > 9)", r"gave \[\(2, 1\), \(2,\), \(2,\)\] for 2"),
+        ("TokenLosses(-(ratio * advantages).mean(), ratio, ratio > 9)", r"gave \[\(\), \(2,\), \(2,\)\] for 2 tokens"),
+        ("TokenLosses(-ratio * advantages, ratio, None)", r"gave \[\(2,\), \(2,\), \(\)\] for 2 tokens"),
+        ("TokenLosses(-ratio * advantages, ratio, ratio)", "the last of truth values"),
+    ],
+)
+def test_a_loss_that_is_not_one_number_for_each_token_is_refused(tmp_path: Path, gives: str, says: str) -> None:
+    path = write(tmp_path, 'loss.policy = "own.py:Share"')
+    own = OWN.replace("TokenLosses(-self.share * ratio * advantages, ratio.detach(), ratio.detach() > 9)", gives)
+    (tmp_path / "own.py").write_text(own)
+    known = Tokens(*(torch.zeros(2) for _ in range(4)), torch.tensor([2]))
+    with pytest.raises(ConfigError, match=says):
+        token_loss(known, grpo(path).loss.objective)
+
+
+@pytest.mark.parametrize(
+    ("gives", "says"),
+    [
+        ("rewards.mean()", r"gave the shapes \[\(\)\]; finite ones of \[\(2,\)\] are allowed"),
+        ("rewards[:1]", r"gave the shapes \[\(1,\)\]"),
+        ("rewards[:, None]", r"gave the shapes \[\(2, 1\)\]"),
+        ("rewards / 0", "gave numbers that are not finite"),
+    ],
+)
+def test_advantages_that_are_not_one_number_for_each_reward_are_refused(tmp_path: Path, gives: str, says: str) -> None:
+    path = write(tmp_path, 'advantage = "own.py:AboveBest"')
+    (tmp_path / "own.py").write_text(OWN.replace("rewards - rewards.max() - self.margin", gives))
+    with pytest.raises(ConfigError, match=says):
+        step_advantages([(1.0, 0.0)], [[[1.0], [0.0]]], grpo(path).advantage)
+
+
 def test_ones_own_is_written_and_read_back(tmp_path: Path) -> None:
     recipe = grpo(write(tmp_path, 'loss.policy = { kind = "own.py:Share", share = 0.25 }'))
     (tmp_path / "config.toml").write_text(dump_toml(recipe))
