@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from groupwise.cli.app import app, reported
+from groupwise.config.places import FOLDERS, RECIPES
 from groupwise.errors import GroupwiseError
 from groupwise.runs.atomic import FULL, HELD, REFUSED
 from groupwise.runs.directory import environment
@@ -97,14 +98,14 @@ def main() -> None:
         status = _said(str(error), 2)
     except OSError as error:
         if error.errno not in FULL + REFUSED or not error.filename:
-            status = _said(_recorded(error), UNEXPECTED)
+            status = _said(*_recorded(error))
         else:
             status = _said(f"{error.filename} cannot be used: {error.strerror}", 2)
     except ModuleNotFoundError as error:
         what = f"{sys.platform} lacks {error.name!r}; on Windows use WSL2, which is a Linux"
-        status = _said(what, 2) if error.name in POSIX_ONLY else _said(_recorded(error), UNEXPECTED)
+        status = _said(what, 2) if error.name in POSIX_ONLY else _said(*_recorded(error))
     except Exception as error:
-        status = _said(_recorded(error), UNEXPECTED)
+        status = _said(*_recorded(error))
     with suppress(Exception):
         sys.stdout.flush()
     if output is not None and output.lost is not None and output.lost.errno != errno.EPIPE:
@@ -124,8 +125,14 @@ def _said(sentence: str, status: Any) -> Any:
     return status
 
 
-def _recorded(error: Exception) -> str:
-    """Write the traceback of a fault of ours into the run that was worked on, or named; return what to say of it."""
+def _recorded(error: Exception) -> tuple[str, int]:
+    """Write a traceback into the run that was worked on, or named; return what to say of it and the exit status."""
+    own, at = sorted(str(folder) for folder in FOLDERS if RECIPES.resolve() not in folder.parents), ""
+    for frame in traceback.extract_tb(error.__traceback__):
+        if str(Path(frame.filename).parent) in own:
+            at = f"{frame.filename}, line {frame.lineno}, in {frame.name}"
+        elif RECIPES.parent in Path(frame.filename).parents:
+            at = ""  # the user's Python called us, or was left before
     named = [Path(word) for word in sys.argv[1:] if os.path.isfile(os.path.join(word, "config.toml"))]
     lines = ["".join(traceback.format_exception(error)), f"command: {shlex.join(sys.argv)}\n"]
     with suppress(Exception):
@@ -138,10 +145,12 @@ def _recorded(error: Exception) -> str:
             path.write_text("\n".join(lines), encoding="utf-8", errors="backslashreplace")
         except OSError:
             continue
-        where = f"which is in {path}; please report it with that file, after a look at what it tells of you"
+        where = f"which is in {path}"
+        where += "" if at else "; please report it with that file, after a look at what it tells of you"
         break
-    said = f"{type(error).__name__}: {error}".splitlines()[0][:300]
-    return f"this is a fault of Groupwise, not yours: {said}. It has a traceback, {where}"
+    said = f"{' '.join(f'{type(error).__name__}: {error}'.split()):.300}. It has a traceback, {where}"
+    whose = f"or of the Python in {', '.join(own)}" if own else "not yours"
+    return (f"{at}: {said}", 2) if at else (f"this is a fault of Groupwise, {whose}: {said}", UNEXPECTED)
 
 
 __all__ = ["app", "main"]

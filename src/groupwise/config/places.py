@@ -126,7 +126,7 @@ def _run(file: Path, name: str) -> ModuleType:
         raise ConfigError(f"{file} cannot be imported: {type(error).__name__}: {error}") from error
 
 
-_FOLDERS: set[Path] = set()
+FOLDERS: set[Path] = set()
 """Folders of the user's files that were run."""
 
 
@@ -141,9 +141,9 @@ def _run_file(file: Path) -> ModuleType:
     sys.modules[name] = module
     for near in file.parent.glob("*.py"):  # another folder's neighbour of this name is not this one's
         other = sys.modules.get(near.stem)
-        if other and Path(getattr(other, "__file__", None) or "").parent in _FOLDERS - {file.parent}:
+        if other and Path(getattr(other, "__file__", None) or "").parent in FOLDERS - {file.parent}:
             del sys.modules[near.stem]
-    _FOLDERS.add(file.parent)
+    FOLDERS.add(file.parent)
     sys.path.insert(0, str(file.parent))  # its neighbours come first while it is imported
     try:
         spec.loader.exec_module(module)

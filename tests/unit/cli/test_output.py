@@ -11,6 +11,8 @@ import pytest
 
 from groupwise.cli import main as run_command
 from groupwise.cli.main import _safe
+from groupwise.config.places import Place
+from groupwise.config.recipes import toml_literal
 from groupwise.errors import ConfigError
 from groupwise.runs import progress
 
@@ -67,6 +69,7 @@ def test_a_fault_of_ours_is_a_file_in_the_run_and_one_sentence(
     (named / "config.toml").touch()
     monkeypatch.setattr("tempfile.tempdir", str(other))
     monkeypatch.setattr(MAIN, "HELD", held := [run])
+    monkeypatch.setattr(MAIN, "FOLDERS", set())
     for folder, words in ((run, ["train", "x"]), (named, ["doctor", str(named)]), (other, ["doctor"])):
         assert ended(monkeypatch, KeyError("step\nline"), words) == 70
         said = capfd.readouterr().err
@@ -77,6 +80,38 @@ def test_a_fault_of_ours_is_a_file_in_the_run_and_one_sentence(
         assert "Traceback (most recent call last)" in file.read_text()
         assert f"command: groupwise {words[0]}" in file.read_text()
         held.clear()
+
+
+@pytest.mark.parametrize(
+    ("calls", "status", "begins"),
+    [
+        (
+            lambda: 1 / 0,
+            2,
+            "OWN/own.py, line 2, in called: ZeroDivisionError: division by zero. It has a traceback, which is",
+        ),
+        (
+            lambda: toml_literal(1j),
+            70,
+            "this is a fault of Groupwise, or of the Python in OWN: TypeError: Object of type",
+        ),
+    ],
+)
+def test_a_fault_of_the_users_python_is_told_from_ours(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    calls: Any,
+    status: int,
+    begins: str,
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(MAIN, "FOLDERS", {tmp_path})
+    (tmp_path / "own.py").write_text("def called(function):\n    return function()\n")
+    with pytest.raises(Exception) as caught:  # noqa: PT011
+        Place(tmp_path / "own.py", "called").load()(calls)
+    assert ended(monkeypatch, caught.value, []) == status
+    assert capfd.readouterr().err.startswith("groupwise: " + begins.replace("OWN", str(tmp_path)))
 
 
 def test_an_error_that_a_user_can_mend_stays_a_sentence_with_status_2(
