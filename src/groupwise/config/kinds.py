@@ -82,7 +82,10 @@ class Allowed(NamedTuple):
 
 
 SECTION = Allowed(
-    lambda found: isinstance(found, type) and (issubclass(found, KindSection) or hasattr(found, "Config")),
+    lambda found: (
+        all(isinstance(part, type) for part in (found, getattr(found, "Config", found)))
+        and issubclass(getattr(found, "Config", found), KindSection)
+    ),
     "a class that is a KindSection or has one as its attribute Config",
 )
 
@@ -124,6 +127,8 @@ class Choices:
         implementation = _imported(self._adopt)(location) if self._adopt else location.load()
         if not self._allowed.holds(implementation):
             raise ConfigError(f"{kind} is no {self.what}: allowed is {self._allowed.words}")
+        if missing := getattr(implementation, "__abstractmethods__", ()):
+            raise ConfigError(f"{kind} is no {self.what}: it has no {', '.join(sorted(missing))}")
         return implementation
 
 
@@ -184,9 +189,12 @@ class Kinds(Choices):
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         def read(value: Any, info: ValidationInfo) -> KindSection:
             try:
-                return self.read(value, info.context or {})
+                section = self.read(value, info.context or {})
             except ConfigError as error:
                 raise ValueError(str(error)) from error
+            if not isinstance(section, source):
+                raise ValueError(f"the settings of {section.kind} must build on {source.__name__}")
+            return section
 
         def dump(section: KindSection, info: SerializationInfo) -> dict[str, Any]:
             return section.model_dump(mode=info.mode, exclude_none=info.exclude_none)

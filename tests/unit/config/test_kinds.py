@@ -16,15 +16,9 @@ from groupwise.runs.inputs import references
 class Shape(KindSection):
     name: str = "x"
 
-    def area(self) -> float:
-        raise AssertionError
-
 
 class Square(Shape):
     side: float = 1.0
-
-    def area(self) -> float:
-        return self.side**2
 
 
 class Circle(Shape):
@@ -35,17 +29,27 @@ SHAPES = Kinds("shape", {"square": f"{__name__}:Square", "circle": f"{__name__}:
 
 
 class Drawing(Section):
-    shape: Annotated[Shape, SHAPES] = Square(kind="square")
-    many: dict[str, Annotated[Shape, SHAPES]] = Field(default_factory=dict)
+    shape: Annotated[KindSection, SHAPES] = Square(kind="square")
+    many: dict[str, Annotated[KindSection, SHAPES]] = Field(default_factory=dict)
     coef: float = 0.0
     how: Annotated[str, ReadIf(lambda drawing: drawing.coef > 0, "coef > 0")] = "thin"
 
 
 OWN = """
+from abc import ABC, abstractmethod
 from groupwise.config.kinds import KindSection
 
 class Triangle(KindSection):
     base: float = 2.0
+
+class Outline(ABC):
+    Config = Triangle
+
+    @abstractmethod
+    def area(self): ...
+
+class Loose:
+    Config = {"base": 2.0}
 
 def area(side):
     return side
@@ -62,7 +66,7 @@ def test_the_section_is_read_by_the_class_of_its_kind() -> None:
     drawing = parse(Drawing, {"shape": {"kind": "circle", "radius": 3}, "many": {"a": {"side": 2}}})
     assert isinstance(drawing.shape, Circle)
     assert drawing.shape.radius == 3.0
-    assert drawing.many["a"].area() == 4.0  # the default kind
+    assert drawing.many["a"] == Square(kind="square", side=2)  # the default kind
 
 
 def test_a_name_alone_is_a_section() -> None:
@@ -106,6 +110,8 @@ def test_faults_are_named(tables: dict[str, object], says: str) -> None:
 @pytest.mark.parametrize(
     ("content", "name", "says"),
     [(OWN, "Triangel", "did you mean 'Triangle'?"), (OWN, "area", "is no shape"),
+     (OWN, "Loose", "is no shape: allowed is a class that is a KindSection or has one"),
+     (OWN, "Outline", "is no shape: it has no area"),
      ("raise RuntimeError('broken')", "x", "cannot be imported: RuntimeError: broken"),
      ("import sys; sys.exit(3)", "x", "cannot be imported: SystemExit: 3"), ("def (", "x", "is not readable Python")],
 )  # fmt: skip
@@ -113,6 +119,15 @@ def test_faults_of_a_users_file_are_named(tmp_path: Path, content: str, name: st
     (tmp_path / "own.py").write_text(content)
     with pytest.raises(ConfigError, match=says.replace("?", r"\?")):
         parse(Drawing, {"shape": f"{tmp_path}/own.py:{name}"})
+
+
+class Plan(Section):
+    shape: Annotated[Shape, SHAPES]
+
+
+def test_settings_of_ones_own_build_on_those_of_the_section(own: Path) -> None:
+    with pytest.raises(ConfigError, match=r"the settings of .*shapes\.py:Triangle must build on Shape"):
+        parse(Plan, {"shape": f"{own}:Triangle"})
 
 
 def test_a_recipe_extends_others_and_a_section_of_another_kind_replaces_the_one_below(tmp_path: Path) -> None:
