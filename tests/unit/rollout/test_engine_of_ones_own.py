@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.errors import ConfigError, DataError
+from groupwise.errors import ConfigError, DataError, InvariantError
 from groupwise.models.config import ModelConfig
 from groupwise.models.policy import Policy, load_policy
 from groupwise.randomness import Draws, Purpose
@@ -62,6 +62,17 @@ def test_an_engine_of_ones_own_samples_for_a_run(tmp_path: Path) -> None:
     assert (tmp_path / "log").read_text().split("\n")[:-1] == ["0 1", "0 2", "1 2", "2 1"]
     (copy,) = (session.directory.path / "sources").glob("own-*/own.py")
     assert copy.read_text() == OWN
+
+
+def test_it_gives_one_completion_for_each_key(tmp_path: Path) -> None:
+    given = "lambda index, sampled: on_finished(index, [*sampled, *sampled])"
+    (tmp_path / "own.py").write_text(
+        OWN.replace("generate(requests, sampling, on_finished)\n", f"generate(requests, sampling, {given})\n")
+    )
+    recipe = RECIPE.replace("RUN", str(tmp_path / "run")).replace("LOG", str(tmp_path / "log"))
+    (tmp_path / "recipe.toml").write_text(recipe)
+    with pytest.raises(InvariantError, match="the engine gave 2 completions of a request with 1 keys"):
+        train(load_recipe(tmp_path / "recipe.toml"))
 
 
 def test_its_settings_are_checked(tmp_path: Path) -> None:
