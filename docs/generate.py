@@ -76,8 +76,7 @@ VALUES = {"int": "N", "float": "X", "Path": "PATH"}
 
 
 def error_page() -> str:
-    """Return the page of errors: their tree, and a paragraph for each."""
-    (tree,) = re.findall(r"\n\n((?: {4}.*\n)+)", errors.__doc__ or "")
+    """Return the page of errors, a paragraph for each."""
     rows = []
     for name, kind in vars(errors).items():
         if isinstance(kind, type) and issubclass(kind, errors.GroupwiseError):
@@ -85,14 +84,14 @@ def error_page() -> str:
     return (
         f"# Errors\n\n{NOTE} from `errors.py`.\n\n"
         "Whatever a user can mend is one of these: one sentence on standard error that names the thing, the value and "
-        "what is allowed, and exit status 2. Anything else is a bug of ours: its traceback is "
+        "what is allowed, and exit status 2. What a Python file of yours raises is told with its line. "
+        "Anything else is a bug of ours: its traceback is "
         "written to a file in the run's directory (without one, in that of temporary files), and one sentence names "
         "it; please [report it](do/cards.md#a-bug-report).\n\n"
-        f"```text\n{inspect.cleandoc(tree)}\n```\n\n"
         "| exit status | means |\n|---|---|\n"
         "| 0 | done; an interrupted run says that it stopped, and the same command continues |\n"
         "| 1 | a judgement is negative: `verify`, `audit` and `replay` found what they look for |\n"
-        "| 2 | one of the errors below, a NO-GO of `preflight`, or an option that does not exist |\n"
+        "| 2 | one of the errors below, or one in your own Python; a NO-GO of `preflight`; an unknown option |\n"
         "| 3 | `doctor --fail-on` found something as bad as that |\n"
         "| 70 | a bug of ours, with a file to report |\n"
         "| 74 | the work is done, but standard output could not be written, as on a full disk |\n\n" + "\n".join(rows)

@@ -1,19 +1,7 @@
 """Everything that can go wrong in a way a user can mend.
 
-    GroupwiseError
-    ├── ConfigError       a recipe or an option: names the key, the value and what is allowed
-    ├── DataError         a problem file: names the file and the line
-    ├── ModelError        a model directory or tokenizer that cannot be used
-    ├── UnsupportedModelError (ModelError)  an architecture we would compute wrongly, refused by name
-    ├── CheckpointError   a checkpoint that is damaged, unfinished or of another run
-    ├── SandboxError      no sandbox can be had, or one does not hold: says what to install or set
-    ├── EngineError       a server that samples completions cannot be reached, or is not what it must be
-    ├── RankError         another process of the same run ended or does not answer: the run resumes from its checkpoint
-    ├── VerifierError     the verifier itself fails too often to train on
-    ├── WaitingError      work that a person has to do first: says what and where
-    └── InvariantError    two computations that must agree do not; training stops rather than continue wrong
-
-The command line prints these as one sentence. Anything else is a bug of ours: its traceback goes to a file.
+The command line prints these as one sentence. Anything else is a bug, ours or in the user's own Python: its traceback
+goes to a file.
 """
 
 from collections.abc import Iterator
@@ -25,11 +13,11 @@ class GroupwiseError(Exception):
 
 
 class ConfigError(GroupwiseError):
-    """A recipe or option that cannot be used."""
+    """A recipe or option that cannot be used: the key, the value and what is allowed."""
 
 
 class DataError(GroupwiseError):
-    """A data file that cannot be read."""
+    """A data file that cannot be read: the file and the line."""
 
 
 class ModelError(GroupwiseError):
@@ -45,7 +33,7 @@ class CheckpointError(GroupwiseError):
 
 
 class SandboxError(GroupwiseError):
-    """No sandbox is available here, or it failed its self-test; untrusted code is then not run at all."""
+    """No sandbox is available here, or it failed its self-test, and what to install or set; no code is run then."""
 
 
 class EngineError(GroupwiseError):
@@ -53,7 +41,7 @@ class EngineError(GroupwiseError):
 
 
 class RankError(GroupwiseError):
-    """A process that trains together with this one was lost."""
+    """A process that trains together with this one was lost; the run resumes from its checkpoint."""
 
 
 class VerifierError(GroupwiseError):
@@ -61,7 +49,7 @@ class VerifierError(GroupwiseError):
 
 
 class InvariantError(GroupwiseError):
-    """Two computations that must agree do not."""
+    """Two computations that must agree do not; training stops rather than continue wrong."""
 
 
 class WaitingError(GroupwiseError):
