@@ -238,7 +238,6 @@ ADVANTAGES = Kinds(
         "equal_state": "groupwise.algorithms.step_advantages:EqualState",
     },
     default="group_mean",
-    base=AdvantageEstimator,
 )
 
 

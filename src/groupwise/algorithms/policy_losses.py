@@ -145,7 +145,6 @@ POLICY_LOSSES = Kinds(
         "soft_gate": f"{__name__}:SoftGate",
     },
     default="clipped_ratio",
-    base=PolicyLoss,
 )
 
 

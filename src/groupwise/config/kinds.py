@@ -135,24 +135,9 @@ class Choices:
 class Kinds(Choices):
     """Implementations that a section of a recipe chooses by its `kind`."""
 
-    def __init__(
-        self,
-        what: str,
-        table: Mapping[str, str],
-        default: str | None = None,
-        adopt: str = "",
-        base: type[KindSection] | None = None,
-    ) -> None:
-        """Name the part, as `Choices` does.
-
-        `default`: the kind of a section that names none; None: it must name one. `base`: the class that every
-        implementation builds on, where it is its own settings.
-        """
-        allowed = SECTION
-        if base is not None:
-            words = f"a class that builds on {base.__name__}"
-            allowed = Allowed(lambda found: isinstance(found, type) and issubclass(found, base), words)
-        super().__init__(what, table, adopt, allowed)
+    def __init__(self, what: str, table: Mapping[str, str], default: str | None = None, adopt: str = "") -> None:
+        """Name the part, as `Choices` does; `default` is the kind of a section that names none: None where it must."""
+        super().__init__(what, table, adopt)
         self.default = default
 
     def settings(self, kind: str, folder: Path | None = None) -> type[KindSection]:
@@ -172,10 +157,13 @@ class Kinds(Choices):
         """Return the built-in kinds that read a key."""
         return [kind for kind in self.table if key in self.settings(kind).model_fields]
 
-    def read(self, value: Any, context: Mapping[str, Any] = MappingProxyType({})) -> KindSection:
+    def read(
+        self, value: Any, context: Mapping[str, Any] = MappingProxyType({}), base: type[KindSection] = KindSection
+    ) -> KindSection:
         """Read a section from a table, or from the name of a kind alone; `context` is that of the validation.
 
-        Raises ConfigError: there is no such kind; ValidationError: a value cannot be used.
+        Raises ConfigError: there is no such kind, or one with other settings than `base`; ValidationError: a value
+        cannot be used.
         """
         if isinstance(value, KindSection):
             return value
@@ -184,17 +172,19 @@ class Kinds(Choices):
             raise ConfigError(f"kind is missing; known are {', '.join(sorted(self.table))}, and file.py:name")
         folder = context.get(FOLDER)
         table = {**(value if isinstance(value, Mapping) else {}), "kind": beside(kind, folder)}
-        return self.settings(kind, folder).model_validate(table, context=dict(context))
+        settings = self.settings(kind, folder)
+        if not issubclass(settings, base):
+            raise ConfigError(
+                f"{kind} is no {self.what}: allowed is a class that builds on {base.__name__}, or whose Config does"
+            )
+        return settings.model_validate(table, context=dict(context))
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         def read(value: Any, info: ValidationInfo) -> KindSection:
             try:
-                section = self.read(value, info.context or {})
+                return self.read(value, info.context or {}, source)
             except ConfigError as error:
                 raise ValueError(str(error)) from error
-            if not isinstance(section, source):
-                raise ValueError(f"the settings of {section.kind} must build on {source.__name__}")
-            return section
 
         def dump(section: KindSection, info: SerializationInfo) -> dict[str, Any]:
             return section.model_dump(mode=info.mode, exclude_none=info.exclude_none)

@@ -121,7 +121,6 @@ ANNOTATORS = Kinds(
     "annotator",
     {"oracle": f"{__name__}:Oracle", "file": f"{__name__}:File", "none": f"{__name__}:NoAnnotator"},
     default="oracle",
-    base=Annotator,
 )
 
 

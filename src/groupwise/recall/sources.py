@@ -274,5 +274,4 @@ def _response(record: Any, place: str, max_bytes: int) -> Found | None:
 SOURCES = Kinds(
     "page source",
     {"docstrings": f"{__name__}:Docstrings", "file": f"{__name__}:Records", "warc": f"{__name__}:Warc"},
-    base=PageSource,
 )

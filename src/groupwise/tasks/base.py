@@ -136,7 +136,7 @@ class Template(KindSection, ChatArguments):
         return self.gold.format(reference=problem.reference)
 
 
-TEMPLATES = Kinds("template", {"text": f"{__name__}:Template"}, default="text", base=Template)
+TEMPLATES = Kinds("template", {"text": f"{__name__}:Template"}, default="text")
 
 
 class TaskConfig(KindSection):

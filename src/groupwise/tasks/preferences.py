@@ -77,9 +77,9 @@ class Preference(KindSection):
 
 
 # none is built in
-TEXTS = Kinds("text source", {}, base=TextSource)
-WRITERS = Kinds("answer writer", {}, base=AnswerWriter)
-PREFERENCES = Kinds("preference", {}, base=Preference)
+TEXTS = Kinds("text source", {})
+WRITERS = Kinds("answer writer", {})
+PREFERENCES = Kinds("preference", {})
 
 Texts = Annotated[TextSource, TEXTS]
 Writer = Annotated[AnswerWriter, WRITERS]
