@@ -15,14 +15,13 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from groupwise.algorithms.step_metrics import area_under_curve, first_errors
 from groupwise.config import ReadIf, Section
 from groupwise.config.schema import DataRef
-from groupwise.errors import DataError
 from groupwise.models.backbone import Backbone
 from groupwise.models.policy import start_policy
 from groupwise.models.reward_model import start_reward_model
 from groupwise.models.sharded import sharded
 from groupwise.models.steps import EncodedSteps, ImplicitRewardModel, ScoresSteps, encode_steps, score_rows
 from groupwise.randomness import shuffled_epochs
-from groupwise.tasks.step_rows import StepRow, check_training_rows, first_wrong, read_steps
+from groupwise.tasks.step_rows import StepRow, check_training_rows, first_wrong, labelled, read_steps
 from groupwise.trainers.base import (
     NUM_HELD_OUT,
     FineTuningRecipe,
@@ -106,9 +105,14 @@ def train_process_reward_model(recipe: ProcessRewardModelRecipe, restart: bool, 
         model = ImplicitRewardModel(policy, load_reference(recipe.model, recipe.lora, policy), config.beta)
     else:
         model = saved = sharded(start_reward_model(base, recipe.lora, recipe.run.seed, in_rows=True))
-    train = {path: _labelled(model, rows, config.supervision, path) for path, rows in sources.items()}
+
+    def encoded(rows: Sequence[StepRow], path: str, supervision: str) -> list[EncodedSteps]:
+        which = "step" if supervision == "process" else "last step"
+        return labelled([encode_steps(model, row, supervision) for row in rows], path, which)
+
+    train = {path: encoded(rows, path, config.supervision) for path, rows in sources.items()}
     held_out_labels = "outcome" if config.supervision == "outcome" else "process"
-    held_out = _labelled(model, measured, held_out_labels, data.held_out) if measured else []
+    held_out = encoded(measured, data.held_out, held_out_labels) if measured else []
     session = start.begin(saved, Optimizer(model.trainable(), recipe.optimizer, recipe.run.num_steps))
     size, num_steps = config.tokens_per_micro_batch, recipe.run.num_steps
 
@@ -124,15 +128,6 @@ def train_process_reward_model(recipe: ProcessRewardModelRecipe, restart: bool, 
         return measure_steps(done, model, held_out, size) if is_due else None
 
     return learn(session, gradient, on_report, figures, "held_out_steps")
-
-
-def _labelled(model: ScoresSteps, rows: Sequence[StepRow], supervision: str, path: str) -> list[EncodedSteps]:
-    encoded = [encode_steps(model, row, supervision) for row in rows]
-    found = [row for row in encoded if any(label is not None for label in row.labels)]
-    if not found:
-        which = "step" if supervision == "process" else "last step"
-        raise DataError(f"{path}: no {which} has a label, and supervision = {supervision!r} reads those alone")
-    return found
 
 
 def step_rows(
