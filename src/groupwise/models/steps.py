@@ -37,13 +37,14 @@ class EncodedSteps(NamedTuple):
         return len(self.prompt) + len(self.completion)
 
 
-def has_unknown(tokenizer: Any, text: str, ids: Sequence[int]) -> bool:
-    """Tell whether a tokenizer had to leave out characters: it wrote more unknown tokens than the text names itself.
+def refuse_unknown(tokenizer: Any, text: str, ids: Sequence[int], what: str) -> None:
+    """Raise DataError where a tokenizer left out characters: it wrote more unknown tokens than the text names itself.
 
     A model that samples the unknown token leaves its name in the text, and that can be written.
     """
     unknown = tokenizer.unk_token_id
-    return unknown is not None and list(ids).count(unknown) > text.count(tokenizer.unk_token)
+    if unknown is not None and list(ids).count(unknown) > text.count(tokenizer.unk_token):
+        raise DataError(f"the tokenizer cannot write all characters of {what}")
 
 
 def encode_steps(model: ScoresSteps, row: StepRow, supervision: str = "process") -> EncodedSteps:
@@ -61,8 +62,8 @@ def encode_steps(model: ScoresSteps, row: StepRow, supervision: str = "process")
             f"the row that begins {row.prompt[:60]!r} has {len(prompt) + len(ids)} tokens, {len(prompt)} of them "
             f"prompt; allowed: a prompt and steps of at least 1 token each, {model.context_length} in all"
         )
-    if has_unknown(tokenizer, row.prompt + "".join(row.steps), [*prompt, *ids]):
-        raise DataError(f"the tokenizer cannot write all characters of the row that begins {row.prompt[:60]!r}")
+    text = row.prompt + "".join(row.steps)
+    refuse_unknown(tokenizer, text, [*prompt, *ids], f"the row that begins {row.prompt[:60]!r}")
     labels = list(row.labels)
     if supervision != "process":
         labels = [*[None] * (len(labels) - 1), labels[-1]]

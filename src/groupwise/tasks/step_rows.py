@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import NoneType
-from typing import Any, Literal, Protocol, TypeVar, get_args
+from typing import Any, Literal, get_args
 
 from groupwise.errors import ConfigError, DataError
 from groupwise.tasks.data_files import read_file
@@ -118,21 +118,11 @@ def check_training_rows(rows: Sequence[StepRow], path: str) -> None:
     labelled(rows, path)
 
 
-RowT = TypeVar("RowT", bound="HasLabels")
-
-
-class HasLabels(Protocol):
-    """Labelled steps, as they were read or as a model reads them."""
-
-    @property
-    def labels(self) -> Sequence[float | None]: ...
-
-
-def labelled(rows: Sequence[RowT], path: str | Path, which: str = "step") -> list[RowT]:
-    """Return the rows of which something is known; raises DataError where there is none."""
-    if known := [row for row in rows if any(label is not None for label in row.labels)]:
+def labelled(rows: Sequence[StepRow], path: str | Path, *, last: bool = False) -> list[StepRow]:
+    """Return the rows of which something is known, or their last step; raises DataError where there is none."""
+    if known := [row for row in rows if any(label is not None for label in row.labels[-1 if last else 0 :])]:
         return known
-    raise DataError(f"{path}: no {which} has a label")
+    raise DataError(f"{path}: no {'last ' if last else ''}step has a label")
 
 
 Format = Literal["groupwise", "big_bench_mistake", "mr_gsm8k", "processbench", "math_shepherd", "prm800k", "math_aps"]

@@ -22,7 +22,7 @@ from groupwise.models.packed import Sequences, micro_batch_tokens, micro_batches
 from groupwise.models.prompts import ended, prompt_ids
 from groupwise.models.reward_model import RewardModel, start_reward_model
 from groupwise.models.sharded import sharded
-from groupwise.models.steps import has_unknown
+from groupwise.models.steps import refuse_unknown
 from groupwise.randomness import shuffled_epochs
 from groupwise.tasks.base import ChatArguments
 from groupwise.tasks.preferences import Pair, PairsData, load_pairs
@@ -117,8 +117,8 @@ def _encode(model: Backbone, pair: Pair, chat: ChatArguments) -> EncodedPair:
             f"the pair that begins {pair.prompt[:60]!r} has {longest} tokens, {len(ids)} of them prompt; allowed: a "
             f"prompt of at least 1 token, {model.context_length} in all"
         )
-    if has_unknown(tokenizer, "".join(map(str, pair[:3])), [*ids, *chosen, *rejected]):
-        raise DataError(f"the tokenizer cannot write all characters of the pair that begins {pair.prompt[:60]!r}")
+    text, what = "".join(map(str, pair[:3])), f"the pair that begins {pair.prompt[:60]!r}"
+    refuse_unknown(tokenizer, text, [*ids, *chosen, *rejected], what)
     return encoded
 
 

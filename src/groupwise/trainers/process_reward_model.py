@@ -21,7 +21,7 @@ from groupwise.models.reward_model import start_reward_model
 from groupwise.models.sharded import sharded
 from groupwise.models.steps import EncodedSteps, ImplicitRewardModel, ScoresSteps, encode_steps, score_rows
 from groupwise.randomness import shuffled_epochs
-from groupwise.tasks.step_rows import StepRow, check_training_rows, first_wrong, labelled, read_steps
+from groupwise.tasks.step_rows import check_training_rows, first_wrong, labelled, read_steps
 from groupwise.trainers.base import (
     NUM_HELD_OUT,
     FineTuningRecipe,
@@ -105,14 +105,13 @@ def train_process_reward_model(recipe: ProcessRewardModelRecipe, restart: bool, 
         model = ImplicitRewardModel(policy, load_reference(recipe.model, recipe.lora, policy), config.beta)
     else:
         model = saved = sharded(start_reward_model(base, recipe.lora, recipe.run.seed, in_rows=True))
-
-    def encoded(rows: Sequence[StepRow], path: str, supervision: str) -> list[EncodedSteps]:
-        which = "step" if supervision == "process" else "last step"
-        return labelled([encode_steps(model, row, supervision) for row in rows], path, which)
-
-    train = {path: encoded(rows, path, config.supervision) for path, rows in sources.items()}
-    held_out_labels = "outcome" if config.supervision == "outcome" else "process"
-    held_out = encoded(measured, data.held_out, held_out_labels) if measured else []
+    kind, held_out_kind = config.supervision, "outcome" if config.supervision == "outcome" else "process"
+    train = {
+        path: [encode_steps(model, row, kind) for row in labelled(rows, path, last=kind != "process")]
+        for path, rows in sources.items()
+    }
+    known = labelled(measured, data.held_out, last=held_out_kind == "outcome") if measured else []
+    held_out = [encode_steps(model, row, held_out_kind) for row in known]
     session = start.begin(saved, Optimizer(model.trainable(), recipe.optimizer, recipe.run.num_steps))
     size, num_steps = config.tokens_per_micro_batch, recipe.run.num_steps
 

@@ -17,7 +17,7 @@ from groupwise.models.packed import pack
 from groupwise.models.policy import Policy, start_policy
 from groupwise.models.prompts import ended, prompt_ids
 from groupwise.models.sharded import sharded
-from groupwise.models.steps import has_unknown
+from groupwise.models.steps import refuse_unknown
 from groupwise.randomness import shuffled_epochs
 from groupwise.rollout.tools import Tool, ToolSections, make_tools, put_in_spans
 from groupwise.runs.jsonl import Record
@@ -178,9 +178,10 @@ def encode(
                 f"the example that begins {prompt[:60]!r} has {example.num_tokens} tokens, {len(example.prompt)} of "
                 f"them prompt; allowed: a prompt of at least 1 token, {policy.context_length} in all"
             )
-        text = "".join(each for each, _ in row.pieces) if isinstance(row, Pieces) else f"{row[0]}{row[1]}"
-        if not isinstance(row, Dialogue) and has_unknown(policy.tokenizer, text, example.prompt + example.completion):
-            raise DataError(f"the tokenizer cannot write all characters of the example that begins {prompt[:60]!r}")
+        if not isinstance(row, Dialogue):
+            text = "".join(piece for piece, _ in row.pieces) if isinstance(row, Pieces) else "".join(row)
+            ids = example.prompt + example.completion
+            refuse_unknown(policy.tokenizer, text, ids, f"the example that begins {prompt[:60]!r}")
     if loss_on == "all":
         return [Example((e.prompt + e.completion)[:1], (e.prompt + e.completion)[1:]) for e in examples]
     return examples

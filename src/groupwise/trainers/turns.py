@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from groupwise.errors import DataError
 from groupwise.models.backbone import Backbone
 from groupwise.models.prompts import common, reads_tools, rendered
-from groupwise.models.steps import has_unknown
+from groupwise.models.steps import refuse_unknown
 from groupwise.rollout.dialogue import in_text
 from groupwise.tasks.base import ChatArguments
 from groupwise.tasks.conversations import Message, is_learnt
@@ -90,8 +90,7 @@ def turns(model: Backbone, dialogue: Dialogue, chat: ChatArguments) -> Turns:
         raise DataError(f"{place} begins with two BOS tokens as the chat template writes it; one is allowed")
     if len(ids) > model.context_length:
         raise DataError(f"{place} has {len(ids)} tokens; allowed are {model.context_length}, the model's context")
-    if has_unknown(tokenizer, text, ids):
-        raise DataError(f"{place}: the tokenizer cannot write all of its characters")
+    refuse_unknown(tokenizer, text, ids, place)
     if not any(trained):
         raise DataError(f"{place} has no token of the assistant, so nothing could be learnt from it")
     return Turns(ids, shared, trained)

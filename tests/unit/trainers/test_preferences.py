@@ -20,7 +20,7 @@ from groupwise.models.config import ModelConfig
 from groupwise.models.new_model import byte_tokenizer, character_tokenizer
 from groupwise.models.policy import Policy, load_policy, make_policy
 from groupwise.models.reward_model import RewardModel, start_reward_model
-from groupwise.models.steps import has_unknown
+from groupwise.models.steps import refuse_unknown
 from groupwise.tasks.preferences import Pair
 from groupwise.trainers import dpo
 from groupwise.trainers import preferences as trainer
@@ -114,8 +114,9 @@ def test_what_cannot_be_encoded_is_named(
 def test_an_unknown_token_that_the_model_sampled_can_be_written() -> None:
     tokenizer = load_policy(ModelConfig(path="base", device="cpu")).tokenizer
     name, number = tokenizer.unk_token, tokenizer.unk_token_id
-    assert not has_unknown(tokenizer, f"1+1={name}2", tokenizer(f"1+1={name}2")["input_ids"])
-    assert has_unknown(tokenizer, f"1+1={name}ƕ", tokenizer(f"1+1={name}ƕ")["input_ids"])
+    refuse_unknown(tokenizer, f"1+1={name}2", tokenizer(f"1+1={name}2")["input_ids"], "it")
+    with pytest.raises(DataError, match="cannot write all characters of it"):
+        refuse_unknown(tokenizer, f"1+1={name}ƕ", tokenizer(f"1+1={name}ƕ")["input_ids"], "it")
     assert tokenizer(f"{name}ƕ")["input_ids"].count(number) == 2
 
 

@@ -25,6 +25,11 @@ TEXTS = st.text(alphabet="12+= .\nab。</think>", max_size=40)
 KINDS = st.sampled_from(["equation", "sentence", "newline", r"\d+", " *\n"])
 
 
+def split_steps(text: str, step: str) -> list[str]:
+    ends = step_ends(text, step)
+    return [text[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+
+
 @given(TEXTS, KINDS)
 def test_joined_they_are_the_text_and_none_is_empty(text: str, step: str) -> None:
     steps = steps_after("", text, step)
