@@ -1,15 +1,11 @@
 """`groupwise import`: a run directory of a run of another system."""
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from groupwise.cli.app import app, console
-
-if TYPE_CHECKING:
-    from groupwise.runs.imports.foreign import Foreign
 
 PRIME_RL = "prime-rl"
 
@@ -44,9 +40,22 @@ def import_run(
 
         groupwise import tensorboard logs runs/imported --scalar reward=charts/return
     """
-    from groupwise.runs.imports import write_imported
+    from groupwise.errors import ConfigError
+    from groupwise.runs.imports import READERS, read_prime_rl, read_scalars, read_trl, read_verl, write_imported
 
-    foreign = _read(system, source, scalars, dev, scalar or [])
+    known = ("trl", "verl", PRIME_RL, *sorted(READERS))
+    if system not in known:
+        raise ConfigError(f"there is no import from {system!r}; allowed are {', '.join(known)}")
+    if (dev and system != "verl") or (scalars and system not in ("verl", PRIME_RL)):
+        raise ConfigError("--scalars and --dev are for verl: the others have both in one place")
+    if system in READERS:
+        foreign = read_scalars(system, source, scalar or [])
+    elif scalar:
+        raise ConfigError("--scalar is for wandb and tensorboard: the names of the others are known")
+    elif system == PRIME_RL:
+        foreign = read_prime_rl(source, scalars)
+    else:
+        foreign = read_trl(source) if system == "trl" else read_verl(source, scalars, dev)
     made = write_imported(foreign, system, source, run, correct)
     console.print(
         f"{run}: {made.num_steps} steps, {made.num_completions:,} completions, {made.num_evaluations} evaluations",
@@ -60,21 +69,3 @@ def import_run(
     if made.lacks:
         console.print(f"Not recorded there: {', '.join(made.lacks)}", style="dim", markup=False)
     console.print(f"Next: groupwise doctor {run}; groupwise explore {run}", markup=False, highlight=False)
-
-
-def _read(system: str, source: Path, scalars: Path | None, dev: Path | None, own: Sequence[str]) -> "Foreign":
-    from groupwise.errors import ConfigError
-    from groupwise.runs.imports import READERS, read_prime_rl, read_scalars, read_trl, read_verl
-
-    known = ("trl", "verl", PRIME_RL, *sorted(READERS))
-    if system not in known:
-        raise ConfigError(f"there is no import from {system!r}; allowed are {', '.join(known)}")
-    if (dev and system != "verl") or (scalars and system not in ("verl", PRIME_RL)):
-        raise ConfigError("--scalars and --dev are for verl: the others have both in one place")
-    if system not in READERS and own:
-        raise ConfigError("--scalar is for wandb and tensorboard: the names of the others are known")
-    if system in READERS:
-        return read_scalars(system, source, own)
-    if system == PRIME_RL:
-        return read_prime_rl(source, scalars)
-    return read_trl(source) if system == "trl" else read_verl(source, scalars, dev)

@@ -233,7 +233,9 @@ def evaluate_suite(
     path = Path(directory or f"runs/eval-{Path(checkpoint).name.removesuffix('.gguf') or checkpoint}")
     run, is_begun = RunDirectory(path), (path / "config.toml").exists()
     begun = read_toml(run.config).get("imported", {}) if is_begun else {}
-    if is_begun and not (begun.get("system") == SYSTEM and _is_same(begun["source"], str(checkpoint))):
+    was, now = Path(begun.get("source", "")), Path(checkpoint)
+    is_same = was.name == now.name and not (was.exists() and now.exists() and not was.samefile(now))  # or was moved
+    if is_begun and not (begun.get("system") == SYSTEM and is_same):
         raise ConfigError(
             f"{path} holds another run, of {begun.get('source') or 'training'}, so completions of {checkpoint} cannot "
             "be kept there: name another --directory"
@@ -257,12 +259,6 @@ def evaluate_suite(
             with resuming(path):
                 yield from one.scores(problems, samples or 1, seed, sampling or {}, changes)
         write_file(run.finished, b"{}\n")
-
-
-def _is_same(source: str, checkpoint: str) -> bool:
-    """Tell whether two paths are of one model; one that was moved has its name."""
-    first, second = Path(source), Path(checkpoint)
-    return first.name == second.name and not (first.exists() and second.exists() and not first.samefile(second))
 
 
 class _Measured(NamedTuple):

@@ -93,7 +93,16 @@ def run_pipeline(
             f"a pipeline runs in one process, and a launcher started {ranks}: run it without torchrun, or its training "
             "stages one by one with `groupwise train RECIPE --ranks N`"
         )
-    with _opened(Path(recipe.pipeline.directory)) as directory:
+    path = Path(recipe.pipeline.directory)
+    directory = PipelineDirectory(path)
+    harmless = {LOCK, f".{directory.recipe.name}.tmp"}  # left by a kill at the start
+    if (
+        path.exists()
+        and not directory.recipe.exists()
+        and (not path.is_dir() or {entry.name for entry in path.iterdir()} - harmless)
+    ):
+        raise CheckpointError(f"{path} exists and is not a pipeline: choose another pipeline.directory")
+    with Hold(path, "pipeline.directory"), resuming(path):
         planned = plan(recipe, stages, only, start)
         write_file(directory.recipe, dump_toml(recipe).encode())
         write_file(directory.path / "environment.json", json.dumps(environment(), indent=1).encode())
@@ -125,20 +134,6 @@ def run_pipeline(
         except (Interrupted, KeyboardInterrupt):
             return False
     return True
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[PipelineDirectory]:
-    directory = PipelineDirectory(path)
-    harmless = {LOCK, f".{directory.recipe.name}.tmp"}  # left by a kill at the start
-    if (
-        path.exists()
-        and not directory.recipe.exists()
-        and (not path.is_dir() or {entry.name for entry in path.iterdir()} - harmless)
-    ):
-        raise CheckpointError(f"{path} exists and is not a pipeline: choose another pipeline.directory")
-    with Hold(path, "pipeline.directory"), resuming(path):
-        yield directory
 
 
 @contextmanager

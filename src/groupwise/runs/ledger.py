@@ -187,7 +187,7 @@ def stamp_of(path: Path) -> tuple[int, int]:
 
 @dataclass(slots=True)
 class Remembered(Generic[T]):
-    """Things made of files; of more than `most` the oldest is forgotten."""
+    """Values made of some files; of more than `most` the oldest is forgotten."""
 
     most: float = math.inf
     _made: dict[Any, tuple[object, T]] = field(default_factory=dict)

@@ -14,6 +14,7 @@ from groupwise.pipeline import load_pipeline, runner
 from groupwise.pipeline.base import Interrupted, Workplace
 from groupwise.pipeline.directory import StageDirectory
 from groupwise.pipeline.runner import Display, run_pipeline
+from groupwise.runs.atomic import Hold
 
 
 def test_facts_and_lineage_say_what_was_made_of_what(fake: Any) -> None:
@@ -152,7 +153,7 @@ def test_an_unknown_stage_changes_nothing(fake: Any) -> None:
 
 
 def hold(path: str, started: Any, end: Any) -> None:
-    with runner._opened(Path(path)):
+    with Hold(Path(path), "pipeline.directory"):
         started.set()
         end.wait(30)
 

@@ -62,7 +62,7 @@ def played(task: dict[str, Any]) -> tuple[dict[str, Any], list[Finding]]:
 
 def test_the_prompt_that_an_environment_begins_is_shown() -> None:
     with bench_of({"environment": {"kind": "guess"}}) as bench:
-        checked = prompts(bench)
+        checked = prompts.run(bench)
     assert checked.figures["prompt"] == "1¦ ¦t¦o¦ ¦3¦1¦\n"
 
 
