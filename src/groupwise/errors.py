@@ -1,7 +1,6 @@
 """Everything that can go wrong in a way a user can mend.
 
-The command line prints these as one sentence. Anything else is a bug, ours or in the user's own Python: its traceback
-goes to a file.
+The command line prints these as one sentence; of anything else the traceback goes to a file.
 """
 
 from collections.abc import Iterator

@@ -243,8 +243,7 @@ ADVANTAGES = Kinds(
 
 def advantage(kind: str, **dials: float) -> AdvantageEstimator:
     """Return an estimator by its kind."""
-    estimator = ADVANTAGES.read({"kind": kind, **dials})
-    assert isinstance(estimator, AdvantageEstimator)  # the table takes no others
+    estimator: AdvantageEstimator = ADVANTAGES.read({"kind": kind, **dials}, base=AdvantageEstimator)
     return estimator
 
 

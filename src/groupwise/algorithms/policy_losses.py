@@ -150,6 +150,5 @@ POLICY_LOSSES = Kinds(
 
 def policy_loss(kind: str, **dials: float) -> PolicyLoss:
     """Return a policy loss by its kind."""
-    loss = POLICY_LOSSES.read({"kind": kind, **dials})
-    assert isinstance(loss, PolicyLoss)  # the table takes no others
+    loss: PolicyLoss = POLICY_LOSSES.read({"kind": kind, **dials}, base=PolicyLoss)
     return loss

@@ -76,6 +76,13 @@ def best_threshold(scores: Sequence[Scores], truth: Sequence[int | None]) -> flo
     return float(candidates[at] if at == 0 else (candidates[at - 1] + candidates[at]) / 2)
 
 
+def labelled_scores(scores: Sequence[Scores], labels: Sequence[Sequence[float | None]]) -> tuple[list[float], ...]:
+    """Return the scores of all steps that have a label, and the labels."""
+    rows = zip(scores, labels, strict=True)
+    pairs = [(score, label) for row in rows for score, label in zip(*row, strict=True) if label is not None]
+    return [score for score, _ in pairs], [label for _, label in pairs]
+
+
 def area_under_curve(scores: Scores, right: Sequence[bool]) -> float:
     """Return the chance that a right step scores above a wrong one, equal scores counting half; nan without both.
 

@@ -83,8 +83,10 @@ class Allowed(NamedTuple):
 
 SECTION = Allowed(
     lambda found: (
-        all(isinstance(part, type) for part in (found, getattr(found, "Config", found)))
-        and issubclass(getattr(found, "Config", found), KindSection)
+        isinstance(found, type)
+        and any(
+            isinstance(part, type) and issubclass(part, KindSection) for part in (found, getattr(found, "Config", 0))
+        )
     ),
     "a class that is a KindSection or has one as its attribute Config",
 )
@@ -159,11 +161,10 @@ class Kinds(Choices):
 
     def read(
         self, value: Any, context: Mapping[str, Any] = MappingProxyType({}), base: type[KindSection] = KindSection
-    ) -> KindSection:
+    ) -> Any:
         """Read a section from a table, or from the name of a kind alone; `context` is that of the validation.
 
-        Raises ConfigError: there is no such kind, or one with other settings than `base`; ValidationError: a value
-        cannot be used.
+        Raises ConfigError: no such kind, or its settings do not build on `base`; ValidationError: a value is at fault.
         """
         if isinstance(value, KindSection):
             return value
@@ -180,7 +181,7 @@ class Kinds(Choices):
         return settings.model_validate(table, context=dict(context))
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        def read(value: Any, info: ValidationInfo) -> KindSection:
+        def read(value: Any, info: ValidationInfo) -> Any:
             try:
                 return self.read(value, info.context or {}, source)
             except ConfigError as error:

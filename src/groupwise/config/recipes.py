@@ -30,10 +30,7 @@ Changes = Sequence[str] | Mapping[str, Any]
 """Changes of a recipe: `a.b=c` texts, as after `--set`, or values by dotted key."""
 Source = str | Path | Mapping[str, Any]
 """A recipe: its file, the name of a shipped one such as `arithmetic`, or its tables."""
-USUAL = {
-    "advantage": "group_mean", "annotator": "oracle", "engine": "in_process", "policy": "clipped_ratio",
-    "template": "text",
-}  # fmt: skip
+USUAL = {"advantage": "group_mean", "annotator": "oracle", "engine": "in_process", "policy": "clipped_ratio"}
 """By key, the kind of a section that names none; of other sections a recipe above or the task says it."""
 
 

@@ -11,6 +11,7 @@ from groupwise.algorithms.step_metrics import (
     area_under_curve,
     best_threshold,
     first_errors,
+    labelled_scores,
     predicted,
     step_calibration,
 )
@@ -104,13 +105,7 @@ def judge_scores(rows: Sequence[StepRow], scores: Sequence[Sequence[float]], thr
     """Return the figures of scores, one for each step of each row."""
     truth = [row.first_error for row in rows]
     named = [predicted(of_row, threshold) for of_row in scores]
-    pairs = [
-        (score, label)
-        for row, of_row in zip(rows, scores, strict=True)
-        for score, label in zip(of_row, row.labels, strict=True)
-        if label is not None
-    ]
-    given, labels = [score for score, _ in pairs], [label for _, label in pairs]
+    given, labels = labelled_scores(scores, [row.labels for row in rows])
     hits = list(zip(rows, truth, named, strict=True))
     return StepEvaluation(
         rows=len(rows), threshold=threshold, f1=first_errors(scores, truth, threshold).f1,

@@ -281,6 +281,8 @@ def _sample(
     groups: dict[int, Group] = {}
 
     def finished(index: int, sampled: Sequence[Sampled]) -> None:
+        if len(sampled) != group_size:
+            raise InvariantError(f"the engine gave {len(sampled)} of {group_size} completions of {problems[index].id}")
         groups[index] = _group(policy, prompts[index], sampled, draws.step, actors.engine.version, sampling)
         say("prompts sampled", len(groups), len(prompts))
         if not actors.reflection:

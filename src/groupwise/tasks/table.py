@@ -53,7 +53,7 @@ def with_verifier(tables: Any, folder: Path | None) -> Any:
     if not isinstance(tables, Mapping) or VERIFIERS.kind_of(section := tables.get("verifier", {})) is not None:
         return tables
     try:
-        task = make_task(TASKS.read(tables.get("task"), {FOLDER: folder}))  # type: ignore[arg-type]
+        task = make_task(TASKS.read(tables.get("task"), {FOLDER: folder}))
     except (ConfigError, ValidationError):
         return {**tables, "verifier": "answered"}  # the fault of the task comes first
     try:

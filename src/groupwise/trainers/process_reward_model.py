@@ -12,7 +12,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from groupwise.algorithms.step_metrics import area_under_curve, first_errors
+from groupwise.algorithms.step_metrics import area_under_curve, first_errors, labelled_scores
 from groupwise.config import ReadIf, Section
 from groupwise.config.schema import DataRef
 from groupwise.models.backbone import Backbone
@@ -168,13 +168,8 @@ def measure_steps(
 ) -> HeldOutSteps:
     """Measure loss, area under the curve and F1 on some rows."""
     scores = score_rows(model, rows, tokens_per_micro_batch)
-    pairs = [
-        (score, label)
-        for row, row_scores in zip(rows, scores, strict=True)
-        for score, label in zip(row_scores, row.labels, strict=True)
-        if label is not None
-    ]
-    given, truth = (torch.tensor(column, dtype=torch.float64) for column in zip(*pairs, strict=True))
+    known = labelled_scores(scores, [row.labels for row in rows])
+    given, truth = (torch.tensor(column, dtype=torch.float64) for column in known)
     loss = torch.nn.functional.binary_cross_entropy(given, truth).item()
     f1 = first_errors(scores, [first_wrong(row.labels) for row in rows], 0.5).f1
     auc = area_under_curve(given.tolist(), (truth >= 0.5).tolist())

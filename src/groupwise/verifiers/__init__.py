@@ -16,8 +16,7 @@ from groupwise.verifiers.table import VERIFIERS
 
 def verifier_config(section: VerifierConfig | Mapping[str, Any] | str) -> VerifierConfig:
     """Read a verifier's settings from its kind or its table."""
-    config = VERIFIERS.read(section)
-    assert isinstance(config, VerifierConfig)
+    config: VerifierConfig = VERIFIERS.read(section, base=VerifierConfig)
     return config
 
 

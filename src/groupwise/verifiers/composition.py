@@ -250,9 +250,7 @@ class RoutedConfig(VerifierConfig):
 
     def member(self, kind: str) -> VerifierConfig:
         defaults = {name: getattr(self, name) for name in PASSED_ON}
-        section = self.each.get(kind) or VERIFIERS.read({**defaults, "kind": kind})
-        assert isinstance(section, VerifierConfig)
-        return section
+        return self.each.get(kind) or VERIFIERS.read({**defaults, "kind": kind}, base=VerifierConfig)
 
 
 class RoutedVerifier(ManyVerifiers):

@@ -5,7 +5,7 @@ no answer; only a sandbox that fails is CRASHED.
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
@@ -22,9 +22,7 @@ MAX_PRINTED = 500  # most characters that are an answer
 class ProgramConfig(VerifierConfig):
     """Settings of the verifier of programs of thought."""
 
-    answer: Annotated[VerifierConfig, VERIFIERS] = Field(
-        default_factory=lambda: cast(VerifierConfig, VERIFIERS.read("number"))
-    )
+    answer: Annotated[VerifierConfig, VERIFIERS] = Field(default_factory=lambda: VERIFIERS.read("number"))
     """The verifier that judges what was printed, as if a completion said it in a box: its kind or its section. What
     answers earn is set here, not there."""
     sandbox: SandboxConfig = SandboxConfig()

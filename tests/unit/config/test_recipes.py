@@ -12,7 +12,6 @@ from groupwise.errors import ConfigError
 from groupwise.pipeline import load_pipeline
 from groupwise.recall.config import ANNOTATORS, RecallRecipe
 from groupwise.rollout.engine import ENGINES
-from groupwise.tasks.base import TEMPLATES
 from groupwise.trainers import load_recipe
 from groupwise.trainers.compare import Comparison
 
@@ -85,10 +84,7 @@ def variant_bases(tables: dict[str, object]) -> list[str]:
 
 
 def test_a_section_that_names_no_kind_is_of_its_usual_one() -> None:
-    tables = {
-        "advantage": ADVANTAGES, "annotator": ANNOTATORS, "engine": ENGINES, "policy": POLICY_LOSSES,
-        "template": TEMPLATES,
-    }  # fmt: skip
+    tables = {"advantage": ADVANTAGES, "annotator": ANNOTATORS, "engine": ENGINES, "policy": POLICY_LOSSES}
     assert {key: kinds.default for key, kinds in tables.items()} == USUAL
     below = {"loss": {"policy": {"clip_high": 0.3}}, "task": {"num_problems": 9}}
     other, usual = {"kind": "sequence_ratio"}, {"kind": "clipped_ratio"}

@@ -37,8 +37,7 @@ def main(path: str, name: str, settings: str) -> int:
         ended.set()
 
     try:
-        config = SINKS.read(json.loads(settings))
-        assert isinstance(config, SinkConfig)
+        config = SINKS.read(json.loads(settings), base=SinkConfig)
         threading.Thread(target=watch, args=(config.wait_s,), daemon=True).start()
         with files.held():
             run, state = RunDirectory(files.run), files.read()
