@@ -65,12 +65,9 @@ def test_an_engine_of_ones_own_samples_for_a_run(tmp_path: Path) -> None:
 
 
 def test_it_gives_one_completion_for_each_key(tmp_path: Path) -> None:
-    given = "lambda index, sampled: on_finished(index, [*sampled, *sampled])"
-    (tmp_path / "own.py").write_text(
-        OWN.replace("generate(requests, sampling, on_finished)\n", f"generate(requests, sampling, {given})\n")
-    )
-    recipe = RECIPE.replace("RUN", str(tmp_path / "run")).replace("LOG", str(tmp_path / "log"))
-    (tmp_path / "recipe.toml").write_text(recipe)
+    doubled = OWN.replace("sampling, on_finished)\n", "sampling, lambda i, given: on_finished(i, given * 2))\n")
+    (tmp_path / "own.py").write_text(doubled)
+    (tmp_path / "recipe.toml").write_text(RECIPE.replace("RUN", f"{tmp_path}/run").replace("LOG", f"{tmp_path}/log"))
     with pytest.raises(InvariantError, match="the engine gave 2 of 1 completions of arithmetic/"):
         train(load_recipe(tmp_path / "recipe.toml"))
 

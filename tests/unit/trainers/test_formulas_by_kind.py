@@ -87,16 +87,9 @@ def test_a_loss_that_is_not_one_number_for_each_token_is_refused(tmp_path: Path,
         token_loss(known, grpo(path).loss.objective)
 
 
-@pytest.mark.parametrize(
-    ("gives", "says"),
-    [
-        ("rewards.mean()", r"gave the shapes \[\(\)\]; finite ones of \[\(2,\)\] are allowed"),
-        ("rewards[:1]", r"gave the shapes \[\(1,\)\]"),
-        ("rewards[:, None]", r"gave the shapes \[\(2, 1\)\]"),
-        ("rewards / 0", "gave numbers that are not finite"),
-    ],
-)
-def test_advantages_that_are_not_one_number_for_each_reward_are_refused(tmp_path: Path, gives: str, says: str) -> None:
+@pytest.mark.parametrize("gives", ["rewards.mean()", "rewards[:1]", "rewards[:, None]", "rewards / 0"])
+def test_advantages_that_are_not_one_number_for_each_reward_are_refused(tmp_path: Path, gives: str) -> None:
+    says = r"gave (the shapes .*|numbers that are not finite); finite ones of \[\(2,\)\] are allowed"
     path = write(tmp_path, 'advantage = "own.py:AboveBest"')
     (tmp_path / "own.py").write_text(OWN.replace("rewards - rewards.max() - self.margin", gives))
     with pytest.raises(ConfigError, match=says):

@@ -147,11 +147,10 @@ def test_rows_that_cannot_be_learnt_from_are_named(model: RewardModel, start: Pa
     write(tmp_path, labels=[1.0, 1.0, None])
     with pytest.raises(DataError, match="no last step has a label"):
         train_process_reward_model(recipe(start, tmp_path, supervision="outcome"), False, print)
-    unknown = {**json.loads((tmp_path / "steps.jsonl").read_text().splitlines()[0]), "labels": [None] * 3}
+    write(tmp_path, labels=[None] * 3)
+    (tmp_path / "steps.jsonl").rename(tmp_path / "measured.jsonl")
     write(tmp_path)
-    (tmp_path / "measured.jsonl").write_text(json.dumps(unknown))
-    chosen = recipe(start, tmp_path)
-    chosen = chosen.with_changes({"data.held_out": str(tmp_path / "measured.jsonl")})
+    chosen = recipe(start, tmp_path).with_changes({"data.held_out": f"{tmp_path}/measured.jsonl"})
     with pytest.raises(DataError, match=r"measured.jsonl: no step has a label"):
         train_process_reward_model(chosen, False, print)
 
