@@ -16,7 +16,7 @@ from functools import partial
 
 import numpy as np
 
-from groupwise.errors import ConfigError, InvariantError
+from groupwise.errors import ConfigError
 from groupwise.models.policy import Policy
 from groupwise.randomness import key
 from groupwise.ranks.group import RANKS
@@ -43,13 +43,7 @@ def generate_with_tools(
     key for each piece. Tools of a `watch` are open already and stay open.
     """
     if not sampling.tools:
-
-        def whole(index: int, sampled: list[Sampled]) -> None:
-            if len(sampled) != len(keys := requests[index].keys):
-                raise InvariantError(f"the engine gave {len(sampled)} completions of a request with {len(keys)} keys")
-            on_finished(index, sampled)
-
-        engine.generate(requests, sampling, whole)
+        engine.generate(requests, sampling, on_finished)
         return
     with nullcontext(watch) if watch else ToolWatch.of(policy, sampling.tools) as tools:
         context = getattr(engine, "context_length", policy.context_length)
