@@ -3,10 +3,10 @@
 import json
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 
 from groupwise.evaluation.behaviour import behaviour_shares
+from groupwise.runs.records import Records
 from groupwise.trainers import load_recipe, train
 from groupwise.trainers.grpo import GrpoRecipe
 
@@ -24,7 +24,5 @@ def test_the_shipped_base_model_learns_products(tmp_path: Path, seed: int) -> No
     assert before["pass_at_1"][0] <= 0.55
     assert after["pass_at_1"][0] >= 0.90
     assert after["length"] > before["length"]
-    first, last = (
-        behaviour_shares(pq.read_table(directory.rollouts(name)).to_pylist()) for name in ("test-before", "test-after")
-    )
+    first, last = (behaviour_shares(Records.of(directory).rows(name)) for name in ("test-before", "test-after"))
     assert last["answers at once"] < first["answers at once"] / 2

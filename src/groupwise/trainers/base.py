@@ -263,7 +263,7 @@ class Trainer:
     run: Callable[[Any, bool, OnReport], Session]
     """(recipe, restart, called with every report): runs it, or resumes an interrupted run."""
     makes: Makes = "model"
-    line: Callable[[Any], str] = data_line
+    line: Callable[[Any], str] = data_line  # Of a report; the default is that of a `DataStep`
     epochs: Callable[[Any], int] = lambda recipe: 1
     """(recipe): number of passes over the completions that it sampled."""
     trained_beside: Callable[[Any], tuple[str, ...]] = lambda recipe: ()

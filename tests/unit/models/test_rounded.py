@@ -53,15 +53,13 @@ def test_layers_that_read_the_same_states_are_one_product(
 @pytest.mark.skipif(not rounded._has_orders(torch.device("cpu")), reason="oneDNN has no order of its own here")
 @torch.inference_mode()
 def test_weights_in_the_precision_of_products_are_copied_where_they_are_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = Attention(("q_proj", "k_proj", "v_proj"), (False,) * 3).bfloat16()
-    states = torch.randn(5, 32).bfloat16()
-    plain = [module.get_submodule(name)(states) for name in ("q_proj", "k_proj", "v_proj")]
-    monkeypatch.setattr(rounded, "MOST_TWICE", 2 * 32 * (16 + 32 + 48))
+    module, states = Attention(("q_proj", "k_proj"), (False, False)).bfloat16(), torch.randn(5, 32).bfloat16()
+    plain = [layer(states) for layer in module.children()]
+    monkeypatch.setattr(rounded, "MOST_TWICE", 2 * 32 * (16 + 32))
     with Rounded(module, torch.bfloat16):
-        ordered = [module.get_submodule(name)(states) for name in ("q_proj", "k_proj", "v_proj")]
-    torch.testing.assert_close(ordered, plain)
-    assert len(_together(Rounded(module, torch.bfloat16))) == 1
-    monkeypatch.setattr(rounded, "MOST_TWICE", 2 * 32 * (16 + 32 + 48) - 1)
+        torch.testing.assert_close([layer(states) for layer in module.children()], plain)
+    assert len(Rounded(module, torch.bfloat16)._products) == 2
+    monkeypatch.setattr(rounded, "MOST_TWICE", 2 * 32 * (16 + 32) - 1)
     assert not Rounded(module, torch.bfloat16)._products
 
 

@@ -334,8 +334,7 @@ def test_a_server_of_openenv_has_room_for_one_session_and_plays_three(served: Ca
     won = [replies(played(config, problem, [guess]))[0] for guess in "123"]
     assert sorted((reply["reward"], reply["done"]) for reply in won) == [(0, False), (0, False), (1, True)]
     assert played(config, problem, []).opening["messages"][0]["content"] == "Guess.\n1 to 3"
-    over = workers.play(0, "over", replace(problem, data={"highest": 1}), 0, []).result()
-    assert "it is done at its reset" in over.failed
+    assert "done at its reset" in workers.play(0, "over", replace(problem, data={"highest": 1}), 0, []).result().failed
     assert "EXECUTION_ERROR: negative" in played(config, problem, ["-1"]).failed
     [_, end] = replies(played(config, problem, ["x"], "turn_limit"))
     assert (end["reward"], end["outcome"]) == (0, "wrong")

@@ -148,7 +148,7 @@ def entropy_bonus(run: RunFacts) -> Finding | None:
 def length_runaway(run: RunFacts) -> Finding | None:
     """Completions grow, correctness does not."""
     lengths = run.values("length")
-    if len(lengths) < 2 * WINDOW or improves(run):
+    if len(lengths) < 2 * WINDOW or start(lengths) <= 0 or improves(run):
         return None
     growth = recent(lengths) / start(lengths) - 1
     follows = rank_correlation(lengths, run.values("reward"))
@@ -173,7 +173,7 @@ def length_runaway(run: RunFacts) -> Finding | None:
 def length_collapse(run: RunFacts) -> Finding | None:
     """Completions shrink and lose what they could solve."""
     lengths, correct = run.values("length"), run.values("sampled_correct")
-    if len(lengths) < 2 * WINDOW:
+    if len(lengths) < 2 * WINDOW or start(lengths) <= 0:
         return None
     shrunk = 1 - recent(lengths) / start(lengths)
     lost = start(correct) - recent(correct)

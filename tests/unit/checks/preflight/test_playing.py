@@ -62,8 +62,7 @@ def played(task: dict[str, Any]) -> tuple[dict[str, Any], list[Finding]]:
 
 def test_the_prompt_that_an_environment_begins_is_shown() -> None:
     with bench_of({"environment": {"kind": "guess"}}) as bench:
-        checked = prompts.run(bench)
-    assert checked.figures["prompt"] == "1¦ ¦t¦o¦ ¦3¦1¦\n"
+        assert prompts.run(bench).figures["prompt"] == "1¦ ¦t¦o¦ ¦3¦1¦\n"
 
 
 def test_a_template_that_shows_no_tools_is_found_before_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
