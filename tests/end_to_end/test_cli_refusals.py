@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from groupwise.config import recipe_names
 
 
+@pytest.mark.filterwarnings("ignore:.* begins the section anew")
 @pytest.mark.parametrize(
     ("change", "words"),
     [
