@@ -106,7 +106,7 @@ class LineFile:
         lines, damage = LineFile(self.path, numbers=True).read()
         for fault in damage:
             if fault.what != TORN:
-                raise CheckpointError(f"{self.path}, line {fault.line}: {fault.what}")
+                raise CheckpointError(f"{self.path.parent}/{fault}")
         return (line for _, line in lines)
 
     def read(self) -> tuple[list[tuple[int, dict[str, Any]]], list[Damage]]:
@@ -196,7 +196,7 @@ class Remembered(Generic[T]):
         """Return what was made under this name, made again where the stamp of its files is another one."""
         if name not in self._made or self._made[name][0] != stamp:
             made = make()
-            if len(self._made) >= self.most:
+            if name not in self._made and len(self._made) >= self.most:
                 self._made.pop(next(iter(self._made)))
             self._made[name] = stamp, made
         return self._made[name][1]
