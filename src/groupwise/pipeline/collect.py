@@ -25,7 +25,7 @@ from groupwise.runs.rollouts import read_columns, read_rows, write_rollouts
 from groupwise.runs.row import Row, grouped
 from groupwise.tasks import TaskOptions
 from groupwise.tasks.base import Template
-from groupwise.tasks.episodes import EpisodesConfig, environments
+from groupwise.tasks.episodes import environments
 from groupwise.types import FinishReason, Outcome, Problem
 
 PROBLEMS_PER_PART = 32
@@ -46,11 +46,11 @@ class Asked(Section):
     """Seed of all draws."""
 
     plays: ClassVar[bool] = False
-    """True where episodes can be rows."""
+    """True where episodes and conversations can be rows."""
 
     @model_validator(mode="after")
     def _plain(self) -> Self:
-        if self.task.template.chat and not (self.plays and isinstance(self.task, EpisodesConfig)):
+        if self.task.template.chat and not self.plays:
             raise ValueError("task.template.chat = true: rows of data are plain text, so false is allowed")
         if environments(self.task) and not self.plays:
             raise ValueError(
@@ -83,12 +83,12 @@ def collect_rows(
 
 
 class Filters(Section):
-    """Conditions for keeping a completion (DeepSeek-R1, arXiv:2501.12948, section 2.3); none may end in a loop."""
+    """Conditions for keeping a completion (DeepSeek-R1, arXiv:2501.12948, section 2.3); all have ended, and not in a loop."""
 
     correct: bool = True
     """The verifier judges its answer correct."""
     tags: bool = True
-    """Its tags are closed and in order, and it ended with a stop token."""
+    """Its tags are closed and in order."""
     one_language: bool = True
     """No word is in another script than that of the problem's language."""
     min_tokens: int = Field(0, ge=0)
@@ -116,7 +116,7 @@ def reason(row: Row, filters: Filters) -> str | None:
         "no verdict": row.outcome is Outcome.NONE,
         "not correct": filters.correct and row.outcome is not Outcome.CORRECT,
         "tags": filters.tags and not row.turns and not has_format(row),  # each turn of an episode has tags
-        "cut off": filters.tags and row.finish_reason is FinishReason.LENGTH,
+        "cut off": row.finish_reason is FinishReason.LENGTH,
         "mixed language": filters.one_language and Behaviour.MIXES_LANGUAGES in behaviours,
         "loop": Behaviour.LOOPS in behaviours and not row.turns,  # replies may repeat
         "too short": row.num_read < filters.min_tokens,
@@ -161,9 +161,13 @@ def balanced(rows: Sequence[Row], size: int, seed: int) -> list[Row]:
 
 
 def data_row(template: Template, problem: Problem, row: Row, source: str, model: str) -> dict[str, Any]:
-    """Write a sampled completion as a row of a data set."""
+    """Write a sampled completion as a row of a data set: as texts, or as messages where a chat template rendered."""
+    prompt, completion = template.render(problem) + template.prefill, row.text
+    if template.chat:
+        prompt = template.messages(problem)
+        completion = [{"role": "assistant", "content": template.prefill + row.text}]
     return {
-        "prompt": template.render(problem) + template.prefill, "completion": row.text, "source": source, "model": model,
+        "prompt": prompt, "completion": completion, "source": source, "model": model,
         "problem": problem.id, "reference": problem.reference, "difficulty": problem.difficulty,
         "language": problem.language, "sample": row.sample, "num_tokens": row.num_read, "verdict": row.evidence,
     }  # fmt: skip

@@ -217,7 +217,7 @@ GOOD = "<think>2+2=4. 4+1=5.</think>\\boxed{5}"
         ("2+3=5 \\boxed{5}", {}, {}, "tags"),
         ("2+3=5 \\boxed{5}", {}, {"tags": False}, None),
         (GOOD + " and", {"finish_reason": "length"}, {}, "cut off"),
-        (GOOD + " and", {"finish_reason": "length"}, {"tags": False}, None),
+        (GOOD + " and", {"finish_reason": "length"}, {"tags": False}, "cut off"),  # it would be taught to end there
         ("<think>2+3=5. 好</think>\\boxed{5}", {}, {}, "mixed language"),
         ("<think>2+3=5. 好</think>\\boxed{5}", {"language": "zh"}, {}, None),
         ("<think>2+3=5. 好</think>\\boxed{5}", {}, {"one_language": False}, None),

@@ -1,4 +1,4 @@
-"""Rejection sampling of episodes: right ones become rows, which are learnt as they were sampled."""
+"""Rejection sampling of episodes and of chat models: what is right becomes rows, learnt as it was sampled."""
 
 import json
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from groupwise.config import parse
 from groupwise.models.config import ModelConfig
@@ -21,6 +21,8 @@ from groupwise.rollout.sample_and_score import Actors
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.scripted import ScriptedEngine
 from groupwise.runs.rollouts import read_columns
+from groupwise.tasks import TaskOptions, make_task
+from groupwise.tasks.base import Template, split_problems
 from groupwise.trainers.sft import PairsData, encode, read_examples
 
 CHAT = """{%- for m in messages %}{{ '[' + m.role + ']' + m.content + '<|end|>' }}{% endfor %}
@@ -80,11 +82,44 @@ def test_right_episodes_are_learnt_as_they_were_sampled(
     assert not np.concatenate([example.mask for example in examples]).all()
 
 
+def test_right_answers_of_a_chat_model_are_conversations(
+    policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    template = Template(chat=True, system="Sum.", prompt="{question}=", prefill="<think>")
+    task = {"kind": "arithmetic", "num_problems": 20, "template": template.model_dump(exclude_unset=True)}
+    problems = split_problems(make_task(TypeAdapter(TaskOptions).validate_python(task)), "train", None)[-3:]
+    right = {p.id: f"1</think>\\boxed{{{p.reference}}}" for p in problems}
+    asked = "[system]Sum.<|end|>[user]{}=<|end|>[assistant]<think>"
+    script = {asked.format(problem.question): [right[problem.id], right[problem.id] + " " * 60] for problem in problems}
+    monkeypatch.setattr(policy.tokenizer, "chat_template", CHAT)
+    monkeypatch.setattr(
+        Actors,
+        "of",
+        lambda _, template, verifier, engine: Actors(policy, ScriptedEngine.of(script, policy), template, verifier),
+    )
+    settings = parse(RejectionConfig, {**ASKED, "task": task, "path": "base", "num_problems": 3, "num_samples": 2})
+    work = Workplace(StageDirectory(tmp_path), lambda recipe: None)  # type: ignore[arg-type,return-value]
+    made = RejectionSampling("rejection", "rejection_sampling", settings).run(settings, work)
+    rows = [json.loads(line) for line in made.output.read_text().splitlines()]
+    assert made.statistics["dropped"] == {"cut off": 3}
+    assert sorted(row["problem"] for row in rows) == sorted(right)
+    assert [[message["role"] for message in row["prompt"]] for row in rows] == [["system", "user"]] * 3
+    assert [row["completion"] for row in rows] == [
+        [{"role": "assistant", "content": "<think>" + right[row["problem"]]}] for row in rows
+    ]
+    [samples] = (tmp_path / "samples").glob("*.parquet")
+    columns = ["problem", "sample", "prompt_token_ids", "token_ids"]
+    sampled = {row["problem"]: row for row in read_columns(samples, columns).to_pylist() if row["sample"] == 0}
+    examples = encode(policy, read_examples(PairsData(path=str(made.output)), str(made.output)), "completion")
+    for row, example in zip(rows, examples, strict=True):
+        record = sampled[row["problem"]]
+        assert [*example.prompt, *example.completion] == [*record["prompt_token_ids"], *record["token_ids"]]
+        assert example.mask.sum() == 1 + len(record["token_ids"])  # <think>, too, which it was begun with
+
+
 def test_stages_of_single_answers_refuse_episodes() -> None:
     source = {"sources": {"a": {"path": "base"}}}
     with pytest.raises(ValidationError, match="the stages 'play' and 'rejection_sampling'"):
         ColdStartConfig.model_validate({**ASKED, **source, "task": TASK})
     with pytest.raises(ValidationError, match="chat = true: rows of data are plain text"):
-        RejectionConfig.model_validate(
-            {**ASKED, "path": "base", "task": {"kind": "arithmetic", "template": {"chat": True}}}
-        )
+        ColdStartConfig.model_validate({**ASKED, **source, "task": {"kind": "arithmetic", "template": {"chat": True}}})
