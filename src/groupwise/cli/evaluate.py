@@ -72,7 +72,8 @@ def evaluate(
         show_second(check)
     if gain := measurement.difference:
         against = f"pass@1, paired difference to {settings['against']}"
-        console.print(f"{against}: {gain.value:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]")
+        found = f"{gain.value:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]"
+        console.print(f"{against}: {'-' if gain.value != gain.value else found}")
 
 
 ONLY_OF_SUITES, ONLY_OF_STEPS = ("data", "directory", "dtype", "cache_mb"), ("dev", "format", "reference", "beta")

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +103,9 @@ def _scores(scorer: ScoresSteps, rows: Sequence[StepRow]) -> list[list[float]]:
 
 
 def judge_scores(rows: Sequence[StepRow], scores: Sequence[Sequence[float]], threshold: float) -> StepEvaluation:
-    """Return the figures of scores, one for each step of each row."""
+    """Return the figures of scores, one for each step of each row; rows of which nothing is known are left out."""
+    known = [any(label is not None for label in row.labels) for row in rows]
+    rows, scores = list(compress(rows, known)), list(compress(scores, known))
     truth = [row.first_error for row in rows]
     named = [predicted(of_row, threshold) for of_row in scores]
     given, labels = labelled_scores(scores, [row.labels for row in rows])

@@ -83,7 +83,7 @@ def collect_rows(
 
 
 class Filters(Section):
-    """Conditions for keeping a completion (DeepSeek-R1, arXiv:2501.12948, section 2.3); all have ended, and not in a loop."""
+    """Conditions for keeping a completion (DeepSeek-R1, arXiv:2501.12948, section 2.3). It has ended, not in a loop."""
 
     correct: bool = True
     """The verifier judges its answer correct."""

@@ -20,6 +20,7 @@ from groupwise.pipeline.recipe import BASE, PipelineRecipe
 from groupwise.ranks.group import ranks_started
 from groupwise.runs.atomic import LOCK, Hold, write_file
 from groupwise.runs.directory import environment
+from groupwise.runs.ledger import or_null
 from groupwise.runs.processes import resuming
 from groupwise.runs.run import Run
 from groupwise.trainers import Recipe, train
@@ -157,7 +158,7 @@ def _work(entry: Planned, directory: PipelineDirectory, display: Display) -> Non
         "fingerprint": entry.fingerprint, "inputs": entry.inputs,
         "output": str(result.output.relative_to(stage_dir.path)), "output_hash": result.output_hash,
         "tokens": {"sampled": result.sampled_tokens, "trained": result.trained_tokens},
-        "statistics": dict(result.statistics), "evaluation": None,
+        "statistics": or_null(result.statistics), "evaluation": None,
     }  # fmt: skip
     stage_dir.write("facts", facts)
 

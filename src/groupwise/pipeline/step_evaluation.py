@@ -24,7 +24,7 @@ from groupwise.pipeline.recipe import Name
 from groupwise.runs.ledger import or_null
 from groupwise.runs.progress import counted
 from groupwise.runs.row import grouped
-from groupwise.tasks.step_rows import StepRow, read_steps
+from groupwise.tasks.step_rows import StepRow, check_apart, labelled, read_steps
 
 
 class StepJudgeConfig(Section):
@@ -61,12 +61,8 @@ class StepEvaluation(Stage[StepEvaluationConfig]):
     makes = "data"
 
     def run(self, settings: StepEvaluationConfig, work: Workplace) -> Made:
-        rows, dev = read_steps(settings.file), read_steps(settings.dev) if settings.dev else []
-        if common := {row.problem or row.prompt for row in rows} & {row.problem or row.prompt for row in dev}:
-            raise DataError(
-                f"{settings.dev} and {settings.file} share {len(common)} problems (for example {min(common)[:60]!r}): "
-                "a threshold chosen on what is measured flatters; allowed are rows of other problems"
-            )
+        rows, dev = read_steps(settings.file), labelled(read_steps(settings.dev), settings.dev) if settings.dev else []
+        check_apart(rows, settings.file, dev, settings.dev, "a threshold chosen on what is measured flatters")
         pools = _pools(rows)
         most = max(map(len, pools))
         if too_large := [k for k in settings.choices if not 1 <= k <= most]:

@@ -12,6 +12,7 @@ import json
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import takewhile
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
@@ -250,6 +251,9 @@ def _pair(record: Record, config: PairsFile) -> Pair:
     if config.margin_field is None:
         return pair
     margin = field_of(record, config.margin_field) if has_field(record, config.margin_field) else None
+    if isinstance(margin, str):  # as in tables of text
+        with suppress(ValueError):
+            margin = float(margin)
     if isinstance(margin, bool) or not isinstance(margin, int | float) or not math.isfinite(margin):
         raise DataError(f"{record.place}: field '{config.margin_field}' is {margin!r}; a finite number is needed")
     return pair._replace(margin=float(margin))

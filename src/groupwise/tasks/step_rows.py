@@ -118,6 +118,15 @@ def check_training_rows(rows: Sequence[StepRow], path: str) -> None:
     labelled(rows, path)
 
 
+def check_apart(rows: Sequence[StepRow], path: str, others: Sequence[StepRow], where: str, why: str) -> None:
+    """Check that no problem is in both files."""
+    if common := {row.problem or row.prompt for row in rows} & {row.problem or row.prompt for row in others}:
+        raise DataError(
+            f"{where} and {path} share {len(common)} problems (for example {min(common)[:60]!r}): {why}; allowed are "
+            "rows of other problems"
+        )
+
+
 def labelled(rows: Sequence[StepRow], path: str | Path, *, last: bool = False) -> list[StepRow]:
     """Return the rows of which something is known, or their last step; raises DataError where there is none."""
     if known := [row for row in rows if any(label is not None for label in row.labels[-1 if last else 0 :])]:

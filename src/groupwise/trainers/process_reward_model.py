@@ -21,7 +21,7 @@ from groupwise.models.reward_model import start_reward_model
 from groupwise.models.sharded import sharded
 from groupwise.models.steps import EncodedSteps, ImplicitRewardModel, ScoresSteps, encode_steps, score_rows
 from groupwise.randomness import shuffled_epochs
-from groupwise.tasks.step_rows import check_training_rows, first_wrong, labelled, read_steps
+from groupwise.tasks.step_rows import check_apart, check_training_rows, first_wrong, labelled, read_steps
 from groupwise.trainers.base import (
     NUM_HELD_OUT,
     FineTuningRecipe,
@@ -95,7 +95,9 @@ def train_process_reward_model(recipe: ProcessRewardModelRecipe, restart: bool, 
     sources = {path: read_steps(path) for path in (data.path, data.replay) if path}
     for path, rows in sources.items():
         check_training_rows(rows, path)
-    measured = read_steps(data.held_out)[:NUM_HELD_OUT] if data.held_out else []
+    measured = read_steps(data.held_out) if data.held_out else []
+    for path, rows in sources.items():
+        check_apart(rows, path, measured, data.held_out, "what is learnt is no measure")
     start = Start(recipe, recipe.run, restart)
     base = start.model_to_load(recipe.model)
     model: ScoresSteps
@@ -110,7 +112,7 @@ def train_process_reward_model(recipe: ProcessRewardModelRecipe, restart: bool, 
         path: [encode_steps(model, row, kind) for row in labelled(rows, path, last=kind != "process")]
         for path, rows in sources.items()
     }
-    known = labelled(measured, data.held_out, last=held_out_kind == "outcome") if measured else []
+    known = labelled(measured[:NUM_HELD_OUT], data.held_out, last=held_out_kind == "outcome") if measured else []
     held_out = [encode_steps(model, row, held_out_kind) for row in known]
     session = start.begin(saved, Optimizer(model.trainable(), recipe.optimizer, recipe.run.num_steps))
     size, num_steps = config.tokens_per_micro_batch, recipe.run.num_steps

@@ -37,6 +37,7 @@ def test_figures_by_hand() -> None:
     assert found.lowest_at_end.value == pytest.approx(2 / 3)
     assert found.auc == 1  # .9, .8, .7 against .2, .6; what has no label does not count
     assert found.calibration_error == pytest.approx((0.1 + 0.2 + 0.2 + 0.3 + 0.6) / 5)
+    assert judge_scores([StepRow("q", ("a",), (None,)), *ROWS], [[0.1], *SCORES], 0.5) == found
     assert math.isnan(judge_scores(ROWS[1:2], SCORES[1:2], 0.5).f1)
 
 

@@ -113,7 +113,7 @@ CHAT = "template = { chat = true }"
         (f"{COLD}[stages.A]\n{GRPO}", r"(?s)stages\.A"),
         (f'{COLD}[[stages.cold.examples]]\nquestion = ""\ncompletion = "x"', r"(?s)examples.0.question"),
         (f'{REJECTION}task = "sums"\ngeneral = {{ task = "no" }}', r"stages.r.general.task: there is no task 'no'"),
-        (f'{REJECTION}task = {{ kind = "arithmetic", {CHAT} }}', r"(?s)stages.r .*template.chat = true: .* is allowed"),
+        (COLD.replace('"sums"', f'{{ kind = "arithmetic", {CHAT} }}'), r"(?s)stages.cold .*chat = true: .* is allowed"),
         (f'{REJECTION}task = "sums"\ngeneral.task = {{ kind = "general", {CHAT} }}', "chat = true: .* is allowed"),
         (
             f'{COLD}[stages.a]\n{SFT}data = {{ source = "jsonl", path = "{{Cold}}" }}',

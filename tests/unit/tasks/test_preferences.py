@@ -42,6 +42,10 @@ def test_text_is_read_as_it_stands(tmp_path: Path) -> None:
 def test_fields_have_the_names_of_the_recipe(tmp_path: Path) -> None:
     named = {"prompt_field": "q", "chosen_field": "good", "rejected_field": "bad", "margin_field": "by"}
     assert read(tmp_path, {"q": "a", "good": "b", "bad": "c", "by": 2}, **named) == [Pair("a", "b", "c", 2.0)]
+    (tmp_path / "pairs.csv").write_text("q,good,bad,by\na,b,c,2.5\n")
+    assert load_pairs(PairsFile(path=f"{tmp_path}/pairs.csv", held_out=0.0, **named)).train == [
+        Pair("a", "b", "c", 2.5)
+    ]
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ def recipe(start: Path, folder: Path, **more: Any) -> ProcessRewardModelRecipe:
     table = {
         "algorithm": "process_reward_model", "run": {"directory": str(folder / "run"), "num_steps": 12},
         "model": {"path": str(start), "device": "cpu"}, "optimizer": {"lr": 3e-3},
-        "data": {"path": str(folder / "steps.jsonl"), "held_out": str(folder / "steps.jsonl")},
+        "data": {"path": str(folder / "steps.jsonl"), "held_out": str(folder / "held_out.jsonl")},
         "process_reward_model": {"rows_per_step": 4, **more},
     }  # fmt: skip
     return parse(ProcessRewardModelRecipe, table, source="test")
@@ -114,8 +114,9 @@ def write(folder: Path, **changes: Any) -> None:
         StepRow("q", ("right ", "wrong " if bad else "right ", "end"), (1.0, float(not bad), float(not bad)))
         for bad in (True, False)
     ]
-    text = "\n".join(json.dumps({**row.record(), **changes}) for row in rows)
-    (folder / "steps.jsonl").write_text(text, encoding="utf-8")
+    for name, changed in {"steps": changes, "held_out": {"problem": "another"}}.items():
+        text = "\n".join(json.dumps({**row.record(), **changed}) for row in rows)
+        (folder / f"{name}.jsonl").write_text(text, encoding="utf-8")
 
 
 def test_a_run_learns_which_steps_are_wrong(start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,11 +148,14 @@ def test_rows_that_cannot_be_learnt_from_are_named(model: RewardModel, start: Pa
     write(tmp_path, labels=[1.0, 1.0, None])
     with pytest.raises(DataError, match="no last step has a label"):
         train_process_reward_model(recipe(start, tmp_path, supervision="outcome"), False, print)
-    write(tmp_path, labels=[None] * 3)
+    write(tmp_path, labels=[None] * 3, problem="another")
     (tmp_path / "steps.jsonl").rename(tmp_path / "measured.jsonl")
     write(tmp_path)
     chosen = recipe(start, tmp_path).with_changes({"data.held_out": f"{tmp_path}/measured.jsonl"})
     with pytest.raises(DataError, match=r"measured.jsonl: no step has a label"):
+        train_process_reward_model(chosen, False, print)
+    chosen = recipe(start, tmp_path).with_changes({"data.held_out": f"{tmp_path}/steps.jsonl"})
+    with pytest.raises(DataError, match=r"steps.jsonl share 1 problems .*: what is learnt is no measure"):
         train_process_reward_model(chosen, False, print)
 
 
