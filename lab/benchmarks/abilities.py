@@ -17,15 +17,14 @@ from groupwise_lab.checking import checking_gain
 from groupwise.config import RECIPES, read_toml
 from groupwise.config.places import Place
 from groupwise.evaluation.behaviour import Behaviour, row_behaviours
-from groupwise.evaluation.evaluate import evaluate
 from groupwise.evaluation.metrics import summary
 from groupwise.models.config import ModelConfig
 from groupwise.models.loading import quiet_transformers
 from groupwise.models.policy import Policy, load_policy
 from groupwise.randomness import Draws, Purpose
-from groupwise.rollout.sample_and_score import Actors
+from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.rollout.sampling import SamplingConfig
-from groupwise.runs.row import Row
+from groupwise.runs.row import Row, rows_of
 from groupwise.tasks import make_task
 from groupwise.types import Outcome
 from groupwise.verifiers import make_verifier
@@ -54,7 +53,7 @@ def sampled(policy: Policy, section: object, num_problems: int, num_samples: int
         actors = Actors.of(policy, task.template, verifier)
         problems = task.problems("test")[:num_problems]
         sampling = SamplingConfig(max_tokens=192)
-        return evaluate(actors, problems, num_samples, sampling, Draws(seed, Purpose("test"))).rows
+        return rows_of(sample_and_score(actors, problems, num_samples, sampling, Draws(seed, Purpose("test"))))
 
 
 def abilities(name: str, rows: Sequence[Row]) -> str:

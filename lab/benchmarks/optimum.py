@@ -85,7 +85,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--problems", type=int, default=200)
     parser.add_argument("--samples", type=int, default=4)
     options = parser.parse_args(arguments)
-    scored = evaluate(options.checkpoint, problems=options.problems, samples=options.samples).evaluation.scored
+    [scored] = evaluate(options.checkpoint, problems=options.problems, samples=options.samples).scored.values()
     problems: list[Problem] = [one.group.prompt.problem for one in scored]
     config = problems[0].environment
     assert isinstance(config, EnvironmentConfig)

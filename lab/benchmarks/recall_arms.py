@@ -24,7 +24,6 @@ from groupwise_lab.claims.decision import Bounds, seeds_needed
 
 from groupwise.algorithms.statistics import mean_over_seeds
 from groupwise.config import parse
-from groupwise.evaluation.evaluate import evaluate
 from groupwise.evaluation.metrics import summary
 from groupwise.models.config import ModelConfig
 from groupwise.models.loading import quiet_transformers
@@ -35,8 +34,9 @@ from groupwise.recall.config import RecallConfig
 from groupwise.recall.page import write_lines
 from groupwise.recall.rounds import Prepared
 from groupwise.recall.run import Recall
-from groupwise.rollout.sample_and_score import Actors
+from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.rollout.sampling import SamplingConfig
+from groupwise.runs.row import rows_of
 from groupwise.tasks import make_task
 from groupwise.trainers import load_recipe, train
 from groupwise.trainers.documents import cut, encoded, replayed
@@ -116,7 +116,8 @@ def measured(options: argparse.Namespace, path: str, held_out: Mapping[str, Sequ
         with make_verifier(task.verifier_config) as verifier:
             actors = Actors.of(policy, task.template, verifier)
             problems = task.problems("test")[: options.problems]
-            rows = evaluate(actors, problems, 4, SamplingConfig(max_tokens=160), Draws(0, Purpose.TEST)).rows
+            sampling, draws = SamplingConfig(max_tokens=160), Draws(0, Purpose.TEST)
+            rows = rows_of(sample_and_score(actors, problems, 4, sampling, draws))
         found[f"pass@1, {name}"] = list(summary(rows)["pass_at_1"])
     return found
 

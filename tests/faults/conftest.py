@@ -2,7 +2,6 @@
 
 import ast
 import dataclasses
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,9 +9,6 @@ import pytest
 
 import groupwise
 from groupwise.models.policy import Policy
-
-HERE = Path(__file__).parent
-sys.path[:0] = map(str, (HERE, HERE.parent / "unit" / "training"))  # modules there, and beside this file, import others
 
 HOOK = """
 import os, time

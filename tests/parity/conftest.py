@@ -1,6 +1,5 @@
 """Both sides of a comparison: one model, one batch, through our update and through TRL's trainer."""
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from groupwise.training.tokens import with_kl_part
 from groupwise.training.update import Updater, update_policy
 from groupwise.types import AdvantagedGroup
 
-sys.path.insert(0, str(Path(__file__).parent))  # for the modules that begin with `parity_`
 pytest.register_assert_rewrite("parity_batch", "parity_trl")  # so that a failure shows its numbers
 
 from parity_batch import (  # noqa: E402

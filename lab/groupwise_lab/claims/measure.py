@@ -98,7 +98,7 @@ def evaluation_metrics(run: ArmRun, place: Path, name: str, evaluation: Evaluati
         samples=evaluation.num_samples, seed=run.seed, max_tokens=evaluation.max_tokens or None,
         changes=as_overrides(evaluation_tables(evaluation, run.folder)),
     )  # fmt: skip
-    rows = measurement.evaluation.rows
+    rows = measurement.rows
     found = {f"{name}.{key}": value for key, value in (*_of_rows(rows), *_of_families(rows))}
     with translated_disk_errors(kept):
         kept.parent.mkdir(parents=True, exist_ok=True)

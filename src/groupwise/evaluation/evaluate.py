@@ -1,4 +1,4 @@
-"""Evaluation, shared by trainers, pipelines and `groupwise eval`: sample problems several times and verify.
+"""Evaluation as trainers, pipelines and `groupwise eval` share it: its settings, and what looks at its verdicts again.
 
 Reward hacking: a policy also learns its verifier's mistakes. A second verifier with other mistakes, which training
 never uses, judges a sample of the rewarded completions again: where it rejects more than a few, training has found
@@ -7,7 +7,7 @@ answers that are rewarded and wrong.
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -19,10 +19,9 @@ from groupwise.algorithms.statistics import Estimate, mean_share
 from groupwise.config import ReadIf, Section
 from groupwise.errors import ConfigError, VerifierError
 from groupwise.evaluation.metrics import MEASURES, by_problem
-from groupwise.randomness import Draws, permutation
-from groupwise.rollout.sample_and_score import Actors, sample_and_score
-from groupwise.rollout.sampling import SamplingConfig
-from groupwise.runs.row import Row, rows_of
+from groupwise.randomness import permutation
+from groupwise.rollout.sample_and_score import Actors
+from groupwise.runs.row import rows_of
 from groupwise.tasks.base import FORMS, Task, asking
 from groupwise.tasks.table import place_of
 from groupwise.types import FinishReason, Outcome, Problem, ScoredGroup
@@ -162,24 +161,6 @@ class EvaluationConfig(Section):
     its section are those of the `verifier` section."""
     alarm: Annotated[float, Field(ge=0, lt=1), JUDGED_AGAIN] = ALARM
     """The alarm sounds when it rejects more than this share of them, beyond chance (lower end of the 95 % interval)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Evaluation:
-    """Scored completions of an evaluation; `evaluation.metrics` makes figures of its rows."""
-
-    scored: tuple[ScoredGroup, ...]
-
-    @property
-    def rows(self) -> tuple[Row, ...]:
-        return rows_of(self.scored)
-
-
-def evaluate(
-    actors: Actors, problems: Sequence[Problem], num_samples: int, sampling: SamplingConfig, draws: Draws
-) -> Evaluation:
-    """Sample `num_samples` completions of each problem and verify them; any checkpoint gets the same random numbers."""
-    return Evaluation(tuple(sample_and_score(actors, problems, num_samples, sampling, draws)))
 
 
 MANY = 0.5

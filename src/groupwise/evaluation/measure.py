@@ -1,6 +1,6 @@
 """Measure checkpoints: sample, verify, count, compare. `groupwise eval` is `evaluate` with a table."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,22 +10,14 @@ from groupwise.algorithms.statistics import Estimate
 from groupwise.config import Changes
 from groupwise.evaluation.behaviour import Patterns, patterns_of
 from groupwise.evaluation.checkpoints import context_of, refuse_run
-from groupwise.evaluation.evaluate import (
-    ALARM,
-    Evaluation,
-    HeldOutCheck,
-    look_again,
-    open_second,
-    second_section,
-    unparsable,
-)
-from groupwise.evaluation.evaluate import evaluate as evaluate_actors
+from groupwise.evaluation.evaluate import ALARM, HeldOutCheck, look_again, open_second, second_section, unparsable
 from groupwise.evaluation.metrics import MEASURES, by_problem, common, compare, estimate, figures
 from groupwise.models.policy import load_policy
 from groupwise.randomness import Draws, Purpose
-from groupwise.rollout.sample_and_score import Actors
+from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.runs.progress import tell
-from groupwise.types import Split
+from groupwise.runs.row import Row, rows_of
+from groupwise.types import ScoredGroup, Split
 from groupwise.verifiers import make_verifier, verifier_config
 
 
@@ -38,25 +30,26 @@ class Measurement:
     num_samples: int
     temperature: float
     seed: int
-    evaluations: Mapping[str, Evaluation]
-    """By checkpoint, the one asked for first; `scored` has every completion with its verdict."""
+    scored: Mapping[str, Sequence[ScoredGroup]]
+    """By checkpoint, the one asked for first: every completion with its verdict."""
     patterns: Patterns
     second: Mapping[str, HeldOutCheck]
     difference: Estimate | None
     """pass@1 minus that of the checkpoint it is held `against`, paired by problem; None without one."""
 
     @property
-    def evaluation(self) -> Evaluation:
-        return next(iter(self.evaluations.values()))
+    def rows(self) -> tuple[Row, ...]:
+        """The completions of the checkpoint asked for."""
+        return rows_of(next(iter(self.scored.values())))
 
     @property
     def pass_at_1(self) -> Estimate:
-        return estimate("pass_at_1", self.evaluation.rows)
+        return estimate("pass_at_1", self.rows)
 
     def as_dict(self) -> dict[str, Any]:
-        checkpoints = {name: figures(evaluation.rows, self.patterns) for name, evaluation in self.evaluations.items()}
+        checkpoints = {name: figures(rows_of(scored), self.patterns) for name, scored in self.scored.items()}
         result: dict[str, Any] = {
-            "task": self.task, "split": self.split, "problems": len(self.evaluation.scored),
+            "task": self.task, "split": self.split, "problems": len(next(iter(self.scored.values()))),
             "samples": self.num_samples, "temperature": self.temperature, "seed": self.seed, "checkpoints": checkpoints,
         }  # fmt: skip
         for name, check in self.second.items():
@@ -120,20 +113,20 @@ def evaluate(
     checks: dict[str, HeldOutCheck] = {}
     with open_second(second_config, context.task, context.verifier) as judge:
         draws = Draws(seed, Purpose(split or "test"))
-        evaluations: dict[str, Evaluation] = {}
+        scored: dict[str, list[ScoredGroup]] = {}
         for name in names:
             with make_verifier(context.verifier) as verifier:
                 verifier.check(selection, context.task.template)
                 actors = Actors.of(load_policy(name), context.task.template, verifier, context.engine)
-                evaluations[name] = evaluate_actors(actors, selection, samples, context.sampling, draws)
-                if said := unparsable(actors, evaluations[name].scored, context.sampling.max_tokens):
+                scored[name] = sample_and_score(actors, selection, samples, context.sampling, draws)
+                if said := unparsable(actors, scored[name], context.sampling.max_tokens):
                     tell(said)
         if judge is not None and second is not None:
             size, limit = len(selection) * samples, context.sampling.max_tokens
             look = partial(look_again, name=second, verifier=judge, size=size, alarm=ALARM, max_tokens=limit, seed=seed)
-            checks = {name: look(evaluation.scored) for name, evaluation in evaluations.items()}
-    shares = [by_problem(evaluation.rows, MEASURES["pass_at_1"]) for evaluation in evaluations.values()]
+            checks = {name: look(groups) for name, groups in scored.items()}
+    shares = [by_problem(rows_of(groups), MEASURES["pass_at_1"]) for groups in scored.values()]
     difference = compare(*common(shares[-1], shares[0])) if against else None
     return Measurement(
-        context.task.name, part, samples, context.sampling.temperature, seed, evaluations, patterns, checks, difference
+        context.task.name, part, samples, context.sampling.temperature, seed, scored, patterns, checks, difference
     )

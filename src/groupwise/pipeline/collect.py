@@ -162,12 +162,10 @@ def balanced(rows: Sequence[Row], size: int, seed: int) -> list[Row]:
 
 def data_row(template: Template, problem: Problem, row: Row, source: str, model: str) -> dict[str, Any]:
     """Write a sampled completion as a row of a data set: as texts, or as messages where a chat template rendered."""
-    prompt, completion = template.render(problem) + template.prefill, row.text
-    if template.chat:
-        prompt = template.messages(problem)
-        completion = [{"role": "assistant", "content": template.prefill + row.text}]
+    of_chat = [{"role": "assistant", "content": template.prefill + row.text}]
     return {
-        "prompt": prompt, "completion": completion, "source": source, "model": model,
+        "prompt": template.messages(problem) if template.chat else template.render(problem) + template.prefill,
+        "completion": of_chat if template.chat else row.text, "source": source, "model": model,
         "problem": problem.id, "reference": problem.reference, "difficulty": problem.difficulty,
         "language": problem.language, "sample": row.sample, "num_tokens": row.num_read, "verdict": row.evidence,
     }  # fmt: skip

@@ -2,17 +2,17 @@
 
 from typing import Any
 
-from groupwise.evaluation.evaluate import evaluate
 from groupwise.evaluation.metrics import summary
 from groupwise.models.policy import load_policy
 from groupwise.pipeline.directory import StageDirectory
 from groupwise.pipeline.recipe import MEASURES, PipelineRecipe
 from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.engine import make_engine
-from groupwise.rollout.sample_and_score import Actors
+from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.runs.ledger import or_null
 from groupwise.runs.progress import counted
 from groupwise.runs.rollouts import write_rollouts
+from groupwise.runs.row import rows_of
 from groupwise.tasks import make_task
 from groupwise.tasks.base import split_problems
 from groupwise.types import ScoredGroup
@@ -38,9 +38,9 @@ def evaluate_model(recipe: PipelineRecipe, model: str, stage_dir: StageDirectory
             sampling = config.sampling or recipe.sampling
             if (tools := config.tools.get(name)) is not None:
                 sampling = sampling.model_copy(update={"tools": tools})
-            evaluation = evaluate(actors, problems, config.num_samples, sampling, draws)
-        groups += evaluation.scored
-        measured = summary(evaluation.rows, more={key: MEASURES.find(kind) for key, kind in config.measures.items()})
+            scored = sample_and_score(actors, problems, config.num_samples, sampling, draws)
+        groups += scored
+        measured = summary(rows_of(scored), more={key: MEASURES.find(kind) for key, kind in config.measures.items()})
         kind = "open_ended" if all(problem.open_ended for problem in problems) else "verified"
         sizes = {"num_problems": len(problems), "num_samples": config.num_samples}
         measurements[name] = {key: or_null(estimate) for key, estimate in measured.items()} | {"kind": kind, **sizes}

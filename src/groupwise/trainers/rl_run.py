@@ -9,13 +9,14 @@ import numpy as np
 from groupwise.checks import Severity
 from groupwise.checks.doctor import Watch
 from groupwise.errors import InvariantError
-from groupwise.evaluation.evaluate import SECOND_SAMPLE, Evaluation, evaluate, look_again, unparsable
+from groupwise.evaluation.evaluate import SECOND_SAMPLE, look_again, unparsable
 from groupwise.evaluation.metrics import by_family, estimate
 from groupwise.models.policy import load_policy
 from groupwise.randomness import Draws, Purpose, key, permutation, uniforms
 from groupwise.ranks.group import RANKS
-from groupwise.rollout.sample_and_score import Actors
+from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.runs.progress import tell
+from groupwise.runs.row import rows_of
 from groupwise.tasks.base import Task, split_problems
 from groupwise.trainers.base import OnReport
 from groupwise.trainers.record import Recorder, distributions
@@ -175,8 +176,8 @@ class RlRun:
     def evaluate_dev(self, done: int) -> None:
         config = self.recipe.evaluation
         name, size = f"dev-step-{done:06d}", (config.num_problems, config.num_samples)
-        evaluation = self._evaluate(Purpose.DEV, self.actors, size, name)
-        solved = estimate("pass_at_1", evaluation.rows)
+        scored = self._evaluate(Purpose.DEV, self.actors, size, name)
+        solved = estimate("pass_at_1", rows_of(scored))
         best = self.session.progress.best
         is_best = best is None or solved.value > best.pass_at_1
         if is_best:
@@ -184,11 +185,11 @@ class RlRun:
         second = None
         if self.second is not None and config.second_verifier is not None:
             second = look_again(
-                evaluation.scored, config.second_verifier.kind, self.second, size=SECOND_SAMPLE,
+                scored, config.second_verifier.kind, self.second, size=SECOND_SAMPLE,
                 alarm=config.alarm, max_tokens=self.recipe.sampling.max_tokens, seed=self.recipe.run.seed,
             )  # fmt: skip
         more: dict[str, Any] = {"best": is_best} | ({"second": second.record()} if second else {})
-        self._record_evaluation("dev", done, evaluation, more)
+        self._record_evaluation("dev", done, scored, more)
         if is_best:
             self.session.checkpoint(done)
             self._mark_best(done)
@@ -205,25 +206,25 @@ class RlRun:
         for name, path in paths.items():
             policy = load_policy(self.recipe.model.at(path))
             actors = Actors.of(policy, self.actors.template, self.actors.verifier, self.recipe.engine)
-            evaluation = self._evaluate(Purpose.TEST, actors, (config.test_problems, config.test_samples), name)
-            self._record_evaluation(name, self.recipe.run.num_steps, evaluation, {})
+            scored = self._evaluate(Purpose.TEST, actors, (config.test_problems, config.test_samples), name)
+            self._record_evaluation(name, self.recipe.run.num_steps, scored, {})
 
-    def _evaluate(self, purpose: Purpose, actors: Actors, size: tuple[int, int], name: str) -> Evaluation:
+    def _evaluate(self, purpose: Purpose, actors: Actors, size: tuple[int, int], name: str) -> list[ScoredGroup]:
         if purpose is Purpose.TEST and not self.test_is_open:
             raise InvariantError(f"{name} would open the test split, which nothing may see before training has ended")
         num_problems, num_samples = size
         problems = split_problems(self.task, "test" if purpose is Purpose.TEST else "dev", num_problems)
         draws = Draws(self.recipe.run.seed, purpose)
-        evaluation = evaluate(actors, problems, num_samples, self.recipe.sampling, draws)
-        self.recorder.evaluation(name, evaluation.scored)
-        return evaluation
+        scored = sample_and_score(actors, problems, num_samples, self.recipe.sampling, draws)
+        self.recorder.evaluation(name, scored)
+        return scored
 
-    def _record_evaluation(self, kind: str, done: int, evaluation: Evaluation, more: dict[str, Any]) -> None:
-        rows = evaluation.rows
+    def _record_evaluation(self, kind: str, done: int, scored: Sequence[ScoredGroup], more: dict[str, Any]) -> None:
+        rows = rows_of(scored)
         facts = {
             "evaluation": kind, "step": done, "pass_at_1": list(estimate("pass_at_1", rows)),
             "length": estimate("length", rows).value, "truncated": estimate("truncated", rows).value,
-            "tokens": hash_tokens(evaluation.scored), **more,
+            "tokens": hash_tokens(scored), **more,
         }  # fmt: skip
         families = {name: list(solved) for name, solved in by_family(rows).items()}
         shown = {key: value for key, value in facts.items() if key != "tokens"}

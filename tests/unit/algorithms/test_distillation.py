@@ -1,16 +1,16 @@
 """Divergences: by hand, against a loop in plain Python, finite differences, what each claims; the chunked sum."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from test_logprobs import peak_allocated
 from torch import Tensor
 from torch.nn.functional import linear
-from torch.profiler import ProfilerActivity, profile
 
 from groupwise.algorithms import distillation as module
 from groupwise.algorithms.distillation import (
@@ -275,18 +275,6 @@ def test_bf16_gradients_of_the_head_do_not_depend_on_the_number_of_chunks(monkey
         found.append(weight.grad.float())
     torch.testing.assert_close(found[0][0], torch.full((4,), -tokens * (1 - 1 / VOCABULARY)), rtol=0.01, atol=0)
     torch.testing.assert_close(found[1], found[0], rtol=0.01, atol=0)
-
-
-def peak_allocated(work: Callable[[], Any]) -> int:
-    """Most bytes of tensors that exist at one time beyond those before, from the profiler's allocation events."""
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
-        work()
-    current = peak = 0
-    for event in recorded.profiler.kineto_results.events():
-        if event.name() == "[memory]":
-            current += event.nbytes()
-            peak = max(peak, current)
-    return peak
 
 
 @NAMES

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from test_chains import EndsInTwo
 
 from groupwise.errors import ConfigError
 from groupwise.evaluation.test_time.chains import Chainer, Link, cut
@@ -25,9 +26,7 @@ from groupwise.rollout.tool_watch import ToolWatch
 from groupwise.rollout.tools import Call, Fault, Tool, ToolConfig, ToolResult
 from groupwise.rollout.tools.calculator import CalculatorConfig
 from groupwise.tasks.base import Template
-from groupwise.types import CallOutcome, Completion, FinishReason, Outcome, Problem, ScoredGroup, Verdict
-from groupwise.verifiers import Request as Judged
-from groupwise.verifiers import Verifier
+from groupwise.types import CallOutcome, Completion, FinishReason, Outcome, Problem, ScoredGroup
 
 PROBLEMS = [Problem("a", "What?", ""), Problem("b", "And then what?", "")]
 DRAWS = Draws(0, Purpose.TEST)
@@ -67,14 +66,6 @@ def sampling(immediate: bool, **changes: Any) -> SamplingConfig:
     return SamplingConfig(max_tokens=48).model_copy(update={"tools": {"pair": section}, **changes})
 
 
-class LastDigit(Verifier):
-    """Right is what ends in 2."""
-
-    def verify_many(self, requests: Sequence[Judged]) -> list[Verdict]:
-        outcomes = [Outcome.CORRECT if one.text.endswith("2") else Outcome.WRONG for one in requests]
-        return [Verdict(outcome, {}, "", one.text[-1:]) for outcome, one in zip(outcomes, requests, strict=True)]
-
-
 @dataclasses.dataclass(frozen=True)
 class ByText(Scorer):
     """A reward model that is a function of the text."""
@@ -93,7 +84,7 @@ SCORER = ByText(None, "a rule", "prm", STEP, "", 0)  # type: ignore[arg-type]
 @pytest.fixture(scope="module")
 def actors(tiny_policy: Callable[..., Policy]) -> Actors:
     policy = dataclasses.replace(tiny_policy(), stop_ids=frozenset(range(1, 6)))
-    return Actors.of(policy, Template(), LastDigit())
+    return Actors.of(policy, Template(), EndsInTwo())
 
 
 def searched(actors: Actors, asked: SamplingConfig, problems: Sequence[Problem] = PROBLEMS, **dials: Any) -> list[Ends]:
@@ -196,7 +187,7 @@ def test_a_search_ends_where_the_context_does(actors: Actors) -> None:
     policy = dataclasses.replace(actors.policy, stop_ids=frozenset())
     prompt = len(policy.tokenizer(Template().render(PROBLEMS[0]))["input_ids"])
     asked = sampling(True, max_tokens=policy.context_length - prompt)
-    for one in completions([searched(Actors.of(policy, Template(), LastDigit()), asked, PROBLEMS[:1])[0].group]):
+    for one in completions([searched(Actors.of(policy, Template(), EndsInTwo()), asked, PROBLEMS[:1])[0].group]):
         full = prompt + one.num_read == policy.context_length
         assert full or one.finish_reason is FinishReason.TOOL_LIMIT
         assert (one.finish_reason is FinishReason.LENGTH) == full
@@ -247,7 +238,7 @@ class Writes:
 def chainer_of(policy: Policy, **changes: Any) -> Chainer:
     tools = {"calculator": CalculatorConfig(**changes)}
     asked = SamplingConfig(max_tokens=60).model_copy(update={"tools": tools})
-    return Chainer(Actors(policy, Writes(policy), Template(), LastDigit()), asked, DRAWS, 1)
+    return Chainer(Actors(policy, Writes(policy), Template(), EndsInTwo()), asked, DRAWS, 1)
 
 
 def only(link: Link) -> Completion:

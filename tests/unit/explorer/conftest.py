@@ -1,12 +1,8 @@
 """Runs for the explorer's tests."""
 
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from written_run import write_hostile, write_run
 
 

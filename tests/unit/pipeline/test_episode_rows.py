@@ -1,7 +1,7 @@
 """Rejection sampling of episodes and of chat models: what is right becomes rows, learnt as it was sampled."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.scripted import ScriptedEngine
 from groupwise.runs.rollouts import read_columns
 from groupwise.tasks import TaskOptions, make_task
-from groupwise.tasks.base import Template, split_problems
+from groupwise.tasks.base import split_problems
 from groupwise.trainers.sft import PairsData, encode, read_examples
 
 CHAT = """{%- for m in messages %}{{ '[' + m.role + ']' + m.content + '<|end|>' }}{% endfor %}
@@ -51,68 +51,55 @@ class Upwards(ScriptedEngine):
         return self._sampled(request, ids, sampling.temperature)
 
 
-@pytest.mark.parametrize("chat", [False, True])
-def test_right_episodes_are_learnt_as_they_were_sampled(
-    policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chat: bool
-) -> None:
-    def scripted(policy_: Policy, template: Any, verifier: Any, engine: Any) -> Actors:
-        return Actors(policy, Upwards.of({}, policy), template, verifier)
+@pytest.fixture
+def learnt(policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """learnt(task, chat template, engine): the stage's dropped, and for each row it, its record and its example."""
 
-    monkeypatch.setattr(policy.tokenizer, "chat_template", CHAT if chat else None)
-    monkeypatch.setattr(Actors, "of", scripted)
+    def run(task: dict[str, Any], chat: str | None, engine: Any) -> tuple[dict[str, int], list[Any]]:
+        monkeypatch.setattr(policy.tokenizer, "chat_template", chat)
+        monkeypatch.setattr(Actors, "of", lambda _, template, verifier, __: Actors(policy, engine, template, verifier))
+        changes = {"task": task, "path": "base", "num_problems": 3, "num_samples": 2}
+        settings = parse(RejectionConfig, ASKED | changes)
+        work = Workplace(StageDirectory(tmp_path), lambda recipe: None)  # type: ignore[arg-type,return-value]
+        made = RejectionSampling("rejection", "rejection_sampling", settings).run(settings, work)
+        rows = [json.loads(line) for line in made.output.read_text().splitlines()]
+        [samples] = (tmp_path / "samples").glob("*.parquet")
+        columns = ["problem", "sample", "prompt_token_ids", "token_ids", "sampled"]
+        records = {row["problem"]: row for row in read_columns(samples, columns).to_pylist() if row["sample"] == 0}
+        examples = encode(policy, read_examples(PairsData(path=str(made.output)), str(made.output)), "completion")
+        assert len(rows) == 3
+        return made.statistics["dropped"], [
+            (row, records[row["problem"]], example) for row, example in zip(rows, examples, strict=True)
+        ]
+
+    return run
+
+
+@pytest.mark.parametrize("chat", [False, True])
+def test_right_episodes_are_learnt_as_they_were_sampled(policy: Policy, learnt: Callable[..., Any], chat: bool) -> None:
     task = TASK | {"template": {"chat": chat}}
-    settings = parse(RejectionConfig, {**ASKED, "task": task, "path": "base", "num_samples": 2})
-    work = Workplace(StageDirectory(tmp_path), lambda recipe: None)  # type: ignore[arg-type,return-value]
-    made = RejectionSampling("rejection", "rejection_sampling", settings).run(settings, work)
-    assert made.statistics["dropped"] == {"not correct": 3}
-    rows = [json.loads(line) for line in made.output.read_text().splitlines()]
-    assert len(rows) == 3
-    assert all(row["sample"] == 0 and row["pieces"][-1] == [row["reference"], True] for row in rows)
-    [sampled] = [read_columns(path, ["problem", "sample", "prompt_token_ids", "token_ids", "sampled"]).to_pylist()
-                 for path in (tmp_path / "samples").glob("*.parquet")]  # fmt: skip
-    of = {row["problem"]: row for row in sampled if row["sample"] == 0}
-    examples: Sequence[Any] = encode(
-        policy, read_examples(PairsData(path=str(made.output)), str(made.output)), "completion"
-    )
-    for row, example in zip(rows, examples, strict=True):
-        record = of[row["problem"]]
+    dropped, found = learnt(task, CHAT if chat else None, Upwards.of({}, policy))
+    assert dropped == {"not correct": 3}
+    for row, record, example in found:
+        assert (row["sample"], row["pieces"][-1]) == (0, [row["reference"], True])
         assert example.prompt == record["prompt_token_ids"]
         assert example.completion == record["token_ids"]
         assert example.mask.tolist() == (record["sampled"] or [True] * len(example.completion))
-    assert not np.concatenate([example.mask for example in examples]).all()
+    assert not np.concatenate([example.mask for *_, example in found]).all()
 
 
-def test_right_answers_of_a_chat_model_are_conversations(
-    policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    template = Template(chat=True, system="Sum.", prompt="{question}=", prefill="<think>")
-    task = {"kind": "arithmetic", "num_problems": 20, "template": template.model_dump(exclude_unset=True)}
+def test_right_answers_of_a_chat_model_are_conversations(policy: Policy, learnt: Callable[..., Any]) -> None:
+    template = {"chat": True, "system": "Sum.", "prompt": "{question}=", "prefill": "<think>"}
+    task = {"kind": "arithmetic", "num_problems": 20, "template": template}
     problems = split_problems(make_task(TypeAdapter(TaskOptions).validate_python(task)), "train", None)[-3:]
-    right = {p.id: f"1</think>\\boxed{{{p.reference}}}" for p in problems}
+    right = {problem.id: f"1</think>\\boxed{{{problem.reference}}}" for problem in problems}
     asked = "[system]Sum.<|end|>[user]{}=<|end|>[assistant]<think>"
     script = {asked.format(problem.question): [right[problem.id], right[problem.id] + " " * 60] for problem in problems}
-    monkeypatch.setattr(policy.tokenizer, "chat_template", CHAT)
-    monkeypatch.setattr(
-        Actors,
-        "of",
-        lambda _, template, verifier, engine: Actors(policy, ScriptedEngine.of(script, policy), template, verifier),
-    )
-    settings = parse(RejectionConfig, {**ASKED, "task": task, "path": "base", "num_problems": 3, "num_samples": 2})
-    work = Workplace(StageDirectory(tmp_path), lambda recipe: None)  # type: ignore[arg-type,return-value]
-    made = RejectionSampling("rejection", "rejection_sampling", settings).run(settings, work)
-    rows = [json.loads(line) for line in made.output.read_text().splitlines()]
-    assert made.statistics["dropped"] == {"cut off": 3}
-    assert sorted(row["problem"] for row in rows) == sorted(right)
-    assert [[message["role"] for message in row["prompt"]] for row in rows] == [["system", "user"]] * 3
-    assert [row["completion"] for row in rows] == [
-        [{"role": "assistant", "content": "<think>" + right[row["problem"]]}] for row in rows
-    ]
-    [samples] = (tmp_path / "samples").glob("*.parquet")
-    columns = ["problem", "sample", "prompt_token_ids", "token_ids"]
-    sampled = {row["problem"]: row for row in read_columns(samples, columns).to_pylist() if row["sample"] == 0}
-    examples = encode(policy, read_examples(PairsData(path=str(made.output)), str(made.output)), "completion")
-    for row, example in zip(rows, examples, strict=True):
-        record = sampled[row["problem"]]
+    dropped, found = learnt(task, CHAT, ScriptedEngine.of(script, policy))
+    assert dropped == {"cut off": 3}
+    for row, record, example in found:
+        assert [message["role"] for message in row["prompt"]] == ["system", "user"]
+        assert row["completion"] == [{"role": "assistant", "content": "<think>" + right[row["problem"]]}]
         assert [*example.prompt, *example.completion] == [*record["prompt_token_ids"], *record["token_ids"]]
         assert example.mask.sum() == 1 + len(record["token_ids"])  # <think>, too, which it was begun with
 

@@ -17,11 +17,11 @@ CALCULATOR = {"calculator": {"kind": "calculator"}}
 def test_every_task_has_its_own_tools_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = dict[str, SamplingConfig]()
 
-    def evaluate(actors: Any, problems: Any, num_samples: int, sampling: SamplingConfig, draws: Any) -> Any:
+    def sampled(actors: Any, problems: Any, num_samples: int, sampling: SamplingConfig, draws: Any) -> list[Any]:
         asked[actors.template.prompt.split()[-1]] = sampling
-        return type("Evaluation", (), {"scored": [], "rows": []})
+        return []
 
-    monkeypatch.setattr(evaluation, "evaluate", evaluate)
+    monkeypatch.setattr(evaluation, "sample_and_score", sampled)
     monkeypatch.setattr(evaluation, "summary", lambda rows, more: {"length": Estimate(3.0, -math.inf, math.inf)})
     monkeypatch.setattr(evaluation, "write_rollouts", lambda place, groups: None)
     template = "{{question}} {}"

@@ -1,15 +1,12 @@
 """The groups that updates are tested with."""
 
 import dataclasses
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from groupwise.models.policy import Policy
 
-sys.path.insert(0, str(Path(__file__).parent))  # for `ragged`
 pytest.register_assert_rewrite("ragged")
 
 

@@ -1,21 +1,17 @@
 """Fixtures that make the echo tool, and policies that write given texts."""
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from echo_tool import CALCULATOR, PROMPT, Echo, EchoConfig, config, ids_of, sample
 
 from groupwise.models.policy import Policy
 from groupwise.rollout import in_process
 from groupwise.rollout.engine import Request, Sampled
 from groupwise.rollout.sampling import Drawn, SamplingConfig
 from groupwise.rollout.tools import ToolConfig, make_tools
-
-sys.path.insert(0, str(Path(__file__).parent))
-from echo_tool import CALCULATOR, PROMPT, Echo, EchoConfig, config, ids_of, sample
 
 
 @pytest.fixture

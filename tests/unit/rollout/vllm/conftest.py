@@ -1,8 +1,6 @@
 """Servers that can lie, and engines that must not believe them."""
 
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,8 +14,6 @@ from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.vllm import canary, crew, loading
 from groupwise.rollout.vllm.config import VllmConfig
 from groupwise.rollout.vllm.engine import VllmEngine
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 SAMPLING = SamplingConfig(max_tokens=4)
 REQUESTS = [Request((5, 6, 7), (11, 12, 13)), Request((8, 9), (21, 22))]
