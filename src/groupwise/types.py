@@ -6,7 +6,7 @@ Arrays are one-dimensional numpy arrays over the tokens of one completion; shape
 the number of completions of one prompt.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -123,11 +123,6 @@ class ToolCall:
     """True where later calls are told of it; False where it was ended from outside."""
 
 
-def calls_that_ran(calls: Sequence[ToolCall]) -> int:
-    """Return the number of calls that were run."""
-    return sum(call.outcome not in (CallOutcome.MALFORMED, CallOutcome.LIMIT) for call in calls)
-
-
 class TurnRecord(NamedTuple):
     """One turn of an episode, and what its environment made of it."""
 
@@ -199,7 +194,7 @@ class Completion:
     @property
     def num_calls(self) -> int:
         """Calls of tools that were run."""
-        return calls_that_ran(self.calls)
+        return sum(call.outcome not in (CallOutcome.MALFORMED, CallOutcome.LIMIT) for call in self.calls)
 
     @property
     def insertions(self) -> list[NDArray[np.int64]]:
@@ -338,8 +333,3 @@ class AdvantagedGroup:
     """(T,) per completion; None where the verifier failed: no part of the loss."""
     critic: tuple[CriticView | None, ...] = ()
     """The critic's views, one entry per completion; empty where there is no critic."""
-
-    @property
-    def has_gradient(self) -> bool:
-        """True where any advantage differs from zero."""
-        return any(advantage is not None and np.any(advantage) for advantage in self.advantages)

@@ -107,9 +107,6 @@ def test_the_recipe_labels_trains_measures_and_learns(tmp_path: Path) -> None:
     assert gw.report(directory).exists()
 
 
-# ------------------------------------------------------------------------ any Hugging Face model, and GSM8K's texts
-
-
 def question(n: int) -> str:
     return f"Ann has {n % 7} pears and {3 + n} plums. She eats {n} plums. What is left of the plums?"
 

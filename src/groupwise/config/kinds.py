@@ -155,10 +155,6 @@ class Kinds(Choices):
         kind = value.get("kind", self.default) if isinstance(value, Mapping) else getattr(value, "kind", value)
         return kind if isinstance(kind, str) else None
 
-    def kinds_with(self, key: str) -> list[str]:
-        """Return the built-in kinds that read a key."""
-        return [kind for kind in self.table if key in self.settings(kind).model_fields]
-
     def read(
         self, value: Any, context: Mapping[str, Any] = MappingProxyType({}), base: type[KindSection] = KindSection
     ) -> Any:

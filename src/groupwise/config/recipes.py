@@ -233,7 +233,8 @@ def _explain(fault: Any, model: type[BaseModel], tables: Mapping[str, Any], fold
     for section in section_at(model, tables, above[:-1], folder)[1] if above else ():
         field = section.model_fields.get(above[-1])
         for kinds in field.metadata if field else ():
-            if isinstance(kinds, Kinds) and (readers := kinds.kinds_with(key)):
+            built_in = kinds.table if isinstance(kinds, Kinds) else ()
+            if readers := [kind for kind in built_in if key in kinds.settings(kind).model_fields]:
                 kind = kinds.kind_of(value_at(tables, above)) or "the one in use"
                 reads = "reads" if len(readers) == 1 else "read"
                 return f"{dotted}: a setting without effect: {', '.join(readers)} {reads} it, {kind} does not"

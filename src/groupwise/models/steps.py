@@ -54,7 +54,7 @@ def encode_steps(model: ScoresSteps, row: StepRow, supervision: str = "process")
         DataError: it is too long, or the tokenizer cannot write it.
     """
     tokenizer = model.tokenizer
-    prompt = prompt_ids(model, row.prompt, f"the prompt {row.prompt[:60]!r}")
+    prompt = prompt_ids(model, row.prompt, f"the prompt {row.prompt[:60]!r}", is_chat=row.rendered)
     steps = tokenizer(list(row.steps), add_special_tokens=False)["input_ids"]
     ids = [token for step in steps for token in step]
     if not prompt or not all(steps) or len(prompt) + len(ids) > model.context_length:
@@ -160,6 +160,20 @@ class ImplicitRewardModel:
         pieces = ratios.split([len(completion) for sequence in sequences for completion in sequence.completions])
         each = zip(pieces, (step_ends for of_each in ends for step_ends in of_each), strict=True)
         return self.beta * torch.stack([piece[:end].sum() for piece, step_ends in each for end in step_ends])
+
+
+READS_CHAT = "groupwise_reads_chat"  # In a model's configuration: whether it learnt from prompts of a chat template
+
+
+def check_reads(scorer: ScoresSteps, chat: bool, name: str) -> None:
+    """Check that a model reads prompts as it learnt them (ModelError)."""
+    model = scorer.policy if isinstance(scorer, ImplicitRewardModel) else scorer
+    learnt = getattr(model.model.config, READS_CHAT, chat)
+    if learnt != chat:
+        raise ModelError(
+            f"{name} learnt from prompts that {'a' if learnt else 'no'} chat template wrote, and would read others: "
+            f"allowed are task.template.chat = {str(learnt).lower()}, and labels of completions sampled as these are"
+        )
 
 
 def load_scorer(config: ModelConfig, reference: str = "", beta: float = 0.05, frozen: bool = True) -> ScoresSteps:

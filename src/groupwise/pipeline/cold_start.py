@@ -77,6 +77,8 @@ class ColdStartConfig(Asked):
 
     @model_validator(mode="after")
     def _examples(self) -> Self:
+        if self.task.template.chat:
+            raise ValueError("task.template.chat = true: examples and summaries are plain text, so false is allowed")
         if (asked := [name for name, source in self.sources.items() if source.few_shot]) and not self.examples:
             raise ValueError(f"sources.{asked[0]}.few_shot = true shows the examples, and there are none: add examples")
         return self

@@ -46,12 +46,10 @@ class Asked(Section):
     """Seed of all draws."""
 
     plays: ClassVar[bool] = False
-    """True where episodes and conversations can be rows."""
+    """True where episodes can be rows."""
 
     @model_validator(mode="after")
-    def _plain(self) -> Self:
-        if self.task.template.chat and not self.plays:
-            raise ValueError("task.template.chat = true: rows of data are plain text, so false is allowed")
+    def _single(self) -> Self:
         if environments(self.task) and not self.plays:
             raise ValueError(
                 "task is played in an environment, and this stage writes prompts with one completion each; allowed is "

@@ -20,6 +20,7 @@ from groupwise.config import ReadIf
 from groupwise.config.schema import DataRef, ModelRef, label
 from groupwise.errors import ConfigError, DataError
 from groupwise.models.policy import load_policy
+from groupwise.models.prompts import encode_prompt
 from groupwise.pipeline.base import Made, Stage, Workplace
 from groupwise.pipeline.collect import Asked, collect_rows
 from groupwise.pipeline.step_rollouts import Completer, Cut, Rolled, Rollouts, by_search, cut_rows, searched, shared
@@ -29,7 +30,7 @@ from groupwise.runs.row import Row
 from groupwise.tasks import make_task
 from groupwise.tasks.base import Task, split_problems
 from groupwise.tasks.step_rows import Format, StepRow, first_wrong, read_steps
-from groupwise.types import Outcome, Problem, Verdict
+from groupwise.types import Outcome, Problem, Prompt, Verdict
 from groupwise.verifiers import make_verifier
 from groupwise.verifiers.steps import Step
 from groupwise.verifiers.working import PLANNED, judge_working
@@ -116,6 +117,7 @@ class StepLabels(Stage[StepLabelsConfig]):
             with make_verifier(task.verifier_config) as verifier:
                 verifier.check(problems, task.template)
                 actors = Actors.of(load_policy(settings.model.at(settings.path)), task.template, verifier)
+                prompts = {one.id: encode_prompt(actors.policy, task.template, one) for one in problems}
                 draws = Draws(settings.seed, Purpose.STEP_LABELS)
                 sampled = collect_rows(
                     actors, problems, settings.num_samples, settings.sampling, draws,
@@ -130,7 +132,7 @@ class StepLabels(Stage[StepLabelsConfig]):
                     )
                 rolled, tokens = self._rolled(settings, work, actors, cut, sampled, by_id)
             labelled = [
-                self._row(settings, each, of_steps, by_id[each.row.problem])
+                self._row(settings, each, of_steps, prompts[each.row.problem])
                 for each, of_steps in zip(cut, rolled, strict=True)
             ]
             rows = [row for row in labelled if _agrees(row, settings)]
@@ -163,7 +165,8 @@ class StepLabels(Stage[StepLabelsConfig]):
         rollouts.ask([prefix for of_row in asked for prefix in of_row], "rollouts")
         return [[rollouts.found[prefix] for prefix in of_row] for of_row in asked], rollouts.tokens
 
-    def _row(self, settings: StepLabelsConfig, cut: Cut, rolled: Sequence[Rolled | None], problem: Problem) -> StepRow:
+    def _row(self, settings: StepLabelsConfig, cut: Cut, rolled: Sequence[Rolled | None], prompt: Prompt) -> StepRow:
+        problem = prompt.problem
         truth = exact_labels(problem, cut, settings.step) if set(PLANNED) <= problem.data.keys() else None
         right = cut.row.outcome is Outcome.CORRECT
         labels = truth.labels if truth and settings.method == "exact" else estimated(rolled, right, settings)
@@ -179,8 +182,8 @@ class StepLabels(Stage[StepLabelsConfig]):
             provenance["successes"] = [each and each.successes for each in rolled]
             provenance["rollouts"] = [each and each.judged for each in rolled]
         return StepRow(
-            settings.task.template.render(problem) + cut.row.prefill, cut.steps, kept_labels(labels, settings.keep),
-            problem.id, settings.split, problem.difficulty, right, provenance,
+            prompt.text, cut.steps, kept_labels(labels, settings.keep), problem.id, settings.split, problem.difficulty,
+            right, provenance, bool(settings.task.template.chat),
         )  # fmt: skip
 
 

@@ -36,6 +36,8 @@ class StepRow:
     difficulty: str = ""
     final_answer_correct: bool | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    rendered: bool = False
+    """True where a chat template wrote the prompt."""
 
     def __post_init__(self) -> None:
         if len(self.labels) != len(self.steps):
@@ -54,7 +56,8 @@ class StepRow:
         return {
             "prompt": self.prompt, "completions": list(self.steps), "labels": list(self.labels),
             "problem": self.problem, "split": self.split, "difficulty": self.difficulty,
-            "final_answer_correct": self.final_answer_correct, "first_error": self.first_error, **self.provenance,
+            "final_answer_correct": self.final_answer_correct, "first_error": self.first_error,
+            "rendered": self.rendered, **self.provenance,
         }  # fmt: skip
 
 
@@ -80,12 +83,14 @@ def _groupwise(record: Mapping[str, Any]) -> StepRow:
     for label in labels:
         if not (label is None or isinstance(label, bool | int | float)):
             raise DataError(f"the label {label!r}: true, false, null and numbers from 0 to 1 are allowed")
-    named = {"problem": "", "split": "train", "difficulty": ""} | {k: v for k, v in record.items() if v is not None}
+    named = {"problem": "", "split": "train", "difficulty": "", "rendered": False} | {
+        k: v for k, v in record.items() if v is not None
+    }
     return StepRow(
         prompt, tuple(steps), tuple(None if label is None else float(label) for label in labels),
         str(_of(named, "problem", str, int)), _of(named, "split", str), str(_of(named, "difficulty", str, int, float)),
         _of({"final_answer_correct": None, **record}, "final_answer_correct", bool, NoneType),
-        {key: value for key, value in record.items() if key not in OWN},
+        {key: value for key, value in record.items() if key not in OWN}, _of(named, "rendered", bool),
     )  # fmt: skip
 
 

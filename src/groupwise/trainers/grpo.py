@@ -283,7 +283,7 @@ def _at_sampled(scored: ScoredGroup, judged: Sequence[int], estimates: Sequence[
 def grpo_learner(recipe: GrpoRecipe, policy: Policy, verifier: Verifier) -> GrpoLearner:
     """Build the parts of a GRPO run."""
     optimizer = Optimizer(policy.trainable(), recipe.optimizer, recipe.run.num_steps)
-    judge = load_step_judge(recipe.step_rewards, recipe.model, policy)
+    judge = load_step_judge(recipe.step_rewards, recipe.model, policy, bool(recipe.task.template.chat))
     return GrpoLearner.of(recipe, policy, verifier, optimizer, step_judge=judge)
 
 

@@ -15,11 +15,12 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from groupwise.algorithms.step_metrics import area_under_curve, first_errors, labelled_scores
 from groupwise.config import ReadIf, Section
 from groupwise.config.schema import DataRef
+from groupwise.errors import DataError
 from groupwise.models.backbone import Backbone
 from groupwise.models.policy import start_policy
 from groupwise.models.reward_model import start_reward_model
 from groupwise.models.sharded import sharded
-from groupwise.models.steps import EncodedSteps, ImplicitRewardModel, ScoresSteps, encode_steps, score_rows
+from groupwise.models.steps import READS_CHAT, EncodedSteps, ImplicitRewardModel, ScoresSteps, encode_steps, score_rows
 from groupwise.randomness import shuffled_epochs
 from groupwise.tasks.step_rows import check_apart, check_training_rows, first_wrong, labelled, read_steps
 from groupwise.trainers.base import (
@@ -96,6 +97,8 @@ def train_process_reward_model(recipe: ProcessRewardModelRecipe, restart: bool, 
     for path, rows in sources.items():
         check_training_rows(rows, path)
     measured = read_steps(data.held_out) if data.held_out else []
+    if len(chat := {row.rendered for rows in sources.values() for row in rows}) > 1:
+        raise DataError(f"{data.path}: a chat template wrote some prompts and not others; allowed is one of the two")
     for path, rows in sources.items():
         check_apart(rows, path, measured, data.held_out, "what is learnt is no measure")
     start = Start(recipe, recipe.run, restart)
@@ -107,6 +110,7 @@ def train_process_reward_model(recipe: ProcessRewardModelRecipe, restart: bool, 
         model = ImplicitRewardModel(policy, load_reference(recipe.model, recipe.lora, policy), config.beta)
     else:
         model = saved = sharded(start_reward_model(base, recipe.lora, recipe.run.seed, in_rows=True))
+    setattr(saved.model.config, READS_CHAT, chat.pop())
     kind, held_out_kind = config.supervision, "outcome" if config.supervision == "outcome" else "process"
     train = {
         path: [encode_steps(model, row, kind) for row in labelled(rows, path, last=kind != "process")]

@@ -24,6 +24,7 @@ from groupwise.models.steps import (
     ImplicitRewardModel,
     Prefixes,
     ScoresSteps,
+    check_reads,
     encode_prefixes,
     load_scorer,
     score_prefixes,
@@ -219,8 +220,8 @@ class StepJudge:
         return replace(verdict, steps=steps, measures={**verdict.measures, **measures})
 
 
-def load_step_judge(config: StepRewardsConfig, model: ModelConfig, policy: Policy) -> StepJudge | None:
-    """Load the process reward model of a recipe, if it names one; it computes as the policy does."""
+def load_step_judge(config: StepRewardsConfig, model: ModelConfig, policy: Policy, chat: bool) -> StepJudge | None:
+    """Load the process reward model of a recipe, if it names one; it computes and reads prompts as the policy does."""
     if not config.path:
         return None
     if config.online != "no" and RANKS.size > 1:
@@ -233,6 +234,8 @@ def load_step_judge(config: StepRewardsConfig, model: ModelConfig, policy: Polic
             f"{len(others)} here, {len(own.items() & others.items())} in common): it would read other tokens than "
             "those that are trained; allowed is one that was trained from a model with the policy's tokenizer"
         )
+    if config.online == "no":
+        check_reads(loaded, chat, f"the process reward model {config.path!r}")
     if config.online == "no" or not isinstance(loaded, ImplicitRewardModel):
         return StepJudge(loaded, config)
     optimizer = OptimizerConfig(lr=config.lr, max_grad_norm=MAX_GRAD_NORM)

@@ -66,7 +66,7 @@ def make_micro_batches(
     contributing = [
         (group.scored.group.prompt.token_ids, rows)
         for group, rows in zip(groups, rows_of, strict=True)
-        if rows and (group.has_gradient or group.critic or always)
+        if rows and (any(np.any(row.advantages) for row in rows) or group.critic or always)
     ]
     budget = micro_batch_tokens(config.tokens_per_micro_batch, device)
     whole = [len(prompt) + sum(row.completion.num_read for row in rows) for prompt, rows in contributing]

@@ -214,9 +214,6 @@ def test_nothing_is_not_zero() -> None:
     assert behaviour_shares([]) == {}
 
 
-# ---------------------------------------------------------------------------------------------------------- patterns
-
-
 def own(extend: bool = True) -> dict[Behaviour, Any]:
     table = {"extend": extend, "patterns": {"checks": {"de": ["moment mal"], "en": ["hold on"]}}}
     return dict(patterns_of(parse(BehaviourConfig, table)))

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from groupwise.models.checkpoint import save_checkpoint
 from groupwise.models.config import ModelConfig
 from groupwise.models.policy import Policy
 from groupwise.models.reward_model import start_reward_model
+from groupwise.models.steps import READS_CHAT
 from groupwise.rollout.tools import ToolResult
 from groupwise.rollout.tools.calculator import Calculator
 from groupwise.types import Problem
@@ -54,6 +56,7 @@ def models(tiny_policy: Callable[..., Policy], tmp_path_factory: pytest.TempPath
         with torch.no_grad():
             draw = torch.randn(model.head.weight.shape, generator=torch.Generator().manual_seed(seed))
             model.head.weight.copy_(draw if name != "broken" else math.nan * draw)
+        setattr(model.model.config, READS_CHAT, False)
         save_checkpoint(folder / name, model)
     return folder
 
@@ -327,13 +330,13 @@ def test_pools_smaller_than_the_budget_are_named() -> None:
 
 
 def test_completions_without_steps_or_an_end_score_nothing(models: Path) -> None:
-    scorer = Scorer.load(ModelConfig(path=str(models / "prm")), "prm", "sentence")
+    scorer = Scorer.load(ModelConfig(path=str(models / "prm")), "prm", "sentence", False, "", 0.0)
     pool = Pool(Problem("x", "", ""), "2+2?", 4, (sample(""), sample("4. So.", finished=False), sample("4. So.")), 0.0)
-    told = [Told.of(pool, one, "sentence", "x") for one in pool.samples]
+    told = [Told.of(pool.prompt, one, "sentence", "x") for one in pool.samples]
     empty, cut, whole = scorer.texts(told)
     assert (empty.steps, empty.tokens) == (cut.steps, cut.tokens) == ((), 0)
     assert len(whole.steps) == 2
-    orm = Scorer.load(ModelConfig(path=str(models / "prm")), "orm", "sentence").texts(told)[2]
+    orm = Scorer.load(ModelConfig(path=str(models / "prm")), "orm", "sentence", False, "", 0.0).texts(told)[2]
     assert orm.steps == pytest.approx(whole.steps[-1:])
 
 
@@ -342,6 +345,11 @@ def test_completions_without_steps_or_an_end_score_nothing(models: Path) -> None
     [
         ({"prm": "broken"}, ModelError, r"gives nan to a step of sample \d of arithmetic/"),
         ({"prm": "language"}, ModelError, "not a reward model"),
+        (
+            {"prm": "prm", "changes": {"task.template.chat": True}},
+            ModelError,
+            "from prompts that no chat template wrote",
+        ),
         ({"temperature": 0.0}, ConfigError, "equal samples are no pool"),
         ({"config": {"methods": ["beam"]}}, ConfigError, "prm must name"),
         ({"config": {"methods": ["weighted"]}}, ConfigError, "prm or orm must name one"),
@@ -359,12 +367,16 @@ def test_bad_input_is_named(
 
 
 def test_a_reward_model_that_cannot_read_a_completion_is_named(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    scorer = Scorer.load(ModelConfig(path=str(models / "prm")), "prm", "sentence")
+    scorer = Scorer.load(ModelConfig(path=str(models / "prm")), "prm", "sentence", False, "", 0.0)
     long = Told("What?", ("x" * 300,), "sample 3 of arithmetic/2+2")
     with pytest.raises(
         DataError, match=r"process reward model .* cannot read sample 3 of arithmetic/2\+2: .* 256 in all"
     ):
         scorer.texts([long])
+    of_chat = [Told("2+2<|end|>?", ("4. ", "So."), "x")]  # its control tokens are tokens
+    assert len(replace(scorer, chat=True).texts(of_chat)[0].steps) == 2
+    with pytest.raises(ModelError, match="holds the stop token"):
+        scorer.texts(of_chat)
 
 
 def test_the_command_prints_and_writes_a_page(models: Path, tmp_path: Path) -> None:

@@ -121,8 +121,6 @@ def test_different_seeds_take_different_samples() -> None:
     assert len(examples) > 2
 
 
-# ---------------------------------------------------------------------------------------------------------- opening it
-
 TASK = Arithmetic(ArithmeticConfig(kind="arithmetic", num_problems=4, num_eval_problems=4))
 
 
@@ -165,9 +163,6 @@ def test_it_reads_answers_where_training_reads_them() -> None:
 def test_a_verifier_that_rejects_the_task_is_refused() -> None:
     with pytest.raises(VerifierError, match="second verifier 'code' cannot judge task arithmetic: it rejects the refe"):
         open_second(verifier_config("code"), TASK, NUMBER)
-
-
-# ----------------------------------------------------------------------------------------------- unparsable completions
 
 
 ASKS = asking("boxed", thinks=False)

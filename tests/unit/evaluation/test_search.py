@@ -220,7 +220,7 @@ def test_a_score_that_is_no_number_is_named(actors: Actors) -> None:
     class Broken:
         tokenizer, context_length, stop_ids = actors.policy.tokenizer, 256, frozenset[int]()
 
-    scorer = Scorer(Broken(), "runs/prm", "prm", STEP, "", 0)  # type: ignore[arg-type]
+    scorer = Scorer(Broken(), "runs/prm", "prm", STEP, "", 0, False)  # type: ignore[arg-type]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("groupwise.evaluation.test_time.pool.score_rows", lambda model, rows: [[0.5, float("nan")]])
         with pytest.raises(ModelError, match="'runs/prm' gives nan to a step of slot 3"):

@@ -108,5 +108,5 @@ def test_stages_of_single_answers_refuse_episodes() -> None:
     source = {"sources": {"a": {"path": "base"}}}
     with pytest.raises(ValidationError, match="the stages 'play' and 'rejection_sampling'"):
         ColdStartConfig.model_validate({**ASKED, **source, "task": TASK})
-    with pytest.raises(ValidationError, match="chat = true: rows of data are plain text"):
+    with pytest.raises(ValidationError, match="chat = true: examples and summaries are plain text"):
         ColdStartConfig.model_validate({**ASKED, **source, "task": {"kind": "arithmetic", "template": {"chat": True}}})

@@ -15,7 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise.errors import ConfigError, DataError, VerifierError
-from groupwise.models.policy import Policy
+from groupwise.models.checkpoint import save_checkpoint
+from groupwise.models.config import ModelConfig
+from groupwise.models.policy import Policy, load_policy
+from groupwise.models.prompts import encode_prompt
+from groupwise.models.steps import encode_steps
 from groupwise.pipeline import load_pipeline, step_labels
 from groupwise.pipeline.base import Made, Workplace
 from groupwise.pipeline.directory import StageDirectory
@@ -77,6 +81,20 @@ def test_labels_by_the_plan(tmp_path: Path) -> None:
         assert row.provenance["model"] == "base"
         assert row.split == "train"
         assert row.final_answer_correct or row.labels[-1] == 0
+
+
+def test_what_a_chat_template_wrote_is_read_as_it_was_sampled(tmp_path: Path) -> None:
+    policy = load_policy(ModelConfig(device="cpu"))
+    policy.tokenizer.chat_template = "{%for m in messages%}{{m.content}}{%if loop.first%}<|end|>{%endif%}{%endfor%}"
+    save_checkpoint(tmp_path / "chat", policy)
+    table = pipeline(tmp_path, **{**SAMPLED, "path": str(tmp_path / "chat"), "method": "monte_carlo", "rollouts": 1})
+    table["tasks"]["sums"]["template"] = template = {"chat": True, "system": "Sums.", "prompt": "{question}\n"}
+    rows: list[Any] = read_steps(result_of(tmp_path / "stage", table).output)
+    problems = {problem.id: problem for problem in make_task(table["tasks"]["sums"]).problems("train")}
+    for row in rows:
+        prompt = encode_prompt(policy, Template.model_validate(template), problems[row.problem])
+        assert (row.rendered, prompt.text[:16]) == (True, "Sums.<|end|>What")
+        assert tuple(encode_steps(policy, row).prompt) == prompt.token_ids  # type: ignore[arg-type]
 
 
 def test_labels_by_rollouts_are_the_same_after_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from groupwise.models.checkpoint import save_checkpoint
 from groupwise.models.config import ModelConfig
 from groupwise.models.policy import Policy
 from groupwise.models.reward_model import RewardModel, load_reward_model, start_reward_model
-from groupwise.models.steps import EncodedSteps, ImplicitRewardModel, encode_steps, score_rows
+from groupwise.models.steps import READS_CHAT, EncodedSteps, ImplicitRewardModel, encode_steps, score_rows
 from groupwise.tasks.step_rows import StepRow
 from groupwise.trainers.process_reward_model import (
     ProcessRewardModelRecipe,
@@ -133,6 +133,7 @@ def test_a_run_learns_which_steps_are_wrong(start: Path, tmp_path: Path, monkeyp
     assert "held out after 12 steps: loss 0." in shown
     [newest] = (tmp_path / "run" / "checkpoints").glob("step-*")
     saved = load_reward_model(ModelConfig(path=str(newest), device="cpu"))
+    assert getattr(saved.model.config, READS_CHAT) is False
     row = encode_steps(saved, StepRow("q", ("right ", "wrong ", "end"), (1.0, 0.0, 0.0)))
     first, second, _ = score_rows(saved, [row])[0]
     assert first > second
@@ -157,9 +158,6 @@ def test_rows_that_cannot_be_learnt_from_are_named(model: RewardModel, start: Pa
     chosen = recipe(start, tmp_path).with_changes({"data.held_out": f"{tmp_path}/steps.jsonl"})
     with pytest.raises(DataError, match=r"steps.jsonl share 1 problems .*: what is learnt is no measure"):
         train_process_reward_model(chosen, False, print)
-
-
-# ------------------------------------------------------------------------------------------------ implicit ones
 
 
 def log_ratio(eager: Any, own: Policy, reference: Policy, row: EncodedSteps, end: int) -> tuple[Any, torch.Tensor]:

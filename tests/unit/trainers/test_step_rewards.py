@@ -20,6 +20,7 @@ from groupwise.models.config import ModelConfig
 from groupwise.models.policy import Policy, load_policy
 from groupwise.models.prompts import encode_prompt
 from groupwise.models.reward_model import start_reward_model
+from groupwise.models.steps import READS_CHAT
 from groupwise.rollout.steps import step_ends as token_ends
 from groupwise.runs.records import Records
 from groupwise.tasks.base import Template
@@ -44,6 +45,7 @@ def paths(tiny_policy: Callable[..., Policy], tmp_path_factory: pytest.TempPathF
     made = start_reward_model(ModelConfig(path=str(folder / "policy"), device="cpu"))
     with torch.no_grad():
         made.head.weight.copy_(0.3 * torch.randn(made.head.weight.shape, generator=torch.Generator().manual_seed(0)))
+    setattr(made.model.config, READS_CHAT, False)
     save_checkpoint(folder / "prm", made)
     return {name: str(folder / name) for name in ("policy", "prm")}
 
@@ -55,7 +57,7 @@ def policy(paths: dict[str, str]) -> Policy:
 
 @pytest.fixture
 def judge(paths: dict[str, str], policy: Policy) -> StepJudge:
-    made = load_step_judge(StepRewardsConfig(path=paths["prm"]), ModelConfig(device="cpu"), policy)
+    made = load_step_judge(StepRewardsConfig(path=paths["prm"]), ModelConfig(device="cpu"), policy, False)
     assert made is not None
     return made
 
@@ -195,7 +197,7 @@ ONLINE = {"beta": 0.5, "online": "after", "lr": 3e-3}
 
 def online(paths: dict[str, str], policy: Policy, **changes: Any) -> StepJudge:
     config = StepRewardsConfig(path=paths["policy"], reference=paths["policy"], **{**ONLINE, **changes})
-    made = load_step_judge(config, ModelConfig(device="cpu"), policy)
+    made = load_step_judge(config, ModelConfig(device="cpu"), policy, False)
     assert made is not None
     return made
 
@@ -249,13 +251,15 @@ def test_a_score_that_is_no_number_is_named(policy: Policy, judge: StepJudge) ->
         judge([group(policy)])
 
 
-def test_another_tokenizer_is_refused(paths: dict[str, str], policy: Policy) -> None:
+def test_another_tokenizer_and_other_prompts_are_refused(paths: dict[str, str], policy: Policy) -> None:
     other = copy.deepcopy(policy.tokenizer)
     other.add_tokens(["<more>"])
     stranger: Any = SimpleNamespace(tokenizer=other)
     with pytest.raises(ModelError, match=r"has another tokenizer than the policy \(263 tokens, 264 here, 263 in"):
-        load_step_judge(StepRewardsConfig(path=paths["prm"]), ModelConfig(device="cpu"), stranger)
-    assert load_step_judge(StepRewardsConfig(), ModelConfig(), stranger) is None
+        load_step_judge(StepRewardsConfig(path=paths["prm"]), ModelConfig(device="cpu"), stranger, False)
+    assert load_step_judge(StepRewardsConfig(), ModelConfig(), stranger, False) is None
+    with pytest.raises(ModelError, match="learnt from prompts that no chat template wrote, and would read others"):
+        load_step_judge(StepRewardsConfig(path=paths["prm"]), ModelConfig(device="cpu"), policy, True)
 
 
 def test_a_completion_that_is_too_long_is_named(policy: Policy, judge: StepJudge) -> None:

@@ -108,13 +108,11 @@ def measure_budget(
 def measure(subject: Subject, rewards: RewardModels, config: BudgetConfig, directory: Path) -> BudgetResult:
     """Measure a subject; otherwise as `measure_budget`."""
     methods, budgets = _checked(config, rewards, subject.sampling.temperature)
-    if subject.task.template.chat and (rewards.prm or rewards.orm):
-        raise ConfigError("task.template.chat = true: a reward model of steps reads plain prompts, so false is allowed")
-    scorers: dict[Role, Scorer] = {}
+    scorers, chat = dict[Role, Scorer](), bool(subject.task.template.chat)
     if rewards.prm is not None:
-        scorers["prm"] = Scorer.load(rewards.prm, "prm", config.step, rewards.reference, rewards.beta)
+        scorers["prm"] = Scorer.load(rewards.prm, "prm", config.step, chat, rewards.reference, rewards.beta)
     if rewards.orm is not None:
-        scorers["orm"] = Scorer.load(rewards.orm, "orm", config.step)
+        scorers["orm"] = Scorer.load(rewards.orm, "orm", config.step, chat, "", 0.0)
     with make_verifier(subject.verifier) as verifier:
         verifier.check(subject.problems, subject.task.template)
         policy = load_policy(subject.policy)

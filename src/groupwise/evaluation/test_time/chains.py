@@ -22,7 +22,6 @@ from groupwise.algorithms.step_metrics import aggregated
 from groupwise.errors import ConfigError, DataError
 from groupwise.evaluation.test_time.methods import BudgetConfig, Floats, Measured, Sizes, majority
 from groupwise.evaluation.test_time.pool import Pool, Sample, Sampler, Scored, Scorer, Told
-from groupwise.models.prompts import encode_prompt
 from groupwise.randomness import Draws
 from groupwise.rollout.engine import Request
 from groupwise.rollout.pieces import (
@@ -189,7 +188,7 @@ def chained(
         made = [chainer.start(part)]
         while len(made) < links:
             made.append(chainer.revised(made, REMEMBERED) if revises else chainer.forced(made, config.phrases))
-        return [_value(sampler, scorer, made, index) for index in range(len(part))]
+        return [_value(scorer, made, index) for index in range(len(part))]
 
     found = []
     for problem, value, seconds in sampler.store(method, config.chains, identity).values(problems, make):
@@ -208,17 +207,15 @@ def chained(
     return found
 
 
-def _value(sampler: Sampler, scorer: Scorer | None, links: Sequence[Link], index: int) -> dict[str, Any]:
+def _value(scorer: Scorer | None, links: Sequence[Link], index: int) -> dict[str, Any]:
     rows = [rows_of([link.groups[index]]) for link in links]
     chains = [[Sample.of(row) if row.outcome.judged else None for row in chain] for chain in zip(*rows, strict=True)]
     scored: list[list[Scored]] = [[] for _ in chains]
     if scorer is not None:
-        problem = links[0].groups[index].group.prompt.problem
-        prompt = encode_prompt(sampler.actors.policy, sampler.actors.template, problem)
-        pool = Pool(problem, prompt.text, len(prompt.token_ids), (), 0.0)
+        prompt = links[0].groups[index].group.prompt
         for number, chain in enumerate(chains):
             told = [
-                Told.of(pool, sample, scorer.step, f"link {place} of chain {number} of {problem.id}")
+                Told.of(prompt.text, sample, scorer.step, f"link {place} of chain {number} of {prompt.problem.id}")
                 if sample
                 else Told(prompt.text, (), "")
                 for place, sample in enumerate(chain)

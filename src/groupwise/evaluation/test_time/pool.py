@@ -19,7 +19,7 @@ from groupwise.errors import ConfigError, DataError, ModelError
 from groupwise.models.config import ModelConfig
 from groupwise.models.prompts import encode_prompt
 from groupwise.models.reward_model import RewardModel
-from groupwise.models.steps import EncodedSteps, ScoresSteps, encode_steps, load_scorer, score_rows
+from groupwise.models.steps import EncodedSteps, ScoresSteps, check_reads, encode_steps, load_scorer, score_rows
 from groupwise.randomness import Draws
 from groupwise.rollout.sample_and_score import Actors, sample_and_score
 from groupwise.rollout.sampling import SamplingConfig
@@ -232,9 +232,9 @@ class Told(NamedTuple):
     name: str
 
     @classmethod
-    def of(cls, pool: Pool, sample: Sample, step: str, name: str) -> "Told":
+    def of(cls, prompt: str, sample: Sample, step: str, name: str) -> "Told":
         steps = steps_after(sample.prefill, sample.text, step) if sample.finished else []
-        return cls(pool.prompt, tuple(steps), name)
+        return cls(prompt, tuple(steps), name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,15 +247,18 @@ class Scorer:
     step: str
     fingerprint: str
     num_parameters: int
+    chat: bool
+    """True where a chat template writes the prompts."""
 
     @classmethod
-    def load(cls, config: ModelConfig, role: Role, step: str, reference: str = "", beta: float = 0.05) -> "Scorer":
+    def load(cls, config: ModelConfig, role: Role, step: str, chat: bool, reference: str, beta: float) -> Self:
         model = load_scorer(config, reference, beta)
+        check_reads(model, chat, f"the {NAMES[role]} {config.path!r}")
         if isinstance(model, RewardModel):
-            return cls(model, config.path, role, step, model.fingerprint(), model.num_parameters)
+            return cls(model, config.path, role, step, model.fingerprint(), model.num_parameters, chat)
         both = model.policy, model.reference
         fingerprint = " ".join([*(part.fingerprint() for part in both), str(beta)])
-        return cls(model, config.path, role, step, fingerprint, sum(part.num_parameters for part in both))
+        return cls(model, config.path, role, step, fingerprint, sum(part.num_parameters for part in both), chat)
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -276,7 +279,9 @@ class Scorer:
 
     def _encoded(self, told: Told) -> EncodedSteps:
         try:
-            row = encode_steps(self.model, StepRow(told.prompt, told.steps, (None,) * len(told.steps)))
+            row = encode_steps(
+                self.model, StepRow(told.prompt, told.steps, (None,) * len(told.steps), rendered=self.chat)
+            )
         except DataError as error:
             raise DataError(f"the {NAMES[self.role]} {self.path!r} cannot read {told.name}: {error}") from None
         return row._replace(ends=row.ends[-1:]) if self.role == "orm" else row
@@ -284,7 +289,7 @@ class Scorer:
     def pools(self, pools: Sequence[Pool], directory: Path, sampled: Mapping[str, Any]) -> list[ScoredPool]:
         def score(part: Sequence[Pool]) -> list[list[Scored]]:
             told = [
-                Told.of(pool, sample, self.step, f"sample {index} of {pool.problem.id}")
+                Told.of(pool.prompt, sample, self.step, f"sample {index} of {pool.problem.id}")
                 for pool in part
                 for index, sample in enumerate(pool.samples)
             ]

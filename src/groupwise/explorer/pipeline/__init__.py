@@ -7,15 +7,7 @@ from typing import Any, NamedTuple
 
 from groupwise.explorer.answers import Asked, by_id, first_answer
 from groupwise.explorer.pipeline.data import PipelineData, load_pipeline
-from groupwise.explorer.pipeline.tables import (
-    UNMEASURED,
-    all_tables,
-    cost_table,
-    description,
-    held_out,
-    num_alarms,
-    tiles,
-)
+from groupwise.explorer.pipeline.tables import UNMEASURED, alarms, all_tables, cost_table, description, held_out, tiles
 from groupwise.explorer.table import Table
 from groupwise.runs.row import Row
 
@@ -41,7 +33,8 @@ def pipeline_facts(path: Path, runs: Mapping[Path, int]) -> dict[str, Any]:
             }
             for stage in data.stages
         ],
-        "alarms": num_alarms(data), "problems": [asked.facts(MOST_ANSWER) for asked in same_problems(data)],
+        "alarms": {stage.name: len(steps) for stage in data.stages if (steps := alarms(stage))},
+        "problems": [asked.facts(MOST_ANSWER) for asked in same_problems(data)],
         "recipe": data.recipe, "done": all(stage.state in ("finished", "not measured") for stage in data.stages),
     }  # fmt: skip
 

@@ -179,7 +179,7 @@ def alarm_table(data: PipelineData) -> Table:
     for stage in data.stages:
         if not (checks := _checks(stage)):
             continue
-        steps = _alarms(stage)
+        steps = alarms(stage)
         shares = [Estimate(*check["share"]) for check in checks.values() if check.get("share")]
         example = (checks[steps[0]].get("example") or {}) if steps else {}
         texts = (
@@ -196,16 +196,12 @@ def alarm_table(data: PipelineData) -> Table:
     return Table.of("Alarms", note, "stage", columns, lines, "No stage has asked a second verifier.")
 
 
-def num_alarms(data: PipelineData) -> dict[str, int]:
-    """Number of alarms of every stage that has some."""
-    return {stage.name: len(steps) for stage in data.stages if (steps := _alarms(stage))}
-
-
 def _checks(stage: Stage) -> dict[int, Mapping[str, Any]]:
     return {line["step"]: line["second"] for line in stage.lines if line.get("second")}
 
 
-def _alarms(stage: Stage) -> list[int]:
+def alarms(stage: Stage) -> list[int]:
+    """Return the steps at which the second verifier sounded the alarm."""
     return sorted(step for step, check in _checks(stage).items() if check.get("alarm"))
 
 
