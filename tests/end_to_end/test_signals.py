@@ -76,7 +76,7 @@ device = "cpu"
 num_threads = 1
 
 [sampling]
-max_tokens = 2
+max_tokens = 64
 
 [measure]
 num_problems = 1

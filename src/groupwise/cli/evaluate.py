@@ -71,9 +71,8 @@ def evaluate(
     for check in measurement.second.values():
         show_second(check)
     if gain := measurement.difference:
-        against = f"pass@1, paired difference to {settings['against']}"
-        found = f"{gain.value:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]"
-        console.print(f"{against}: {'-' if gain.value != gain.value else found}")
+        shown = "-" if gain.value != gain.value else f"{gain.value:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]"
+        console.print(f"pass@1, paired difference to {settings['against']}: {shown}")
 
 
 ONLY_OF_SUITES, ONLY_OF_STEPS = ("data", "directory", "dtype", "cache_mb"), ("dev", "format", "reference", "beta")

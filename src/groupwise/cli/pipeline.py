@@ -169,8 +169,13 @@ def recall(file: Path, overrides: Sequence[str], restart: bool) -> None:
     recipe = load(RecallRecipe, file, overrides)
     facts: dict[str, Any] = run_recall(recipe, say, restart)
     for number, figures in enumerate(facts["rounds"], 1):
-        kept = f"{figures['kept']:,} pages, {100 * figures['known_share']:.1f} % of them known"
-        console.print(f"round {number}: {kept}, {figures['grown']} pages join the seed", highlight=False)
+        parts = [f"round {number}: {figures['kept']:,} pages, {100 * figures['known_share']:.1f} % of them known"]
+        for name in ("precision", "recall"):
+            if name in figures and figures[name][1]:
+                parts.append(f"{name} {figures[name][0] / figures[name][1]:.3f}")
+        patterns = f"{figures['yes']} of {figures['asked']} patterns are mathematics"
+        line = ", ".join([*parts, patterns, f"{figures['grown']} pages join the seed"])
+        console.print(line, highlight=False)
     corpus = facts["corpus"]
     line = f"corpus: {corpus['pages']:,} pages, {corpus['characters']:,} characters"
     console.print(line, style="green", highlight=False)

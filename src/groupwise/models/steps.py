@@ -165,6 +165,11 @@ class ImplicitRewardModel:
 READS_CHAT = "groupwise_reads_chat"  # In a model's configuration: whether it learnt from prompts of a chat template
 
 
+def mark_reads(scorer: ScoresSteps, chat: bool) -> None:
+    """Keep what wrote the prompts that a model learns from."""
+    setattr((scorer.policy if isinstance(scorer, ImplicitRewardModel) else scorer).model.config, READS_CHAT, chat)
+
+
 def check_reads(scorer: ScoresSteps, chat: bool, name: str) -> None:
     """Check that a model reads prompts as it learnt them (ModelError)."""
     model = scorer.policy if isinstance(scorer, ImplicitRewardModel) else scorer

@@ -83,9 +83,8 @@ def _groupwise(record: Mapping[str, Any]) -> StepRow:
     for label in labels:
         if not (label is None or isinstance(label, bool | int | float)):
             raise DataError(f"the label {label!r}: true, false, null and numbers from 0 to 1 are allowed")
-    named = {"problem": "", "split": "train", "difficulty": "", "rendered": False} | {
-        k: v for k, v in record.items() if v is not None
-    }
+    named = {"problem": "", "split": "train", "difficulty": "", "rendered": False}
+    named |= {key: value for key, value in record.items() if value is not None}
     return StepRow(
         prompt, tuple(steps), tuple(None if label is None else float(label) for label in labels),
         str(_of(named, "problem", str, int)), _of(named, "split", str), str(_of(named, "difficulty", str, int, float)),

@@ -20,7 +20,7 @@ from groupwise.models.backbone import Backbone
 from groupwise.models.policy import start_policy
 from groupwise.models.reward_model import start_reward_model
 from groupwise.models.sharded import sharded
-from groupwise.models.steps import READS_CHAT, EncodedSteps, ImplicitRewardModel, ScoresSteps, encode_steps, score_rows
+from groupwise.models.steps import EncodedSteps, ImplicitRewardModel, ScoresSteps, encode_steps, mark_reads, score_rows
 from groupwise.randomness import shuffled_epochs
 from groupwise.tasks.step_rows import check_apart, check_training_rows, first_wrong, labelled, read_steps
 from groupwise.trainers.base import (
@@ -110,7 +110,7 @@ def train_process_reward_model(recipe: ProcessRewardModelRecipe, restart: bool, 
         model = ImplicitRewardModel(policy, load_reference(recipe.model, recipe.lora, policy), config.beta)
     else:
         model = saved = sharded(start_reward_model(base, recipe.lora, recipe.run.seed, in_rows=True))
-    setattr(saved.model.config, READS_CHAT, chat.pop())
+    mark_reads(model, chat.pop())
     kind, held_out_kind = config.supervision, "outcome" if config.supervision == "outcome" else "process"
     train = {
         path: [encode_steps(model, row, kind) for row in labelled(rows, path, last=kind != "process")]

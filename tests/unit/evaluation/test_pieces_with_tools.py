@@ -78,7 +78,7 @@ class ByText(Scorer):
         ]
 
 
-SCORER = ByText(None, "a rule", "prm", STEP, "", 0)  # type: ignore[arg-type]
+SCORER = ByText(None, "a rule", "prm", STEP, "", 0, False)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")

@@ -48,7 +48,7 @@ class ByRule(Scorer):
 
     @classmethod
     def of(cls, rule: Callable[[tuple[str, ...]], float]) -> "ByRule":
-        return cls(None, "a rule", "prm", STEP, "", 0, rule)  # type: ignore[arg-type]
+        return cls(None, "a rule", "prm", STEP, "", 0, False, rule)  # type: ignore[arg-type]
 
     def texts(self, texts: Sequence[Told]) -> list[Scored]:
         return [Scored((self.rule(told.steps),) if told.steps else (), sum(map(len, told.steps))) for told in texts]

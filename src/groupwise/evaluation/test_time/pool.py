@@ -279,9 +279,8 @@ class Scorer:
 
     def _encoded(self, told: Told) -> EncodedSteps:
         try:
-            row = encode_steps(
-                self.model, StepRow(told.prompt, told.steps, (None,) * len(told.steps), rendered=self.chat)
-            )
+            unlabelled = StepRow(told.prompt, told.steps, (None,) * len(told.steps), rendered=self.chat)
+            row = encode_steps(self.model, unlabelled)
         except DataError as error:
             raise DataError(f"the {NAMES[self.role]} {self.path!r} cannot read {told.name}: {error}") from None
         return row._replace(ends=row.ends[-1:]) if self.role == "orm" else row
