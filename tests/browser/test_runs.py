@@ -295,6 +295,21 @@ def test_results_are_on_the_list_and_show_their_files(
     assert one.foreign(origin(address)) == []
 
 
+def test_a_loss_is_in_nats_also_where_it_is_below_one(
+    tab: Callable[..., Any], served: Callable[..., Any], tmp_path: Path
+) -> None:
+    pipeline = write_process(tmp_path / "judged")
+    run = write_run(pipeline / "stages" / "judges" / "run", steps=2)
+    lines = [json.dumps({"kind": "step", "step": step, "loss": 0.5}) + "\n" for step in range(2)]
+    (run / "metrics.jsonl").write_text("".join(lines))
+    page = tab().page
+    page.goto(served(pipeline).address + "pipeline/0")
+    page.wait_for_selector(".u-legend >> text=loss, nats per token")
+    legend = page.inner_text(".u-legend")
+    assert "0.5" in legend
+    assert "%" not in legend
+
+
 def test_a_hostile_result_is_shown_and_does_nothing(
     tab: Callable[..., Any], served: Callable[..., Any], tmp_path: Path
 ) -> None:

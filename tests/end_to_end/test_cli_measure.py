@@ -127,9 +127,6 @@ def test_a_second_verifier_watches_training_and_the_ledger_repeats(
     )
 
 
-# ----------------------------------------------------------------------------------------------------------- sample
-
-
 def test_sample_shows_verdicts_for_a_problem_of_the_task() -> None:
     out = succeed("sample", "base", "What is 23 × 17?", "-n", 6)
     verdicts = re.findall(r"^  \d: \d+ tokens, (?:stop|length); (\w+): ", out, re.MULTILINE)
@@ -169,9 +166,6 @@ def test_sample_draws_a_problem_and_shows_it_as_the_model_reads_it() -> None:
 
 def test_sample_refuses_a_character_the_tokenizer_cannot_write() -> None:
     assert "the tokenizer cannot write '€'" in refuse("sample", "base", "What is 2 € 3?")
-
-
-# ----------------------------------------------------------------------------------------------------------- replay
 
 
 def replay(run: Path, step: int, row: dict[str, Any]) -> Said:

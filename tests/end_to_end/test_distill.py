@@ -91,9 +91,6 @@ def test_on_policy_distillation_mends_a_damaged_copy(pairs: Path, tmp_path: Path
     check_nearer(train(one), 0.7)
 
 
-# -------------------------------------------------------------------------------------------------------------- resume
-
-
 @pytest.mark.parametrize("source", ["jsonl", pytest.param("teacher", marks=pytest.mark.slow), "student"])
 def test_a_killed_run_ends_in_the_same_ledger_and_weights(
     source: str, model: Path, pairs: Path, server: None, tmp_path: Path
@@ -117,9 +114,6 @@ def test_a_killed_run_ends_in_the_same_ledger_and_weights(
     for name in ("model.safetensors", "optimizer.safetensors"):
         ours, theirs = ((run.checkpoint(4) / name).read_bytes() for run in (found, expected))
         assert ours == theirs
-
-
-# -------------------------------------------------------------------------------------------------------- command line
 
 
 @pytest.mark.parametrize("source", ["jsonl", "student"])

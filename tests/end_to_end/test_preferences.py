@@ -73,9 +73,6 @@ def test_dpo_raises_the_margin_on_pairs_it_never_saw(tmp_path: Path) -> None:
     assert found.steps[0].measured["rejected_logprob"] - found.steps[-1].measured["rejected_logprob"] > fell
 
 
-# -------------------------------------------------------------------------------------------------------------- resume
-
-
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer = character_tokenizer("0123456789 What is?+-\\{}\n")
@@ -112,9 +109,6 @@ def test_a_killed_run_ends_in_the_same_ledger_and_weights(
     for name in ("model.safetensors", "optimizer.safetensors"):
         ours, theirs = ((run.checkpoint(NUM_STEPS) / name).read_bytes() for run in (found, expected))
         assert ours == theirs
-
-
-# -------------------------------------------------------------------------------------------------------- command line
 
 
 def test_from_a_file_of_pairs_to_a_reward_in_grpo(model: Path, tmp_path: Path) -> None:

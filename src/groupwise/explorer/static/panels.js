@@ -35,8 +35,9 @@ const panel = (title, note, series, options = {}) => (series.length ? h("section
 
 /** The one curve of a run that a pipeline shows. */
 export function headlineChart(run) {
-  const series = [solved(run, null), preferred(run), noisy(run.metrics, "loss", "loss, nats per token", "t3")].find((one) => one.length) ?? [];
-  return series.length ? lines(series, { label: `training of ${run.name}`, share: isShare(series), height: 180 }) : null;
+  const shares = [solved(run, null), preferred(run)].find((one) => one.length);
+  const series = shares ?? noisy(run.metrics, "loss", "loss, nats per token", "t3");  // nats are no share, though they fall below 1
+  return series.length ? lines(series, { label: `training of ${run.name}`, share: Boolean(shares) && isShare(series), height: 180 }) : null;
 }
 
 /** All panels for which there is something to show; `report` may be null, while it is on its way. */
