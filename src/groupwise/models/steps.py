@@ -162,18 +162,17 @@ class ImplicitRewardModel:
         return self.beta * torch.stack([piece[:end].sum() for piece, step_ends in each for end in step_ends])
 
 
-READS_CHAT = "groupwise_reads_chat"  # In a model's configuration: whether it learnt from prompts of a chat template
+READS_CHAT = "groupwise_reads_chat"  # Whether a chat template wrote the prompts; saved with adapters, too
 
 
 def mark_reads(scorer: ScoresSteps, chat: bool) -> None:
-    """Keep what wrote the prompts that a model learns from."""
-    setattr((scorer.policy if isinstance(scorer, ImplicitRewardModel) else scorer).model.config, READS_CHAT, chat)
+    """Keep, in the tokenizer's settings, what wrote the prompts that a model learns from."""
+    scorer.tokenizer.init_kwargs[READS_CHAT] = chat
 
 
 def check_reads(scorer: ScoresSteps, chat: bool, name: str) -> None:
     """Check that a model reads prompts as it learnt them (ModelError)."""
-    model = scorer.policy if isinstance(scorer, ImplicitRewardModel) else scorer
-    learnt = getattr(model.model.config, READS_CHAT, chat)
+    learnt = scorer.tokenizer.init_kwargs.get(READS_CHAT, chat)
     if learnt != chat:
         raise ModelError(
             f"{name} learnt from prompts that {'a' if learnt else 'no'} chat template wrote, and would read others: "

@@ -37,7 +37,7 @@ from groupwise.models.checkpoint import save_checkpoint
 from groupwise.models.config import ModelConfig
 from groupwise.models.policy import Policy
 from groupwise.models.reward_model import start_reward_model
-from groupwise.models.steps import READS_CHAT
+from groupwise.models.steps import mark_reads
 from groupwise.rollout.tools import ToolResult
 from groupwise.rollout.tools.calculator import Calculator
 from groupwise.types import Problem
@@ -56,7 +56,7 @@ def models(tiny_policy: Callable[..., Policy], tmp_path_factory: pytest.TempPath
         with torch.no_grad():
             draw = torch.randn(model.head.weight.shape, generator=torch.Generator().manual_seed(seed))
             model.head.weight.copy_(draw if name != "broken" else math.nan * draw)
-        setattr(model.model.config, READS_CHAT, False)
+        mark_reads(model, chat=False)
         save_checkpoint(folder / name, model)
     return folder
 

@@ -21,6 +21,7 @@ from groupwise.models.packed import Sequences, pack
 from groupwise.models.policy import Policy, load_policy, start_policy
 from groupwise.models.reward_model import load_reward_model, start_reward_model
 from groupwise.models.size import adapter_weights, language_model_size
+from groupwise.models.steps import check_reads, mark_reads
 
 # what peft itself calls when it wraps a model
 pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
@@ -129,9 +130,12 @@ def test_a_reward_models_score_is_kept_with_its_adapters(base: str, tmp_path: Pa
     with torch.no_grad():
         for weight in (weight for _, weight in model.trainable()):
             weight.normal_(0, 0.3, generator=torch.Generator().manual_seed(weight.numel()))
+    mark_reads(model, chat=True)
     save_checkpoint(tmp_path / "saved", model)
     expected = model.scores(ROWS).detach()
     again = load_reward_model(at(tmp_path / "saved"))
+    with pytest.raises(ModelError, match="it learnt from prompts that a chat template wrote"):
+        check_reads(again, chat=False, name="it")
     assert again.fingerprint() == model.fingerprint()
     assert torch.equal(again.scores(ROWS), expected)
     plain = AutoModelForSequenceClassification.from_pretrained(base, num_labels=1, pad_token_id=0)
@@ -156,8 +160,6 @@ def test_a_reward_model_may_start_from_a_policys_adapters(saved: Path) -> None:
     assert torch.equal(ours.root.states(packed), policy.completion_states(packed))
     assert {name for name, _ in ours.trainable() if not is_adapter(name)} == {"score.weight"}
 
-
-# ----------------------------------------------------------------------------------------------------- what is refused
 
 TARGETS = {
     "lm_head": "'lm_head' is the head, which is not adapted; allowed are q_proj, k_proj",

@@ -133,7 +133,7 @@ def test_a_run_learns_which_steps_are_wrong(start: Path, tmp_path: Path, monkeyp
     assert "held out after 12 steps: loss 0." in shown
     [newest] = (tmp_path / "run" / "checkpoints").glob("step-*")
     saved = load_reward_model(ModelConfig(path=str(newest), device="cpu"))
-    assert getattr(saved.model.config, READS_CHAT) is False
+    assert saved.tokenizer.init_kwargs[READS_CHAT] is False
     row = encode_steps(saved, StepRow("q", ("right ", "wrong ", "end"), (1.0, 0.0, 0.0)))
     first, second, _ = score_rows(saved, [row])[0]
     assert first > second

@@ -20,7 +20,7 @@ from groupwise.models.config import ModelConfig
 from groupwise.models.policy import Policy, load_policy
 from groupwise.models.prompts import encode_prompt
 from groupwise.models.reward_model import start_reward_model
-from groupwise.models.steps import READS_CHAT
+from groupwise.models.steps import mark_reads
 from groupwise.rollout.steps import step_ends as token_ends
 from groupwise.runs.records import Records
 from groupwise.tasks.base import Template
@@ -45,7 +45,7 @@ def paths(tiny_policy: Callable[..., Policy], tmp_path_factory: pytest.TempPathF
     made = start_reward_model(ModelConfig(path=str(folder / "policy"), device="cpu"))
     with torch.no_grad():
         made.head.weight.copy_(0.3 * torch.randn(made.head.weight.shape, generator=torch.Generator().manual_seed(0)))
-    setattr(made.model.config, READS_CHAT, False)
+    mark_reads(made, chat=False)
     save_checkpoint(folder / "prm", made)
     return {name: str(folder / name) for name in ("policy", "prm")}
 

@@ -344,9 +344,6 @@ def test_the_ablation_trains_every_token(tiny_policy: Callable[..., Policy], mon
     ]  # fmt: skip
 
 
-# ----------------------------------------------------------------------------------------------------------- void turns
-
-
 def group(least: list[float], outcomes: list[Outcome]) -> AdvantagedGroup:
     completions = tuple(
         Completion(
