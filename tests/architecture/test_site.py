@@ -157,9 +157,6 @@ def test_files_that_are_named_exist(documents: Documents) -> None:
     assert [one for one in named if not (ROOT / one[1]).exists()] == []
 
 
-# -------------------------------------------------------------------------------------------------- commands in pages
-
-
 def commands(documents: Documents) -> Iterator[tuple[str, list[str]]]:
     """Every call of groupwise in a block for a shell: where it stands, and its words."""
     for path, text in documents.items():

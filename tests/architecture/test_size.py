@@ -80,9 +80,6 @@ def test_the_documentation_keeps_its_budget() -> None:
     assert len(list((ROOT / "docs").rglob("*.md"))) <= MAX_PAGES
 
 
-# ------------------------------------------------------------------------------------------------------------- circles
-
-
 def module_name(path: Path) -> str:
     parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)

@@ -63,9 +63,6 @@ def exit_codes(ranks: Sequence[Any]) -> list[int]:
     return [process.exitcode for process in ranks]
 
 
-# --------------------------------------------------------------------------------------------------- what may go wrong
-
-
 AT_UPDATE = 5
 """Which update a rank does not live to see; two updates are a step."""
 

@@ -32,9 +32,6 @@ def python(program: str) -> str:
     return done.stdout
 
 
-# ------------------------------------------------------------------------------------------------------------ names
-
-
 def test_the_import_loads_nothing_heavy() -> None:
     heavy = "{'torch', 'transformers', 'pydantic', 'numpy', 'pyarrow', 'rich', 'typer'}"
     assert python(f"import sys, groupwise; print(*({heavy} & set(sys.modules)))").split() == []
@@ -69,9 +66,6 @@ def test_every_name_is_there_and_documented(name: str) -> None:
 def test_a_misspelt_name_is_an_error_that_lists_those_there_are() -> None:
     with pytest.raises(AttributeError, match="no attribute 'trian'; it has load_recipe, "):
         gw.trian  # type: ignore[attr-defined]  # noqa: B018
-
-
-# ---------------------------------------------------------------------------------------------------------- recipes
 
 
 def test_changes_are_those_of_the_command_line() -> None:

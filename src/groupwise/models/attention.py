@@ -108,6 +108,8 @@ class Prefix:
     prompt: slice  # What they see, in the packed row
     is_corner: bool = False
     """At the edge of a window: of n tokens and n that they see, token i sees those from i on."""
+    depth: int = 0
+    """Of prefixes of one depth that are no corners, no two have a token in common."""
 
     def scores(self, query: Tensor, key: Tensor, cap: float | None) -> Tensor:
         """Scores (Hkv, n * rep, P) in fp32: all queries of a group meet the prompt's keys in one product."""

@@ -40,9 +40,11 @@ class FusedLayout:
         return out[..., :of_values]
 
     def calls(self, at_once: bool) -> "Iterator[_Call]":
-        """Yield the calls beside the causal one: one for each prefix, or for all but corners, which share no token."""
+        """Yield the calls beside the causal one: one for each prefix; or for all of a depth, and for each corner."""
         whole = [prefix for prefix in self.prefixes if at_once and not prefix.is_corner]
-        for prefixes in ([whole] if whole else []) + [[prefix] for prefix in self.prefixes if prefix not in whole]:
+        depths = sorted({prefix.depth for prefix in whole})
+        groups = [[prefix for prefix in whole if prefix.depth == depth] for depth in depths]
+        for prefixes in groups + [[prefix] for prefix in self.prefixes if prefix not in whole]:
             yield _Call([p.tokens for p in prefixes], [p.prompt for p in prefixes], prefixes[0].is_corner)
 
 

@@ -2,7 +2,8 @@
 
 A `Sequences` is one prompt with the completions that continue it. `pack` lays them out, says which tokens attend to
 which (as `Blocks` and `Prefix` for the attention), and at which positions the head is applied. The last prompt token
-predicts the first token of every completion; the last token of a completion is predicted but never read.
+predicts the first token of every completion; the last token of a completion is predicted but never read. What all
+prompts begin with, such as a system text or an example, stands once, before them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,6 +18,8 @@ from torch import Tensor
 from groupwise.models.attention import Blocks, Layout, Prefix, Scoring, packed_attention
 from groupwise.models.fused import FusedLayout, is_computed
 
+MIN_SHARED = 16
+"""Fewest tokens that all prompts of a row begin with for which one more product in every layer pays."""
 MAX_SCORES = 1 << 20
 """Attention scores per head that one product may hold; bounds memory, keeps the working set near the cache."""
 
@@ -75,6 +78,24 @@ def micro_batches(num_tokens: Sequence[int], budget: int) -> Iterator[range]:
         yield range(start, len(num_tokens))
 
 
+def num_shared(prompts: Sequence[Sequence[int] | NDArray[np.int64]]) -> int:
+    """Return the number of tokens that all prompts begin with, if they pay to be computed once; each keeps its last."""
+    first = np.asarray(prompts[0] if len(prompts) > 1 else ())[:-1]
+    for prompt in prompts[1:]:
+        first = first[: max(0, len(prompt) - 1)]
+        differs = np.flatnonzero(first != np.asarray(prompt)[: len(first)])
+        first = first[: differs[0] if len(differs) else None]
+        if len(first) < MIN_SHARED:
+            return 0
+    return len(first)
+
+
+def own_tokens(sequences: Sequence[Sequences], budget: int) -> tuple[list[int], int]:
+    """Return the tokens of each, and of a budget, beside those that all prompts begin with: for `micro_batches`."""
+    shared = num_shared([sequence.prompt for sequence in sequences])
+    return [sequence.num_read - shared for sequence in sequences], max(1, budget - shared)
+
+
 def separate(num_rows: int, length: int, device: torch.device) -> "PackedLayout":
     """Return the layout of sequences of one length, one after the other."""
     return PackedLayout(tuple(_Run(row * length, length) for row in range(num_rows)), (), device)
@@ -129,8 +150,8 @@ class Pack:
     input_ids: Tensor
     position_ids: Tensor  # (1, N) position of each token in its own sequence
     layout: Layout
-    shapes: tuple[tuple[int, ...], ...]
-    """Of every group, tokens of its prompt, then those that are read of each completion."""
+    sequences: tuple[NDArray[np.int64], ...]
+    """Packed indices of the tokens of each: of a prompt and a completion, or of a prompt without any."""
     head_positions: Tensor
     """(M,) packed index of the token that predicts each target, in the order the sequences were given."""
     targets: Tensor
@@ -140,22 +161,26 @@ class Pack:
 
 def pack(sequences: Sequence[Sequences], device: torch.device | str = "cpu") -> Pack:
     """Lay sequences out in one row."""
-    ids: list[NDArray[np.int64]] = []
-    positions: list[NDArray[np.int64]] = []
+    shared = num_shared([sequence.prompt for sequence in sequences])
+    ids: list[NDArray[np.int64]] = [np.asarray(sequences[0].prompt, np.int64)[:shared]]
+    positions: list[NDArray[np.int64]] = [np.arange(shared)]
     heads: list[NDArray[np.int64]] = []
     targets: list[NDArray[np.int64]] = []
-    runs: list[_Run] = []
+    runs: list[_Run] = [_Run(0, shared)]
     prefixes: list[Prefix] = []
-    at = 0
+    whole: list[NDArray[np.int64]] = []
+    at = shared
     for sequence in sequences:
         prompt = np.asarray(sequence.prompt, np.int64)
         completions = [np.asarray(completion, np.int64) for completion in sequence.completions]
         if not len(prompt) or not all(len(completion) for completion in completions):
             raise ValueError("an empty prompt or completion cannot be packed")
-        prefix, at = _Run(at, len(prompt)), at + len(prompt)
-        ids.append(prompt)
-        positions.append(np.arange(len(prompt)))
-        begin = len(runs)
+        prefix = _Run(at, len(prompt) - shared)
+        at += prefix.length
+        ids.append(prompt[shared:])
+        positions.append(np.arange(shared, len(prompt)))
+        begin, read_before = len(runs), np.append(positions[0], np.arange(prefix.start, at))
+        whole += [] if completions else [read_before]
         for completion, predicted in zip(completions, sequence.masks, strict=True):
             read = completion[:-1]
             ids.append(read)
@@ -163,14 +188,14 @@ def pack(sequences: Sequence[Sequences], device: torch.device | str = "cpu") -> 
             heads.append(np.concatenate(([prefix.start + prefix.length - 1], np.arange(at, at + len(read))))[predicted])
             targets.append(completion[predicted])
             runs.append(_Run(at, len(read)))
+            whole.append(np.append(read_before, np.arange(at, at + len(read))))
             at += len(read)
         if len(completions) == 1:  # prompt and completion are neighbours: one causal sequence, no prefix needed
             runs[begin:] = [_Run(prefix.start, at - prefix.start)]
         else:
-            runs.append(prefix)  # all completion tokens see it, as many at a time as MAX_SCORES allows
-            end, size = prefix.start + prefix.length, max(1, MAX_SCORES // prefix.length)
-            seen = slice(prefix.start, end)
-            prefixes += [Prefix(slice(start, min(start + size, at)), seen) for start in range(end, at, size)]
+            runs.append(prefix)
+            prefixes += _seen(prefix, at)
+    prefixes += _seen(runs[0], at, depth=1) if shared else ()
     device = torch.device(device)
 
     def tensor(array: Any) -> Tensor:
@@ -179,11 +204,18 @@ def pack(sequences: Sequence[Sequences], device: torch.device | str = "cpu") -> 
     return Pack(
         input_ids=tensor(np.concatenate(ids))[None],
         position_ids=tensor(np.concatenate(positions))[None],
-        shapes=tuple((len(s.prompt), *(len(completion) - 1 for completion in s.completions)) for s in sequences),
+        sequences=tuple(whole),
         layout=PackedLayout(tuple(run for run in runs if run.length), tuple(prefixes), device),
         head_positions=tensor(np.concatenate(heads) if heads else np.zeros(0, np.int64)),
         targets=tensor(np.concatenate(targets) if targets else np.zeros(0, np.int64)),
     )
+
+
+def _seen(run: _Run, stop: int, depth: int = 0) -> Iterator[Prefix]:
+    """What all tokens behind a run see of it, as many at a time as MAX_SCORES allows."""
+    end, size = run.start + run.length, max(1, MAX_SCORES // run.length)
+    for start in range(end, stop, size):
+        yield Prefix(slice(start, min(start + size, stop)), slice(run.start, end), depth=depth)
 
 
 def _in_blocks(runs: Sequence[_Run], prefixes: Sequence[Prefix], device: torch.device) -> BlockLayout:
@@ -206,35 +238,38 @@ def _in_blocks(runs: Sequence[_Run], prefixes: Sequence[Prefix], device: torch.d
 
 
 def _in_window(row: PackedLayout, window: int) -> tuple[Sequence[_Run], Sequence[Prefix]]:
-    """Sequences in pieces as long as a window: each is causal, and sees of the piece before it what the window holds.
+    """Sequences in pieces as long as a window: each is causal, and sees of what stands before it what the window holds.
 
-    Before the first piece of a completion stands its prompt.
+    Before the first piece of a completion stands its prompt, and before that what all prompts begin with.
     """
     pieces, parts = list[_Run](), list[Prefix]()
     for start, length in row.runs:
-        before = next((p.prompt for p in row.prefixes if p.tokens.start <= start < p.tokens.stop), None)
+        before = [p.prompt for p in reversed(row.prefixes) if p.tokens.start <= start < p.tokens.stop]
         for at in range(start, start + length, window):
             piece = slice(at, min(at + window, start + length))
             pieces.append(_Run(at, piece.stop - at))
-            if before is not None:
-                parts += _reached(piece, before, window)
-            before = piece
+            left = window
+            for depth, seen in enumerate(reversed(before)):
+                parts += _reached(piece, seen, left, depth) if left > 1 else ()
+                left -= seen.stop - seen.start
+            before.append(piece)
     return pieces, parts
 
 
-def _reached(tokens: slice, before: slice, window: int) -> Iterator[Prefix]:
+def _reached(tokens: slice, before: slice, window: int, depth: int) -> Iterator[Prefix]:
     """Parts of m tokens before others that a window holds: token i of these sees j of those if i + m - j < window.
 
     First the tokens that see all of them. The others see the last ones, and of a corner each one less than the token
-    before it.
+    before it. The window is what tokens that stand between leave of it.
     """
     length, most = before.stop - before.start, min(tokens.stop - tokens.start, window - 1)
     free = min(max(0, window - length), most)
     if free:
-        yield Prefix(slice(tokens.start, tokens.start + free), before)
+        yield Prefix(slice(tokens.start, tokens.start + free), before, depth=depth)
     if rest := most - free:
         first = before.start + free + length - window + 1
-        yield Prefix(slice(tokens.start + free, tokens.start + most), slice(first + rest - 1, before.stop))
+        seen = slice(first + rest - 1, before.stop)
+        yield Prefix(slice(tokens.start + free, tokens.start + most), seen, depth=depth)
         if rest > 1:
             corner = slice(tokens.start + free, tokens.start + most - 1), slice(first, first + rest - 1)
             yield Prefix(*corner, is_corner=True)

@@ -21,7 +21,7 @@ from groupwise.models.backbone import Backbone, Root, Unread, head_states, preci
 from groupwise.models.config import LoraConfig, ModelConfig
 from groupwise.models.loading import Training, damaged, place, with_adapters
 from groupwise.models.located import locate, stamp_of
-from groupwise.models.packed import Pack, Sequences, pack
+from groupwise.models.packed import MIN_SHARED, Pack, Sequences, pack
 from groupwise.models.recurrent import one_by_one
 from groupwise.models.rows import read
 
@@ -153,7 +153,8 @@ class Policy(Backbone):
         """Compare the packed forward with transformers' own; of a model in rows all ranks have to ask."""
         size = self.vocabulary
         drawn = [[(7 * i + 3 * k + 1) % size for i in range(length)] for k, length in enumerate((4, 4, 2, 2, 3, 4))]
-        groups = [Sequences(drawn[0], drawn[1:3]), Sequences(drawn[3], drawn[4:])]  # all of unequal lengths
+        begin = [(5 * i + 2) % size for i in range(MIN_SHARED)]
+        groups = [Sequences(begin + drawn[0], drawn[1:3]), Sequences(begin + drawn[3], drawn[4:])]  # of unequal lengths
         packed = pack(groups, self.device)
 
         def alone(prompt: Any, completion: Any) -> Tensor:

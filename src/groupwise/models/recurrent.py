@@ -40,15 +40,9 @@ class Rows:
     places: Tensor  # (N,) index of each packed token in the tokens of all batches
 
     @classmethod
-    def of(cls, shapes: Sequence[Sequence[int]], device: torch.device) -> "Rows":
-        sequences, at = list[NDArray[np.int64]](), 0
-        for prompt, *completions in shapes:
-            ends = at + np.cumsum([prompt, *completions])
-            parts = [np.arange(stop - length, stop) for stop, length in zip(ends, (prompt, *completions), strict=True)]
-            sequences += [np.concatenate((parts[0], part)) for part in parts[1:]] or parts
-            at = int(ends[-1])
-        batches, places, offset = list[Tensor](), np.zeros(at, np.int64), 0
-        sequences.sort(key=len, reverse=True)
+    def of(cls, sequences: Sequence[NDArray[np.int64]], num_tokens: int, device: torch.device) -> "Rows":
+        batches, places, offset = list[Tensor](), np.zeros(num_tokens, np.int64), 0
+        sequences = sorted(sequences, key=len, reverse=True)
         while sequences:
             longest = len(sequences[0])
             count = sum(len(row) >= longest * (1 - FILLED) for row in sequences)

@@ -25,6 +25,7 @@ from groupwise.runs.rollouts import read_columns, read_rows, write_rollouts
 from groupwise.runs.row import Row, grouped
 from groupwise.tasks import TaskOptions
 from groupwise.tasks.base import Template
+from groupwise.tasks.conversations import ARGUMENTS
 from groupwise.tasks.episodes import environments
 from groupwise.types import FinishReason, Outcome, Problem
 
@@ -161,11 +162,13 @@ def balanced(rows: Sequence[Row], size: int, seed: int) -> list[Row]:
 def data_row(template: Template, problem: Problem, row: Row, source: str, model: str) -> dict[str, Any]:
     """Write a sampled completion as a row of a data set: as texts, or as messages where a chat template rendered."""
     of_chat = [{"role": "assistant", "content": template.prefill + row.text}]
+    arguments = {ARGUMENTS: template.arguments} if template.chat and template.arguments else {}
     return {
         "prompt": template.messages(problem) if template.chat else template.render(problem) + template.prefill,
         "completion": of_chat if template.chat else row.text, "source": source, "model": model,
         "problem": problem.id, "reference": problem.reference, "difficulty": problem.difficulty,
         "language": problem.language, "sample": row.sample, "num_tokens": row.num_read, "verdict": row.evidence,
+        **arguments,
     }  # fmt: skip
 
 

@@ -15,6 +15,8 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 """Those who may speak; a template drops the turns of others without a word."""
 LEARNT = ("weight", "loss", "train", "training")
 """Fields of a message, of OpenAI, ms-swift and Axolotl, that say with 0 that supervised training only reads it."""
+ARGUMENTS = "chat_template_kwargs"
+"""Field of a row, TRL's name, with arguments of the chat template."""
 _SHAREGPT = {"human": "user", "gpt": "assistant", "function_call": "assistant", "observation": "tool"}
 
 
@@ -42,14 +44,14 @@ def messages_in(value: Any, place: str) -> list[Message] | None:
     return [_message(item, f"{place}, message {number}") for number, item in enumerate(value, 1)]
 
 
-def tools_of(record: Record) -> list[dict[str, Any]] | None:
+def tools_of(record: Record, *, reads_arguments: bool = False) -> list[dict[str, Any]] | None:
     """Return the descriptions of tools in the field `tools`, a list or its JSON; None without any."""
     tools = record.fields.get("tools")
     if isinstance(tools, str) and tools:
         tools = read_json(tools, f"{record.place}: field 'tools'")
-    if record.fields.get("chat_template_kwargs"):
+    if record.fields.get(ARGUMENTS) and not reads_arguments:
         raise DataError(
-            f"{record.place}: field 'chat_template_kwargs' would be read by nothing: a chat template's arguments are "
+            f"{record.place}: field {ARGUMENTS!r} would be read by nothing: a chat template's arguments are "
             "the recipe's (`arguments`), one set for all rows"
         )
     if not tools:
@@ -57,6 +59,16 @@ def tools_of(record: Record) -> list[dict[str, Any]] | None:
     if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
         raise DataError(f"{record.place}: field 'tools' is {tools!r:.60}; a list of objects is needed")
     return [_without_nulls(tool) for tool in tools]
+
+
+def arguments_of(record: Record) -> dict[str, Any]:
+    """Return the arguments that the chat template gets for this row, an object or its JSON; empty without any."""
+    arguments = record.fields.get(ARGUMENTS) or {}
+    if isinstance(arguments, str):
+        arguments = read_json(arguments, f"{record.place}: field {ARGUMENTS!r}")
+    if not isinstance(arguments, dict):
+        raise DataError(f"{record.place}: field {ARGUMENTS!r} is {arguments!r:.60}; an object is needed")
+    return dict(_without_nulls(arguments))
 
 
 def is_learnt(message: Message) -> bool:

@@ -17,7 +17,7 @@ from groupwise.models.backbone import Backbone
 from groupwise.models.config import LoraConfig, ModelConfig
 from groupwise.models.loading import compute_dtype, device_of, tokenizer_of
 from groupwise.models.located import is_adapter_directory
-from groupwise.models.packed import micro_batch_tokens, micro_batches
+from groupwise.models.packed import Sequences, micro_batch_tokens, micro_batches, own_tokens
 from groupwise.models.policy import Policy, start_policy
 from groupwise.models.prompts import reads_clock, settled_task
 from groupwise.models.sharded import sharded
@@ -169,7 +169,7 @@ NUM_HELD_OUT = 256
 def accumulate_rows(
     loss_of: Callable[[list[R]], tuple[Tensor, M]],
     rows: Sequence[R],
-    num_tokens: Callable[[R], int],
+    sequences_of: Callable[[R], Sequences],
     model: Backbone | ImplicitRewardModel,
     tokens_per_micro_batch: int,
 ) -> tuple[float, list[M]]:
@@ -183,10 +183,10 @@ def accumulate_rows(
         loss, measured = loss_of(part)
         return loss, (loss.item(), measured)
 
-    ordered = sorted(rows, key=num_tokens)
-    sizes = [num_tokens(row) for row in ordered]
-    budget = RANKS.portion(micro_batch_tokens(tokens_per_micro_batch, model.device), sum(sizes))
-    chunks = list(micro_batches(sizes, budget))
+    ordered = sorted(rows, key=lambda row: sequences_of(row).num_read)
+    budget = micro_batch_tokens(tokens_per_micro_batch, model.device)
+    sizes, budget = own_tokens([sequences_of(row) for row in ordered], budget)
+    chunks = list(micro_batches(sizes, RANKS.portion(budget, sum(sizes))))
     weights, costs = [weight for _, weight in model.trainable()], [sum(sizes[i] for i in chunk) for chunk in chunks]
     parts = [[ordered[i] for i in chunk] for chunk in chunks]
     losses, measured = zip(*accumulate(compute, parts, weights, model.device, costs), strict=True)

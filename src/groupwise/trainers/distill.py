@@ -243,7 +243,7 @@ def distill_gradient(
         return compared.divergence / num_tokens, int(compared.agreements.item())
 
     size = config.tokens_per_micro_batch
-    loss, agreements = accumulate_rows(loss_of, sequences, lambda sequence: sequence.num_read, student, size)
+    loss, agreements = accumulate_rows(loss_of, sequences, lambda sequence: sequence, student, size)
     return Gradient(loss, num_tokens, {"teacher_agreement": sum(agreements) / num_tokens})
 
 

@@ -146,7 +146,7 @@ def dpo_gradient(policy: Policy, pairs: Sequence[EncodedPair], config: DpoConfig
         return loss, [tensor.detach().cpu() for tensor in logprobs]
 
     size = config.tokens_per_micro_batch
-    loss, logprobs = accumulate_rows(loss_of, pairs, lambda pair: pair.num_tokens, policy, size)
+    loss, logprobs = accumulate_rows(loss_of, pairs, lambda pair: pair.sequences, policy, size)
     return loss, PairLogprobs(*(torch.cat(pieces) for pieces in zip(*logprobs, strict=True)))
 
 

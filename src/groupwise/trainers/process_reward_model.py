@@ -164,7 +164,7 @@ def process_reward_model_gradient(
         loss = binary_cross_entropy_with_logits(scores, labels, reduction="sum") / denominator
         return loss, (scores.detach().cpu(), labels.cpu())
 
-    loss, measured = accumulate_rows(loss_of, rows, lambda row: row.num_tokens, model, tokens_per_micro_batch)
+    loss, measured = accumulate_rows(loss_of, rows, lambda row: row.sequences, model, tokens_per_micro_batch)
     scores, labels = zip(*measured, strict=True)
     return loss, torch.cat(scores), torch.cat(labels)
 

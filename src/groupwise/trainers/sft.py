@@ -22,7 +22,7 @@ from groupwise.randomness import shuffled_epochs
 from groupwise.rollout.tools import Tool, ToolSections, make_tools, put_in_spans
 from groupwise.runs.jsonl import Record
 from groupwise.tasks.base import ChatArguments
-from groupwise.tasks.conversations import said, tools_of
+from groupwise.tasks.conversations import arguments_of, said, tools_of
 from groupwise.tasks.data_files import has_field, read_file
 from groupwise.trainers.base import (
     FineTuningRecipe,
@@ -124,7 +124,7 @@ def sft_gradient(policy: Policy, examples: Sequence[Example], tokens_per_micro_b
         packed = pack([example.sequences for example in chunk], policy.device)
         return -policy.token_logprobs(packed).logprobs.sum() / denominator, None
 
-    loss, _ = accumulate_rows(loss_of, examples, lambda example: example.num_tokens, policy, tokens_per_micro_batch)
+    loss, _ = accumulate_rows(loss_of, examples, lambda example: example.sequences, policy, tokens_per_micro_batch)
     if not math.isfinite(loss):
         raise DataError(f"the SFT loss is {loss}: look at the examples of this step")
     return Gradient(loss, denominator)
@@ -313,7 +313,8 @@ def _row(data: PairsData, record: Record) -> Row:
         completion = [{"role": "assistant", "content": completion}]
     if is_pair and completion[0]["role"] != "assistant":
         raise DataError(f"{record.place}: {completion[0]['role']} begins the completion; the assistant is allowed")
-    return Dialogue(prompt, completion, tools_of(record), record.place, str(record.fields.get("calls", "")))
+    tools, calls = tools_of(record, reads_arguments=True), str(record.fields.get("calls", ""))
+    return Dialogue(prompt, completion, tools, record.place, calls, arguments_of(record))
 
 
 TRAINER = Trainer(SftRecipe, train_sft)

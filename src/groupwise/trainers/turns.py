@@ -1,16 +1,18 @@
 """Conversations as token ids, and the tokens that are learnt: those that the assistant wrote."""
 
 import re
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from groupwise.errors import DataError
 from groupwise.models.backbone import Backbone
-from groupwise.models.prompts import common, reads_tools, rendered
+from groupwise.models.prompts import arguments_read, common, reads_tools, rendered
 from groupwise.models.steps import refuse_unknown
 from groupwise.rollout.dialogue import in_text
 from groupwise.tasks.base import ChatArguments
-from groupwise.tasks.conversations import Message, is_learnt
+from groupwise.tasks.conversations import ARGUMENTS, Message, is_learnt
 
 _THINKING = re.compile(r"\s*([<\[]/?\S*think\S*?[>\]]\s*)+", re.IGNORECASE)
 """Tags of thinking alone."""
@@ -28,6 +30,8 @@ class Dialogue(NamedTuple):
     """Its place, for messages."""
     calls: str = ""
     """`hermes`: a template that shows no tools gets tools, calls and results as text, as episodes do."""
+    arguments: Mapping[str, Any] = MappingProxyType({})
+    """Arguments of the chat template beside the recipe's: those that the row was sampled with."""
 
     @property
     def messages(self) -> list[Message]:
@@ -55,9 +59,19 @@ def turns(model: Backbone, dialogue: Dialogue, chat: ChatArguments) -> Turns:
         ModelError: the template refuses the conversation.
         DataError: the template writes a turn otherwise once others follow; nothing or too much would be trained.
     """
-    tokenizer, place = model.tokenizer, dialogue.place
+    tokenizer, place, named = model.tokenizer, dialogue.place, dialogue.arguments
     if not tokenizer.chat_template:
         raise DataError(f"{place} is a conversation, but the tokenizer has no chat template: give it as plain text")
+    if named:
+        read = arguments_read(tokenizer, ChatArguments(arguments=dict(named)))
+        if unread := sorted(named.keys() - read.keys()):
+            warnings.warn(f"the rows' {ARGUMENTS} {unread} are not read by the model's chat template", stacklevel=2)
+        if other := [name for name in read if chat.arguments.get(name, read[name]) != read[name]]:
+            raise DataError(
+                f"{place}: its {ARGUMENTS} have {other[0]} = {read[other[0]]!r}, the recipe's arguments "
+                f"{chat.arguments[other[0]]!r}; only equal ones are allowed"
+            )
+        chat = chat.model_copy(update={"arguments": {**chat.arguments, **read}})
     if dialogue.tools and dialogue.calls == "hermes" and not (dialogue.prompt or reads_tools(tokenizer, chat)):
         dialogue = dialogue._replace(completion=in_text(dialogue.completion, dialogue.tools), tools=None)
     text, _, marked = rendered(tokenizer, dialogue.messages, chat, tools=dialogue.tools, place=place)

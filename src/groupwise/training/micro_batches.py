@@ -11,7 +11,7 @@ from torch import Tensor
 
 from groupwise.algorithms.objective import BatchSize, token_weights
 from groupwise.errors import InvariantError
-from groupwise.models.packed import Pack, Sequences, micro_batch_tokens, micro_batches, pack
+from groupwise.models.packed import Pack, Sequences, micro_batch_tokens, micro_batches, num_shared, pack
 from groupwise.ranks.group import RANKS
 from groupwise.training.config import LossConfig
 from groupwise.training.invariants import check_weights
@@ -68,16 +68,19 @@ def make_micro_batches(
         for group, rows in zip(groups, rows_of, strict=True)
         if rows and (any(np.any(row.advantages) for row in rows) or group.critic or always)
     ]
-    budget = micro_batch_tokens(config.tokens_per_micro_batch, device)
-    whole = [len(prompt) + sum(row.completion.num_read for row in rows) for prompt, rows in contributing]
-    budget = RANKS.portion(budget, sum(whole))
+    shared = num_shared([prompt for prompt, _ in contributing])
+
+    def own_tokens(prompt: tuple[int, ...], rows: Sequence[_Row] = ()) -> int:
+        return len(prompt) - shared + sum(row.completion.num_read for row in rows)
+
+    budget = max(1, micro_batch_tokens(config.tokens_per_micro_batch, device) - shared)
+    budget = RANKS.portion(budget, sum(own_tokens(*piece) for piece in contributing))
     pieces = []
     for prompt, rows in contributing:
         # a group that is larger than a micro-batch is cut between completions; its prompt is then computed again
-        cuts = micro_batches([row.completion.num_read for row in rows], max(1, budget - len(prompt)))
+        cuts = micro_batches([row.completion.num_read for row in rows], max(1, budget - own_tokens(prompt)))
         pieces += [(prompt, [rows[i] for i in cut]) for cut in cuts]
-    sizes = [len(prompt) + sum(row.completion.num_read for row in rows) for prompt, rows in pieces]
-    chunks = micro_batches(sizes, budget)
+    chunks = micro_batches([own_tokens(*piece) for piece in pieces], budget)
     micros = [_micro_batch([pieces[i] for i in chunk], batch, config.aggregation, device) for chunk in chunks]
     lengths = [row.completion.num_tokens for _, rows in contributing for row in rows]
     check_weights([micro.weights for micro in micros], lengths, batch, config.aggregation)

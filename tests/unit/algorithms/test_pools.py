@@ -109,9 +109,6 @@ def test_what_is_no_pool_is_refused(choose: Any, pool: tuple[Any, ...], said: st
         choose(*pool)
 
 
-# -------------------------------------------------------------------------------------- best method for each difficulty
-
-
 def test_by_hand() -> None:
     # method 0 wins on the easy problems of half 0, method 1 on those of half 1; each half gets the other's winner
     accuracy = np.array([[0.9, 0.9, 0.1, 0.1], [0.2, 0.2, 0.8, 0.8]])

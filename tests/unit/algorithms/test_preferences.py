@@ -68,9 +68,6 @@ def test_every_loss_has_a_slow_one() -> None:
     assert {name for name, (_, with_reference, _) in SLOW.items() if not with_reference} == REFERENCE_FREE
 
 
-# ------------------------------------------------------------------------------------------------------ Bradley-Terry
-
-
 def test_bradley_terry_by_hand() -> None:
     # odds of 3 : 1 for the chosen one
     assert bradley_terry(Tensor([math.log(3)]), Tensor([0.0])).item() == pytest.approx(math.log(4 / 3))
@@ -98,9 +95,6 @@ def test_centring_is_least_where_the_two_scores_cancel(chosen: float, rejected: 
     value = centring(Tensor([chosen]), Tensor([rejected])).item()
     assert value == pytest.approx((chosen + rejected) ** 2, rel=1e-5)
     assert centring(Tensor([chosen]), Tensor([-chosen])).item() == 0
-
-
-# -------------------------------------------------------------------------------------------------- losses of a policy
 
 
 @LOSSES
@@ -168,9 +162,6 @@ def test_at_the_reference_dpo_is_log_2_and_ipo_its_target() -> None:
 def test_dpo_is_bradley_terry_on_the_implicit_rewards() -> None:
     found = PREFERENCE_LOSSES["dpo"](pairs(), Strength(0.7))
     torch.testing.assert_close(found.loss, bradley_terry(found.chosen, found.rejected))
-
-
-# ------------------------------------------------------------------------------------------- accuracy and calibration
 
 
 def test_reliability_by_hand() -> None:

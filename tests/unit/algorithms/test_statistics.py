@@ -233,9 +233,6 @@ def test_answers_are_counted_and_right_where_any_sample_is(k: int, expected: flo
     assert majority_of(answers, [False, False, True, False, False], k) == pytest.approx(expected)
 
 
-# ------------------------------------------------------------------------------------------------------------ bootstrap
-
-
 SHARES = st.lists(st.floats(0, 1), min_size=2, max_size=12)
 
 

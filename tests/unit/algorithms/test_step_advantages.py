@@ -162,9 +162,6 @@ def test_without_shared_prefixes_it_is_leave_one_out() -> None:
     assert [row[0].item() for row in rows] == pytest.approx(advantage("leave_one_out").within(rewards).tolist())
 
 
-# ---------------------------------------------------------------------------------------------------------------- turns
-
-
 REWARDS = [[0.0, 1.0, 2.0], [1.0], [0.0, -1.0]]
 STATES = [["o", "a", "b"], ["o"], ["o", "a"]]
 

@@ -165,9 +165,6 @@ def test_a_key_that_is_none_is_seen(reader: Path) -> None:
     assert "there is no stage" in unreadable(STAGES)
 
 
-# ------------------------------------------------------------------------------------------------------- command lines
-
-
 USAGE_ERROR: Any = typer.BadParameter.__base__
 """What the parser raises."""
 

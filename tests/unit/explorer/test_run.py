@@ -231,9 +231,6 @@ def test_where_there_is_no_run_there_is_no_report(tmp_path: Path) -> None:
         write_report(tmp_path)
 
 
-# --------------------------------------------------------------------------------------------- problems gained and lost
-
-
 RIGHT, WRONG, CRASHED = Outcome.CORRECT, Outcome.WRONG, Outcome.CRASHED
 
 

@@ -120,9 +120,6 @@ def test_what_adapters_cannot_take_is_named(
         start_policy(ModelConfig(path=str(tmp_path / "model"), device="cpu"), lora, 0)
 
 
-# ----------------------------------------------------------------------------------------------------------- tokenizers
-
-
 ADDED = ("<think>", "</think>", "<|over|>")
 
 

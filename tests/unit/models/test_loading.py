@@ -95,9 +95,6 @@ def test_a_tokenizer_that_is_not_that_of_the_file_is_refused(tmp_path: Path, mon
         read_tokenizer(str(tmp_path))
 
 
-# ------------------------------------------------------------------------------------------------------------ precision
-
-
 @pytest.mark.parametrize(
     ("config", "num_weights", "has", "expected"),
     [

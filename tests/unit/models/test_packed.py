@@ -36,13 +36,21 @@ def blocks(batch: Pack) -> Any:
     return packed._in_blocks(layout.runs, layout.prefixes, layout.device).blocks
 
 
-def ragged(shapes: list[tuple[int, list[int]]] = SHAPES, seed: int = 0) -> list[Sequences]:
-    generator = np.random.default_rng(seed)
-    draw = generator.integers
+def ragged(shapes: list[tuple[int, list[int]]] = SHAPES, seed: int = 0, shared: int = 0) -> list[Sequences]:
+    """Draw groups; before every prompt stand the same `shared` tokens."""
+    draw = np.random.default_rng(seed).integers
+    begin = draw(2, 258, shared) if shared else np.zeros(0, np.int64)
     return [
-        Sequences(draw(2, 258, prompt), [draw(2, 258, length) for length in completions])
+        Sequences(np.append(begin, draw(2, 258, prompt)), [draw(2, 258, length) for length in completions])
         for prompt, completions in shapes
     ]
+
+
+@pytest.fixture(params=[0, 6])
+def begun(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The number of tokens that all prompts begin with; they are computed once."""
+    monkeypatch.setattr(packed, "MIN_SHARED", 1)
+    return int(request.param)
 
 
 def pairs(sequences: list[Sequences]) -> list[tuple[list[int], list[int]]]:
@@ -84,10 +92,17 @@ def assert_equals_separate(
 @pytest.mark.parametrize("kv_heads", [4, 2, 1], ids=["multi-head", "grouped-query", "multi-query"])
 @pytest.mark.parametrize("architecture", ["qwen2", "qwen3", "llama", "mistral"])
 def test_values_and_gradients_equal_separate_padded_sequences(
-    tiny_policy: Callable[..., Policy], eager_logprobs: Any, device: str, architecture: str, kv_heads: int, tied: bool
+    tiny_policy: Callable[..., Policy],
+    eager_logprobs: Any,
+    device: str,
+    architecture: str,
+    kv_heads: int,
+    tied: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(packed, "MIN_SHARED", 1)
     policy = tiny_policy(architecture, device=device, num_key_value_heads=kv_heads, tie_word_embeddings=tied)
-    assert_equals_separate(policy, ragged(), eager_logprobs)
+    assert_equals_separate(policy, ragged(shared=6 if tied else 0), eager_logprobs)
     for name, parameter in policy.model.named_parameters():
         assert parameter.grad.abs().max() > 1e-4, f"{name} has no gradient worth comparing"
 
@@ -173,9 +188,9 @@ def test_tiles_cover_every_row_once_and_are_few() -> None:
         assert len(tiles) <= attention.MOST_TILES
 
 
-def test_no_token_is_computed_twice_or_padded(tiny_policy: Callable[..., Policy]) -> None:
-    batch = pack(ragged())
-    prompts = sum(prompt for prompt, _ in SHAPES)
+def test_no_token_is_computed_twice_or_padded(begun: int) -> None:
+    batch = pack(ragged(shared=begun))
+    prompts = begun + sum(prompt for prompt, _ in SHAPES)
     read = sum(length - 1 for _, completions in SHAPES for length in completions)
     assert batch.input_ids.shape == batch.position_ids.shape == (1, prompts + read)
     assert len(batch.targets) == len(batch.head_positions) == sum(sum(completions) for _, completions in SHAPES)
@@ -187,16 +202,36 @@ def test_targets_are_the_completions_in_the_order_given() -> None:
 
 
 def test_other_groups_do_not_change_a_completion(tiny_policy: Callable[..., Policy]) -> None:
-    policy, sequences = tiny_policy(), ragged()
+    policy, sequences = tiny_policy(), ragged(shared=50)
     together = policy.token_logprobs(pack(sequences)).logprobs
     alone = torch.cat([policy.token_logprobs(pack([one])).logprobs for one in sequences])
     torch.testing.assert_close(together, alone, atol=TOLERANCE, rtol=0)
 
 
 @pytest.mark.parametrize("sequences", [Sequences([], [[1]]), Sequences([1], [[2], []])])
-def test_empty_prompts_and_completions_are_refused(sequences: Sequences) -> None:
+@pytest.mark.parametrize("others", [[], [Sequences([5] * 40, [[1]])]])
+def test_empty_prompts_and_completions_are_refused(sequences: Sequences, others: list[Sequences]) -> None:
     with pytest.raises(ValueError, match="empty prompt or completion"):
-        pack([sequences])
+        pack([*others, sequences])
+
+
+@pytest.mark.parametrize(("prompts", "expected"), [
+    ([], 0), ([[7] * 90], 0), ([[7] * 90] * 2, 89), ([[7] * 17] * 2, 16), ([[7] * 16] * 2, 0), ([[7] * 90, []], 0),
+    ([[7] * 90, [7] * 33, [7] * 90], 32), ([[7] * 40 + [1, 2], [7] * 40 + [1, 3]], 41), ([[7] * 90, [8] * 90], 0),
+    ([[7] * 90, [7] * 15 + [1] * 9], 0),
+])  # fmt: skip
+def test_what_all_prompts_begin_with_is_computed_once_and_each_keeps_its_last_token(
+    prompts: list[list[int]], expected: int
+) -> None:
+    assert packed.num_shared(prompts) == packed.num_shared([np.array(prompt) for prompt in prompts]) == expected
+
+
+def test_a_budget_counts_what_prompts_share_once() -> None:
+    sequences = ragged([(5, [3]), (7, [2, 2]), (4, [6])], shared=40)
+    assert packed.own_tokens(sequences, 64) == ([8, 11, 10], 24)
+    assert packed.own_tokens(sequences, 30) == ([8, 11, 10], 1)
+    chunks = packed.micro_batches([8, 11, 10], 24)
+    assert [pack([sequences[i] for i in chunk]).input_ids.shape[1] for chunk in chunks] == [40 + 7 + 9, 44 + 5]
 
 
 RAGGED = [(3, [2, 3]), (2, [3]), (1, [2, 4]), (4, [1, 1])]
@@ -296,8 +331,10 @@ class Slowly:
 
 
 @pytest.mark.parametrize("how", [Scoring(0.3), Scoring(0.3, window=3), Scoring(0.3, sinks=torch.tensor([0.3, -1.0]))])
-def test_all_sequences_in_one_call_are_what_they_are_one_by_one(monkeypatch: pytest.MonkeyPatch, how: Scoring) -> None:
-    batch, widths = pack(ragged()), (8, 8, 8)
+def test_all_sequences_in_one_call_are_what_they_are_one_by_one(
+    monkeypatch: pytest.MonkeyPatch, how: Scoring, begun: int
+) -> None:
+    batch, widths = pack(ragged(shared=begun)), (8, 8, 8)
     one_by_one = attended(batch, torch.float32, widths, 2, how)
     monkeypatch.setattr(torch.ops.aten, "_flash_attention_forward", Slowly.forward)
     monkeypatch.setattr(torch.ops.aten, "_flash_attention_backward", Slowly.backward)
@@ -337,20 +374,22 @@ def test_the_kernel_of_cuda_is_the_blocks(monkeypatch: pytest.MonkeyPatch, how: 
         assert (ours.float() - theirs).norm() <= 0.01 * theirs.norm()
 
 
-def plain_attention(sequences: list[Sequences], query: Tensor, key: Tensor, value: Tensor, scoring: Scoring) -> Tensor:
+def plain_attention(
+    sequences: list[Sequences], query: Tensor, key: Tensor, value: Tensor, scoring: Scoring, shared: int = 0
+) -> Tensor:
     """Token by token, straight from what a pack means."""
     out = torch.zeros_like(query)
     rep = query.shape[1] // key.shape[1]
-    at = 0
+    at, root = shared, list(range(shared))
+    first = [(list[int](), root)]
     for one in sequences:
-        prompt = list(range(at, at + len(one.prompt)))
+        prompt = list(range(at, at + len(one.prompt) - shared))
         at += len(prompt)
-        runs = [prompt]
+        runs, first = [*first, (root, prompt)], []
         for completion in one.completions:
-            runs.append(list(range(at, at + len(completion) - 1)))
+            runs.append((root + prompt, list(range(at, at + len(completion) - 1))))
             at += len(completion) - 1
-        for run in runs:
-            before = [] if run is prompt else prompt
+        for before, run in runs:
             for place, token in enumerate(run):
                 seen = (before + run[: place + 1])[-(scoring.window or 0) :]
                 for head in range(query.shape[1]):
@@ -369,17 +408,19 @@ def plain_attention(sequences: list[Sequences], query: Tensor, key: Tensor, valu
 @pytest.mark.parametrize("window", [None, 1, 2, 3, 4, 5, 7, 10, 16, 17, 100])
 @pytest.mark.parametrize("kv_heads", [1, 2, 4])
 def test_attention_equals_a_plain_loop(
-    either_layout: None, kv_heads: int, window: int | None, sinks: bool, cap: float | None
+    either_layout: None, kv_heads: int, window: int | None, sinks: bool, cap: float | None, begun: int
 ) -> None:
-    sequences = ragged([*SHAPES, (9, [12, 1, 20]), (14, [3, 6])])
+    sequences = ragged([*SHAPES, (9, [12, 1, 20]), (14, [3, 6])], shared=begun)
     batch = pack(sequences)
     size = batch.input_ids.shape[1]
     generator = torch.Generator().manual_seed(1)
-    tensors = [torch.randn(size, n, 5, generator=generator).requires_grad_() for n in (4, kv_heads, kv_heads)]
+    query, key, value = (torch.randn(size, n, 5, generator=generator) for n in (4, kv_heads, kv_heads))
+    tensors = [tensor.requires_grad_() for tensor in (query, key, value)]
     sink = torch.randn(4, generator=generator).requires_grad_()
     scoring = Scoring(0.5, window, sink if sinks else None, cap)
     results = []
-    for out in (batch.layout.attend(0, *tensors, scoring), plain_attention(sequences, *tensors, scoring)):
+    plain = plain_attention(sequences, query, key, value, scoring, begun)
+    for out in (batch.layout.attend(0, query, key, value, scoring), plain):
         wanted = [*tensors, sink] if sinks else tensors
         results.append([out, *torch.autograd.grad((out * random_like(out, 1)).sum(), wanted)])
     for ours, theirs in zip(*results, strict=True):
@@ -401,12 +442,16 @@ def test_a_window_costs_no_more_scores_than_it_holds() -> None:
 
 @pytest.mark.parametrize("window", [1, 4, 8])
 def test_models_with_windows_equal_separate_padded_sequences(
-    tiny_policy: Callable[..., Policy], eager_logprobs: Any, with_windows: tuple[str, dict[str, Any]], window: int
+    tiny_policy: Callable[..., Policy],
+    eager_logprobs: Any,
+    with_windows: tuple[str, dict[str, Any]],
+    window: int,
+    begun: int,
 ) -> None:
     architecture, changes = with_windows
     policy = tiny_policy(architecture, sliding_window=window, **changes)
     assert policy.model.config.sliding_window == window
-    assert_equals_separate(policy, ragged(), eager_logprobs)
+    assert_equals_separate(policy, ragged(shared=begun), eager_logprobs)
 
 
 def test_other_layers_equal_separate_sequences(
@@ -414,10 +459,11 @@ def test_other_layers_equal_separate_sequences(
     eager_logprobs: Any,
     other_layers: tuple[str, dict[str, Any]],
     monkeypatch: pytest.MonkeyPatch,
+    begun: int,
 ) -> None:
     architecture, changes = other_layers
     monkeypatch.setitem(globals(), "TOLERANCE", 10 * TOLERANCE)  # states are summed up in fp32 in transformers, too
-    assert_equals_separate(tiny_policy(architecture, **changes), ragged(), eager_logprobs)
+    assert_equals_separate(tiny_policy(architecture, **changes), ragged(shared=begun), eager_logprobs)
 
 
 UNSUPPORTED = [

@@ -90,12 +90,13 @@ def test_right_episodes_are_learnt_as_they_were_sampled(policy: Policy, learnt: 
 
 def test_right_answers_of_a_chat_model_are_conversations(policy: Policy, learnt: Callable[..., Any]) -> None:
     template = {"chat": True, "system": "Sum.", "prompt": "{question}=", "prefill": "<think>"}
+    template["arguments"] = {"mood": "dry"}  # fine-tuning renders with it, too
     task = {"kind": "arithmetic", "num_problems": 20, "template": template}
     problems = split_problems(make_task(TypeAdapter(TaskOptions).validate_python(task)), "train", None)[-3:]
     right = {problem.id: f"1</think>\\boxed{{{problem.reference}}}" for problem in problems}
-    asked = "[system]Sum.<|end|>[user]{}=<|end|>[assistant]<think>"
+    asked = "dry[system]Sum.<|end|>[user]{}=<|end|>[assistant]<think>"
     script = {asked.format(problem.question): [right[problem.id], right[problem.id] + " " * 60] for problem in problems}
-    dropped, found = learnt(task, CHAT, ScriptedEngine.of(script, policy))
+    dropped, found = learnt(task, "{{ mood }}" + CHAT, ScriptedEngine.of(script, policy))
     assert dropped == {"cut off": 3}
     for row, record, example in found:
         assert [message["role"] for message in row["prompt"]] == ["system", "user"]

@@ -247,9 +247,6 @@ def test_estimates() -> None:
     assert estimated([None, Rolled(1, 2, 0)], True, config(method="group_tree", estimate="soft")) == [None, 0.5, 1.0]
 
 
-# ------------------------------------------------------------------------------------------ a search by halving
-
-
 def a_row(**changes: Any) -> Row:
     fields: dict[str, Any] = {
         "problem": "p", "difficulty": "", "language": "en", "question": "", "reference": "", "open_ended": False,
@@ -319,9 +316,6 @@ def test_every_method_labels_by_the_tasks_verifier(tmp_path: Path, method: str) 
             elif judged is not None:
                 assert own == float(success > 0)
     assert any(judged is not None for row in rows for judged in row.provenance["rollouts"])
-
-
-# --------------------------------------------------------------------------------------------------- labels of others
 
 
 def test_imported_rows_say_where_they_are_from_and_held_out_problems_are_left_out(tmp_path: Path) -> None:

@@ -428,9 +428,6 @@ def test_a_problem_twice_in_a_step_is_refused(tiny_policy: Callable[..., Policy]
         collect(tiny_policy(), [PROBLEMS[0]] * 2, 2, CONFIG, TRAIN)
 
 
-# ---------------------------------------------------------------------------------------------- first tokens of a group
-
-
 def group(first_tokens: Sequence[int], probability: float) -> Group:
     """Completions of one token each, which had this probability."""
     logprobs = np.log(np.array([probability], np.float32))

@@ -154,9 +154,6 @@ def test_impossible_values_are_refused(sampling: dict[str, float]) -> None:
         SamplingConfig.model_validate(sampling)
 
 
-# ------------------------------------------------------------------------------------------ texts that end a completion
-
-
 def completions(policy: Policy, *stops: str) -> tuple[Completion, ...]:
     actors = Actors.of(policy, Template(), Unjudged(), EngineConfig())
     sampling = SamplingConfig(max_tokens=24, stop=stops)

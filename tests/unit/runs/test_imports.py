@@ -215,9 +215,6 @@ def test_conversations_are_text_and_bounds_are_read() -> None:
     assert Correct.of("acc > 0") == ("acc", 0.0)
 
 
-# ------------------------------------------------------------------------------------------------------------- prime-rl
-
-
 def episode(step: int, group: int, sample: int, kind: str = "train") -> dict[str, Any]:
     nodes = [
         {"message": {"role": "user", "content": f"What is {group} + 1?"}, "token_ids": [1, 2]},

@@ -114,9 +114,6 @@ def test_bf16_is_near(tiny_policy: Callable[..., Policy], student: Policy, teach
         assert torch.cosine_similarity(ours.grad.flatten(), theirs.grad.flatten(), dim=0) > 0.98
 
 
-# ------------------------------------------------------------------------------------- what the two must have in common
-
-
 def test_the_same_vocabulary_padded_to_another_size_is_compared_where_both_have_tokens(
     tiny_policy: Callable[..., Policy], student: Policy, eager_logits: Any
 ) -> None:
@@ -165,9 +162,6 @@ def test_what_the_teacher_cannot_read_is_refused(tiny_policy: Callable[..., Poli
     distill_gradient(student, short, SEQUENCES[:2], DistillConfig())
     with pytest.raises(DataError, match="7 tokens of a prompt and its completion; at most 6"):
         distill_gradient(student, short, [Sequences([3, 4], [[5] * 6])], DistillConfig())
-
-
-# ---------------------------------------------------------------------------------------------------------- completions
 
 
 def recipe(data: dict[str, Any], **sections: Any) -> DistillRecipe:

@@ -130,9 +130,6 @@ def test_one_completion_per_problem_is_allowed_where_nothing_in_the_group_is_com
     assert recipe.grpo.group_size == 1
 
 
-# ----------------------------------------------------------------------------------------------------- dynamic sampling
-
-
 Score = Callable[[Problem, bool], ScoredGroup]
 
 

@@ -73,9 +73,6 @@ def pairs() -> list[EncodedPair]:
     ]
 
 
-# ------------------------------------------------------------------------------------------------------------ encoding
-
-
 def test_text_is_encoded_with_the_end_token(tiny_policy: Callable[..., Policy]) -> None:
     policy = tiny_policy()
     [found] = encode(policy, [Pair("2+2=", "4", "five", 0.25)])
@@ -128,9 +125,6 @@ def test_every_epoch_draws_every_pair_once() -> None:
     assert places[:7] != places[7:14]
     assert pairs_of_step(7, 3, seed=1, step=5) == steps[5]
     assert pairs_of_step(7, 3, seed=2, step=5) != steps[5]
-
-
-# -------------------------------------------------------------------------------------------------------- reward model
 
 
 def eager_scores(model: RewardModel, pairs: list[EncodedPair]) -> tuple[Any, Tensor]:
@@ -191,9 +185,6 @@ def test_centring_pulls_the_mean_score_to_zero(reward_model: RewardModel, pairs:
         *_, last = learnt(partial(trainer.reward_model_step, learner, pairs, config), optimizer, 40)
         means[weight] = abs(last.measured["mean_score"])
     assert means[1.0] < 0.2 < 1.0 < means[0.0], means
-
-
-# ----------------------------------------------------------------------------------------------------------------- DPO
 
 
 def eager_sums(policy: Policy, pairs: list[EncodedPair], eager_logprobs: Any) -> tuple[Any, Tensor]:
@@ -272,9 +263,6 @@ def test_a_dpo_step_reports_rewards_and_both_logprobs(
     assert last.measured["accuracy"] == 1.0
     assert last.measured["margin"] > first.measured["margin"] + 1
     assert dpo_step(policy, pairs, DpoConfig(loss="simpo", beta=2)).measured["chosen_fell"] is None
-
-
-# ------------------------------------------------------------------------------------------------- measuring, recipes
 
 
 def test_held_out_pairs_are_measured_whatever_the_micro_batches(pairs: list[EncodedPair]) -> None:

@@ -118,9 +118,6 @@ def test_advantages_follow_from_them_token_by_token(policy: Policy, judge: StepJ
     assert result.advantages[4] is None
 
 
-# ------------------------------------------------------------------------------------ no baseline knows the next token
-
-
 def bias(ends_of: Callable[[str], list[int]], alphabet: str, length: int) -> float:
     """Largest entry of E[Σ A ∇log π] - E[Σ R ∇log π] over all texts; tokens are characters, `$` is the stop token."""
     policy: Any = SimpleNamespace(tokenizer=SimpleNamespace(decode=lambda ids: _text(ids, alphabet)))
@@ -241,9 +238,6 @@ def test_only_judged_completions_with_a_text_are_learnt_from(paths: dict[str, st
     assert found.verdicts[0].steps == ()
 
 
-# ---------------------------------------------------------------------------------------------- what cannot be used
-
-
 def test_a_score_that_is_no_number_is_named(policy: Policy, judge: StepJudge) -> None:
     with torch.no_grad():
         judge.model.head.weight.fill_(float("nan"))
@@ -290,9 +284,6 @@ R = "step_rewards."
 def test_contradictions_are_named(overrides: list[str], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         parse(GrpoRecipe, BASE, overrides)
-
-
-# ----------------------------------------------------------------------------------------------------- a whole run
 
 
 def whole_run(paths: dict[str, str], directory: Path, steps: int, every: int, **rewards: Any) -> GrpoRecipe:

@@ -83,12 +83,24 @@ def shown(make_model: Callable[..., Any], tmp_path: Path) -> Callable[..., str]:
         (END_LAST, {"messages": TALK[1:]}, "user:a\nassistant:[one\n]user:b\nassistant:[two\n<|end|>]"),
         (ENDLESS, {"prompt": [user("a")], "completion": [says("b")]}, "user:a\nassistant:[b\n<|end|>]"),
         (PLAIN, {"prompt": "a", "completion": "b"}, "a[b<|end|>]"),
+        *(("{{ mark }}" + PLAIN, {"prompt": "a", "completion": [says("b")], "chat_template_kwargs": given},
+           f"{mark}user:a<|end|>\nassistant:[b<|end|>\n]")
+          for mark, given in (("!", {"mark": "!"}), ("?", '{"mark": "?"}'), ("", {"mark": None}))),
     ],
 )  # fmt: skip
 def test_what_the_assistant_wrote_is_learnt(
     shown: Callable[..., str], template: str, row: dict[str, Any], text: str
 ) -> None:
     assert shown(template, row) == text
+
+
+def test_a_row_and_the_recipe_agree_about_arguments(shown: Callable[..., str]) -> None:
+    row = {"prompt": "a", "completion": [says("b")], "chat_template_kwargs": {"mark": "!", "thinks": True}}
+    with pytest.warns(UserWarning, match=r"chat_template_kwargs \['thinks'\] are not read by the model's"):
+        assert shown("{{ mark }}" + PLAIN, row, arguments={"mark": "!"})[:2] == "!u"
+    del row["chat_template_kwargs"]["thinks"]
+    with pytest.raises(DataError, match=r"line 1: its chat_template_kwargs have mark = '!', the recipe's .* '\?'"):
+        shown("{{ mark }}" + PLAIN, row, arguments={"mark": "?"})
 
 
 def test_texts_are_turns_where_the_recipe_says_so(shown: Callable[..., str]) -> None:
@@ -116,6 +128,7 @@ def test_texts_are_turns_where_the_recipe_says_so(shown: Callable[..., str]) -> 
         (PLAIN, {"text": "abc"}, "the text that begins 'abc' has no prompt"),
         (PLAIN, {"question": "a"}, "line 1 has no field 'prompt' or 'completion', nor 'messages' or 'text'; its"),
         (PLAIN, {"prompt": "a", "completion": None}, "line 1 has no field 'prompt' or 'completion'"),
+        (PLAIN, {"messages": TALK, "chat_template_kwargs": [1]}, "field 'chat_template_kwargs' is .* an object is"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_learnt_rightly_is_refused(

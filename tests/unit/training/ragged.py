@@ -45,12 +45,14 @@ class Recorder:
         return float(sum(g.square().sum() for g in self.gradients[-1].values()) ** 0.5)
 
 
-def make_groups(policy: Policy, rewards: Rewards = SIGNAL, temperature: float = 1.0) -> list[AdvantagedGroup]:
+def make_groups(
+    policy: Policy, rewards: Rewards = SIGNAL, temperature: float = 1.0, begin: str = ""
+) -> list[AdvantagedGroup]:
     """Groups with these rewards, None where the verifier failed, and the group's mean as baseline."""
     groups = []
     actors, sampling = Actors.of(policy, Template(), Unjudged()), SamplingConfig(max_tokens=10, temperature=temperature)
     for i, earned in enumerate(rewards):
-        problem = Problem(f"p{i}", "?" * (3 * i + 1), "")
+        problem = Problem(f"p{i}", begin + "?" * (3 * i + 1), "")
         group = sample_and_score(actors, [problem], len(earned), sampling, Draws(0, Purpose.TRAIN))[0].group
         verdicts = (Verdict(Outcome.WRONG, {"r": r}, "") if r is not None else Verdict(Outcome.CRASHED, {}, "")
                     for r in earned)  # fmt: skip

@@ -12,6 +12,7 @@ from ragged import MAX_TOKENS, SIGNAL, Recorder, assert_close, gradient, judged,
 from torch import Tensor
 
 from groupwise.errors import InvariantError
+from groupwise.models import packed
 from groupwise.models.policy import Policy
 from groupwise.ranks.group import RANKS
 from groupwise.training.config import LossConfig
@@ -101,6 +102,21 @@ def test_the_cut_into_micro_batches_does_not_change_the_gradient(policy: Policy,
     assert same == pytest.approx(other, rel=1e-4, abs=1e-6)
     assert max(metrics.logprob_difference for metrics in (cut[0], whole[0])) < 1e-5
     assert max(abs(metrics.logprob_bias) for metrics in (cut[0], whole[0])) < 1e-6
+
+
+@pytest.mark.parametrize("budget", [1, 130])
+def test_what_prompts_begin_with_is_computed_once_in_a_micro_batch(
+    policy: Policy, monkeypatch: pytest.MonkeyPatch, budget: int
+) -> None:
+    groups, gradients, sizes = make_groups(policy, begin="Add " * 10), [], []
+    for fewest in (packed.MIN_SHARED, 1000):
+        monkeypatch.setattr(packed, "MIN_SHARED", fewest)
+        batches = make_micro_batches(groups, LossConfig(tokens_per_micro_batch=budget), MAX_TOKENS, policy.device)
+        sizes.append([batch.packed.input_ids.shape[1] for batch in batches])
+        gradients.append(gradient(policy, groups, tokens_per_micro_batch=budget))
+    assert_close(*gradients)
+    assert sizes[0] == sizes[1] if budget == 1 else len(sizes[0]) < len(sizes[1])
+    assert sum(sizes[1]) - sum(sizes[0]) == (0 if budget == 1 else 2 * 41)
 
 
 def test_a_group_larger_than_the_budget_is_cut_between_completions(policy: Policy) -> None:

@@ -124,9 +124,6 @@ def test_a_model_that_is_far_too_slow_is_not_sampled_at_all(tmp_path: Path, monk
     assert found.verdict_by("sample") == "GO"
 
 
-# ------------------------------------------------------------------------------------------------------- the command
-
-
 @pytest.fixture
 def recipe_file(tmp_path: Path) -> Path:
     path = tmp_path / "recipe.toml"

@@ -68,9 +68,6 @@ def test_adapters_reach_the_servers_as_part_of_the_weights(
     assert proof["is_clear"]  # nearer to the adapted model than to the one before
 
 
-# ------------------------------------------------------------------------------- adapters that servers add themselves
-
-
 @pytest.fixture
 def native(make_engine: Make, make_server: Make, adapted: Policy, more_adapted: Policy) -> Make:
     """native(*lies) -> a server, and an engine that gives it the adapters alone, with two versions published."""
@@ -175,9 +172,6 @@ def test_two_directories_stay(make_engine: Make, make_server: Make, trained: Pol
     assert names == ["v2", "v3"]
     engine.close()
     assert not engine.folder.path.exists()
-
-
-# ------------------------------------------------------------------------------------------- weights that are not new
 
 
 @pytest.mark.parametrize(

@@ -135,9 +135,6 @@ def test_a_completion_longer_than_the_servers_context(make_engine: Make, make_se
         sample(make_engine(make_server()), sampling=SamplingConfig(max_tokens=254))
 
 
-# --------------------------------------------------------------------------------------------- answers that are none
-
-
 @pytest.mark.parametrize(
     ("lie", "said"),
     [
@@ -163,9 +160,6 @@ def test_an_answer_that_cannot_be_trained_on_stops_the_run(
     server.lies = {lie}
     with pytest.raises(EngineError, match=f"the server {server.address} .*{said}"):
         sample(engine)
-
-
-# ----------------------------------------------------------------------------------------------------- servers that die
 
 
 def test_aborted_completions_are_asked_for_again(started: Make, sample: Make) -> None:
