@@ -126,7 +126,6 @@ class Draw:
         return low + int(self.uniform() * (high - low + 1))
 
     def choice(self, options: Sequence[T]) -> T:
-        """Return one of the options, each as likely."""
         return options[self.integer(0, len(options) - 1)]
 
     def weighted(self, options: Sequence[T], weights: Sequence[float]) -> T:
@@ -139,6 +138,5 @@ class Draw:
         return options[-1]
 
     def shuffled(self, options: Sequence[T]) -> list[T]:
-        """Return the options in random order."""
         order = sorted((self.uniform(), index) for index in range(len(options)))
         return [options[index] for _, index in order]

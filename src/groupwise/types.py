@@ -193,7 +193,6 @@ class Completion:
 
     @property
     def num_calls(self) -> int:
-        """Calls of tools that were run."""
         return sum(call.outcome not in (CallOutcome.MALFORMED, CallOutcome.LIMIT) for call in self.calls)
 
     @property
@@ -252,7 +251,6 @@ class Outcome(StrEnum):
 
     @property
     def failed(self) -> bool:
-        """True where the verifier failed."""
         return self in (Outcome.TIMEOUT, Outcome.CRASHED)
 
 

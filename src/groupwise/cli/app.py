@@ -159,9 +159,6 @@ def reported(is_json: bool) -> Iterator[None]:
             bars.stop()
 
 
-# ---------------------------------------------------------------------------------------------- options from source
-
-
 class _Setting(NamedTuple):
     name: str
     type: Any

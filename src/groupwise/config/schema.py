@@ -160,9 +160,7 @@ PlaceRef = Annotated[str, Artifact("place")]
 class ReadsFiles(Protocol):
     """A section that reads files which no single key of it names."""
 
-    def files_read(self) -> Iterable[str]:
-        """Return their paths."""
-        ...
+    def files_read(self) -> Iterable[str]: ...
 
 
 def stage_of(value: str) -> str | None:

@@ -181,9 +181,6 @@ def add_products(model: PreTrainedModel, products: Mapping[str, Product]) -> Non
         rows.copy_(rows.to(dtype) + product.scale * added.to(rows.device))
 
 
-# ------------------------------------------------------------------------------------- the model without its adapters
-
-
 _switch = threading.local()
 
 
@@ -221,9 +218,6 @@ def _switched(kind: type[nn.Module]) -> Any:
 
     Switched.__name__ = Switched.__qualname__ = kind.__name__
     return Switched
-
-
-# ------------------------------------------------------------------------------------------- which layers are adapted
 
 
 def target_layers(model: PreTrainedModel, lora: LoraConfig) -> dict[str, nn.Linear]:

@@ -143,7 +143,7 @@ def _by_token(heads: Tensor, length: int) -> Tensor:
     return tokens.flatten(-3, -2)
 
 
-class _PackedAttention(torch.autograd.Function):
+class PackedAttention(torch.autograd.Function):
     """softmax(Q Kᵀ) V over blocks and prefixes; the backward recomputes the probabilities from the log-sum-exp.
 
     Memory is linear in the number of tokens: scores exist for one product at a time. A token's keys lie in its own
@@ -210,26 +210,6 @@ def sink_gradients(sinks: Tensor, grad: Tensor, out: Tensor, log_sum: Tensor) ->
     """Gradient (H,) of the sinks: dS = P (dO V - dO O) with V = 0, over the queries; of the joined (N, H, 1)."""
     p = (sinks.to(log_sum.dtype)[:, None] - log_sum).exp_()
     return -(p * (grad.float() * out.float()).sum(-1, keepdim=True)).sum((0, 2)).to(sinks.dtype)
-
-
-def packed_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    blocks: tuple[Blocks, ...],
-    prefixes: tuple[Prefix, ...],
-    inverse: Tensor,
-    scoring: Scoring,
-) -> Tensor:
-    """Differentiable attention of a packed row: (N, H, D), (N, Hkv, D), (N, Hkv, D) -> (N, H, D).
-
-    `inverse` (N,) finds each token's row in the concatenated, padded rows of all blocks.
-    """
-    # under autocast normalised queries and keys come in fp32 beside values in bf16; the products take the values' dtype
-    query, key = (query * scoring.scale).to(value.dtype), key.to(value.dtype)
-    parts = blocks, prefixes, inverse, scoring.sinks, scoring.cap
-    out: Tensor = _PackedAttention.apply(query, key, value, *parts)  # type: ignore[no-untyped-call]
-    return out
 
 
 def _attend(scores: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:

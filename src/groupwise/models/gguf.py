@@ -170,10 +170,7 @@ class GGUF:
         general = {name: value for name, value in self.keys.items() if name.startswith("general.")}
         return {"file": str(self.file), "types": {name: types.count(name) for name in dict.fromkeys(types)}} | general
 
-    # ------------------------------------------------------------------------------------------------------- weights
-
     def config(self) -> PreTrainedConfig:
-        """Return the configuration that the keys describe."""
         heads, width, layers = (
             self.number(name) for name in ("attention.head_count", "embedding_length", "block_count")
         )

@@ -44,9 +44,6 @@ SLOW = 1.5
 ALIGNMENT = 64  # Bytes; torch's own tensors begin at multiples of them
 
 
-# ------------------------------------------------------------------------------------------------------------- reading
-
-
 def read_pretrained(
     kind: Any, located: Located, dtype: torch.dtype, **options: Any
 ) -> tuple[PreTrainedModel, Any, list[str]]:
@@ -140,9 +137,6 @@ def tokenizer_of(path: str) -> Any:
 def damaged(path: str, lost: list[str]) -> ModelError:
     """Return the error for a model without all of its weights."""
     return ModelError(f"the model {path!r} is damaged: weights {lost[:3]} are missing or of another shape")
-
-
-# ------------------------------------------------------------------------------------------------------------ adapters
 
 
 class Training(NamedTuple):
@@ -267,9 +261,6 @@ def _refuse_others(model: PreTrainedModel, adapters: Adapters, lora: LoraConfig,
             f"the adapters {path!r} cannot be trained further as the recipe says: {'; '.join(different)}; allowed are "
             "their own settings, or no [lora], which trains the whole model from where they left it"
         )
-
-
-# ------------------------------------------------------------------------------------------------------------- placing
 
 
 def device_of(config: ModelConfig) -> str:

@@ -84,18 +84,13 @@ def new_policy(config: NewModel, tokenizer: Any, model_config: ModelConfig | Non
     architecture = AutoConfig.for_model(
         config.architecture,
         vocab_size=len(tokenizer),
-        hidden_size=config.hidden_size,
-        num_hidden_layers=config.num_hidden_layers,
-        num_attention_heads=config.num_attention_heads,
-        num_key_value_heads=config.num_key_value_heads,
         head_dim=config.hidden_size // config.num_attention_heads,
-        intermediate_size=config.intermediate_size,
         max_position_embeddings=config.context_length,
-        tie_word_embeddings=config.tie_word_embeddings,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
         bos_token_id=None,
         sliding_window=None,
+        **config.model_dump(exclude={"architecture", "context_length", "seed"}),
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from groupwise.models.attention import Blocks, Layout, Prefix, Scoring, packed_attention
+from groupwise.models.attention import Blocks, Layout, PackedAttention, Prefix, Scoring
 from groupwise.models.fused import FusedLayout, is_computed
 
 MIN_SHARED = 16
@@ -140,7 +140,11 @@ class BlockLayout:
     inverse: Tensor  # (N,) row of each token in the concatenated rows of all blocks
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, scoring: Scoring) -> Tensor:
-        return packed_attention(query, key, value, self.blocks, self.prefixes, self.inverse, scoring)
+        # under autocast normalised queries and keys come in fp32 beside values in bf16: all take the values' dtype
+        query, key = (query * scoring.scale).to(value.dtype), key.to(value.dtype)
+        parts = self.blocks, self.prefixes, self.inverse, scoring.sinks, scoring.cap
+        out: Tensor = PackedAttention.apply(query, key, value, *parts)  # type: ignore[no-untyped-call]
+        return out
 
 
 @dataclass(frozen=True, slots=True)

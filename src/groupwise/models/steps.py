@@ -32,10 +32,6 @@ class EncodedSteps(NamedTuple):
     def sequences(self) -> Sequences:
         return Sequences(self.prompt, [self.completion])
 
-    @property
-    def num_tokens(self) -> int:
-        return len(self.prompt) + len(self.completion)
-
 
 def refuse_unknown(tokenizer: Any, text: str, ids: Sequence[int], what: str) -> None:
     """Raise DataError where a tokenizer left out characters: it wrote more unknown tokens than the text names itself.

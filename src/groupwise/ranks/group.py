@@ -115,8 +115,6 @@ class Ranks:
             return int(self._store.add(f"said/{hashlib.sha256(sentence.encode()).hexdigest()}", 1)) == 1
         return True
 
-    # ------------------------------------------------------------------------------------------- what all ranks know
-
     def to_all(self, own: T, beside: bool = False) -> list[T]:
         """Return the objects of all ranks, in their order; `beside`: while other threads of theirs meet as well."""
         if self.size == 1:
@@ -162,8 +160,6 @@ class Ranks:
             said = "; ".join(f"rank {rank}: {text[:80]}" for rank, text in enumerate(facts))
             raise InvariantError(f"the ranks do not agree about {what}: {said}")
 
-    # ------------------------------------------------------------------------------- what they say without a meeting
-
     def post(self, name: str, word: str) -> None:
         """Leave a word where all ranks can read it, at once and from any thread; a later one replaces it."""
         if self._board is None:
@@ -181,8 +177,6 @@ class Ranks:
             return int(self._board.add(name, more))
         self._words[name] = str(total := int(self._words.get(name, b"0")) + more).encode()
         return total
-
-    # --------------------------------------------------------------------------------------------- what they share out
 
     def shares(self, items: Sequence[T]) -> list[Sequence[T]]:
         """Return this rank's shares of some items, of which there are `partial_sums` in all, as even as can be.

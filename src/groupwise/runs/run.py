@@ -44,18 +44,15 @@ class Table:
         return iter(self.arrow.to_pylist())
 
     def __getitem__(self, column: str) -> list[Any]:
-        """The values of a column."""
         if column not in self.columns:
             raise KeyError(f"there is no column {column!r}; there are {', '.join(self.columns)}")
         values: list[Any] = self.arrow[column].to_pylist()
         return values
 
     def to_arrow(self) -> pa.Table:
-        """Return the `pyarrow.Table`."""
         return self.arrow
 
     def to_pandas(self) -> Any:
-        """Return a `pandas.DataFrame`."""
         try:
             return self.arrow.to_pandas()
         except ModuleNotFoundError:
@@ -95,7 +92,6 @@ class Run:
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
-        """Open the run in a directory."""
         return cls(find_run(Path(path)))
 
     @property
@@ -105,7 +101,6 @@ class Run:
 
     @property
     def path(self) -> Path:
-        """The run directory."""
         return self.directory.path
 
     @property
@@ -120,7 +115,6 @@ class Run:
 
     @property
     def num_steps(self) -> int:
-        """Steps done so far."""
         steps = self.records.intact().metrics()
         return 1 + int(steps[-1]["step"]) if steps else 0
 

@@ -40,10 +40,6 @@ class Example(NamedTuple):
         return np.ones(len(self.completion), np.bool_) if self.trained is None else np.array(self.trained)
 
     @property
-    def num_tokens(self) -> int:
-        return len(self.prompt) + len(self.completion)
-
-    @property
     def sequences(self) -> Sequences:
         return Sequences(self.prompt, [self.completion], [self.mask])
 

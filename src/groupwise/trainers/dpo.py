@@ -111,7 +111,7 @@ def _with_reference(
 @torch.no_grad()
 def referred(reference: Policy, pairs: Sequence[EncodedPair], config: PairsConfig) -> list[EncodedPair]:
     """Return the pairs, in order, with the reference's log-probabilities."""
-    order = sorted(range(len(pairs)), key=lambda i: pairs[i].num_tokens)
+    order = sorted(range(len(pairs)), key=lambda i: pairs[i].sequences.num_read)
     by_index: dict[int, EncodedPair] = {}
     budget = micro_batch_tokens(config.tokens_per_micro_batch, reference.device)
     micro = list(chunks([pairs[i] for i in order], budget))
@@ -134,7 +134,7 @@ def dpo_step(policy: Policy, pairs: Sequence[EncodedPair], config: DpoConfig) ->
         "rejected_logprob": logprobs.rejected.mean().item(),
         "chosen_fell": None if config.loss in REFERENCE_FREE else fell,
     }
-    return Gradient(loss, sum(pair.num_tokens for pair in pairs), measured)
+    return Gradient(loss, sum(pair.sequences.num_read for pair in pairs), measured)
 
 
 def dpo_gradient(policy: Policy, pairs: Sequence[EncodedPair], config: DpoConfig) -> tuple[float, PairLogprobs]:

@@ -73,10 +73,6 @@ class EncodedPair(NamedTuple):
     def sequences(self) -> Sequences:
         return Sequences(self.prompt, [self.chosen, self.rejected])
 
-    @property
-    def num_tokens(self) -> int:
-        return len(self.prompt) + len(self.chosen) + len(self.rejected)
-
 
 class HeldOut(NamedTuple):
     """A model's figures on the held-out pairs."""
@@ -129,7 +125,7 @@ def pairs_of_step(num_pairs: int, size: int, seed: int, step: int) -> list[int]:
 
 def chunks(pairs: Sequence[EncodedPair], budget: int) -> Iterator[list[EncodedPair]]:
     """Cut pairs, sorted by length, into micro-batches."""
-    by_length = sorted(pairs, key=lambda pair: pair.num_tokens)
+    by_length = sorted(pairs, key=lambda pair: pair.sequences.num_read)
     for chunk in micro_batches(*own_tokens([pair.sequences for pair in by_length], budget)):
         yield [by_length[i] for i in chunk]
 
@@ -216,7 +212,7 @@ def reward_model_step(model: RewardModel, pairs: Sequence[EncodedPair], config: 
         "margin": (chosen - rejected).mean().item(),
         "mean_score": scores.mean().item(),
     }
-    return Gradient(loss, sum(pair.num_tokens for pair in pairs), measured)
+    return Gradient(loss, sum(pair.sequences.num_read for pair in pairs), measured)
 
 
 def reward_model_gradient(

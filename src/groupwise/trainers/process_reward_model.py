@@ -125,7 +125,7 @@ def train_process_reward_model(recipe: ProcessRewardModelRecipe, restart: bool, 
         chosen = step_rows(train[data.path], train.get(data.replay, []), recipe, number)
         loss, scores, labels = process_reward_model_gradient(model, chosen, size)
         accuracy, mean = ((scores > 0) == (labels > 0.5)).double().mean().item(), scores.sigmoid().mean().item()
-        num_tokens = sum(row.num_tokens for row in chosen)
+        num_tokens = sum(row.sequences.num_read for row in chosen)
         return Gradient(loss, num_tokens, {"accuracy": accuracy, "mean_score": mean})
 
     def figures(done: int) -> HeldOutSteps | None:

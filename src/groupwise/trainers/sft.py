@@ -173,9 +173,10 @@ def encode(
                 f"the text that begins {prompt[:60]!r} has no prompt: sft.loss_on = 'all' is allowed with it"
             )
         no_prompt = not example.prompt and loss_on == "completion"
-        if no_prompt or example.num_tokens < 2 or example.num_tokens > policy.context_length:
+        size = len(example.prompt) + len(example.completion)
+        if no_prompt or size < 2 or size > policy.context_length:
             raise DataError(
-                f"the example that begins {prompt[:60]!r} has {example.num_tokens} tokens, {len(example.prompt)} of "
+                f"the example that begins {prompt[:60]!r} has {size} tokens, {len(example.prompt)} of "
                 f"them prompt; allowed: a prompt of at least 1 token, {policy.context_length} in all"
             )
         if not isinstance(row, Dialogue):

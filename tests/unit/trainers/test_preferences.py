@@ -148,7 +148,7 @@ def test_the_reward_models_gradient_is_that_of_a_loop_over_pairs(
         total = total + (-torch.log(probability) + 0.2 * (chosen + rejected) ** 2) / len(pairs)
     total.backward()
     assert found == pytest.approx(total.item(), abs=1e-5)
-    by_length = sorted(range(len(pairs)), key=lambda i: pairs[i].num_tokens)
+    by_length = sorted(range(len(pairs)), key=lambda i: pairs[i].sequences.num_read)
     torch.testing.assert_close(scores.double(), expected.detach()[by_length], atol=1e-5, rtol=1e-5)
     for mine, theirs in zip(reward_model.model.parameters(), twin.parameters(), strict=True):
         torch.testing.assert_close(mine.grad.double(), theirs.grad, atol=2e-5, rtol=1e-4)

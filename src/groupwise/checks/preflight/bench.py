@@ -248,7 +248,6 @@ class Preflight:
         return verdict_of(self.findings)
 
     def verdict_by(self, check: str) -> Verdict:
-        """Return the verdict of one check."""
         return verdict_of(finding for finding in self.findings if finding.check == check)
 
     def facts(self) -> dict[str, Any]:

@@ -268,7 +268,9 @@ class Scorer:
         encoded = [self._encoded(told) if told.steps else None for told in texts]
         rows = [row for row in encoded if row is not None]
         scores = iter(score_rows(self.model, rows) if rows else ())
-        scored = [Scored((), 0) if row is None else Scored(tuple(next(scores)), row.num_tokens) for row in encoded]
+        scored = [
+            Scored((), 0) if row is None else Scored(tuple(next(scores)), row.sequences.num_read) for row in encoded
+        ]
         for told, of_text in zip(texts, scored, strict=True):
             if bad := [score for score in of_text.steps if not math.isfinite(score)]:
                 raise ModelError(
