@@ -216,7 +216,7 @@ def pack(sequences: Sequence[Sequences], device: torch.device | str = "cpu") -> 
 
 
 def _seen(run: _Run, stop: int, depth: int = 0) -> Iterator[Prefix]:
-    """What all tokens behind a run see of it, as many at a time as MAX_SCORES allows."""
+    """All tokens behind a run see it, as many of them at a time as MAX_SCORES allows."""
     end, size = run.start + run.length, max(1, MAX_SCORES // run.length)
     for start in range(end, stop, size):
         yield Prefix(slice(start, min(start + size, stop)), slice(run.start, end), depth=depth)

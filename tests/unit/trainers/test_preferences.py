@@ -78,7 +78,7 @@ def test_text_is_encoded_with_the_end_token(tiny_policy: Callable[..., Policy]) 
     [found] = encode(policy, [Pair("2+2=", "4", "five", 0.25)])
     assert [policy.tokenizer.decode(ids) for ids in found[:3]] == ["2+2=", "4<|end|>", "five<|end|>"]
     assert found.margin == 0.25
-    assert found.num_tokens == 4 + 2 + 5
+    assert found.sequences.num_read == 4 + 2 + 5
     assert list(found.sequences.completions) == [found.chosen, found.rejected]
 
 
