@@ -87,7 +87,6 @@ class Reference:
 
     @property
     def headings(self) -> list[Heading]:
-        """All sections, each followed by what it holds."""
         return list(self._with_below(None))
 
     def _with_below(self, heading: Heading | None) -> Iterator[Heading]:
@@ -113,7 +112,6 @@ class Reference:
                     queue += [(heading, inner, mark, option) for mark, option in choice]
 
     def of(self, choice: Choice) -> list[Heading]:
-        """Return the headings of what a key may hold."""
         return list(dict.fromkeys(self.places[model] for _, model in choice))
 
 

@@ -146,7 +146,6 @@ class Score:
         return asdict(self) | {"share": self.share._asdict()}
 
     def cells(self) -> tuple[str, ...]:
-        """Return the texts of its line in the table."""
         value, low, high = (f"{100 * number:.1f}" for number in self.share)
         theirs = [
             f"{each.value:g}{'' if not each.is_same else ' inside' if self.holds(each) else ' OUTSIDE'}"

@@ -82,7 +82,7 @@ def head_states(body: nn.Module, packed: Pack) -> Tensor:
     """
     device = packed.input_ids.device
     if is_recurrent(body):
-        rows = Rows.of(packed.sequences, packed.input_ids.shape[1], device)
+        rows = Rows.of(packed)
         states = []
         for batch in rows.batches:  # (B, T) sequences that begin at position 0
             count, length = batch.shape

@@ -2,9 +2,9 @@
 
 The kernels (FlashAttention, Dao 2022, arXiv:2205.14135) attend within the causal sequences, on a processor one after
 the other, on CUDA all in one call: they never hold more than a block of scores, give the log-sum-exp of each row, and
-read slices of the packed row where they lie. What a completion sees of its prompt is a second, rectangular call. The
-two are joined by their log-sum-exp, and the backward of each gets the joined output, so its probabilities are those of
-the whole.
+read slices of the packed row where they lie. What a completion sees of its prompt, and of what stands before all
+prompts, is computed by rectangular calls. All are joined by their log-sum-exp, and the backward of each gets the joined
+output, so its probabilities are those of the whole.
 """
 
 from collections.abc import Iterator, Sequence
@@ -44,7 +44,7 @@ class FusedLayout:
         whole = [prefix for prefix in self.prefixes if at_once and not prefix.is_corner]
         depths = sorted({prefix.depth for prefix in whole})
         groups = [[prefix for prefix in whole if prefix.depth == depth] for depth in depths]
-        for prefixes in groups + [[prefix] for prefix in self.prefixes if prefix not in whole]:
+        for prefixes in groups + [[prefix] for prefix in self.prefixes if prefix.is_corner or not at_once]:
             yield _Call([p.tokens for p in prefixes], [p.prompt for p in prefixes], prefixes[0].is_corner)
 
 

@@ -90,12 +90,6 @@ def num_shared(prompts: Sequence[Sequence[int] | NDArray[np.int64]]) -> int:
     return len(first)
 
 
-def own_tokens(sequences: Sequence[Sequences], budget: int) -> tuple[list[int], int]:
-    """Return the tokens of each, and of a budget, beside those that all prompts begin with: for `micro_batches`."""
-    shared = num_shared([sequence.prompt for sequence in sequences])
-    return [sequence.num_read - shared for sequence in sequences], max(1, budget - shared)
-
-
 def separate(num_rows: int, length: int, device: torch.device) -> "PackedLayout":
     """Return the layout of sequences of one length, one after the other."""
     return PackedLayout(tuple(_Run(row * length, length) for row in range(num_rows)), (), device)
@@ -154,8 +148,9 @@ class Pack:
     input_ids: Tensor
     position_ids: Tensor  # (1, N) position of each token in its own sequence
     layout: Layout
-    sequences: tuple[NDArray[np.int64], ...]
-    """Packed indices of the tokens of each: of a prompt and a completion, or of a prompt without any."""
+    num_shared: int  # Tokens that all prompts begin with: the first of the row
+    shapes: tuple[tuple[int, ...], ...]
+    """Of every group, other tokens of its prompt, then those that are read of each completion."""
     head_positions: Tensor
     """(M,) packed index of the token that predicts each target, in the order the sequences were given."""
     targets: Tensor
@@ -163,16 +158,15 @@ class Pack:
     meets it and its gradient is exactly 0."""
 
 
-def pack(sequences: Sequence[Sequences], device: torch.device | str = "cpu") -> Pack:
-    """Lay sequences out in one row."""
-    shared = num_shared([sequence.prompt for sequence in sequences])
+def pack(sequences: Sequence[Sequences], device: torch.device | str = "cpu", shares: bool = True) -> Pack:
+    """Lay sequences out in one row; with `shares`, what all prompts begin with stands there once."""
+    shared = num_shared([sequence.prompt for sequence in sequences]) if shares else 0
     ids: list[NDArray[np.int64]] = [np.asarray(sequences[0].prompt, np.int64)[:shared]]
     positions: list[NDArray[np.int64]] = [np.arange(shared)]
     heads: list[NDArray[np.int64]] = []
     targets: list[NDArray[np.int64]] = []
     runs: list[_Run] = [_Run(0, shared)]
     prefixes: list[Prefix] = []
-    whole: list[NDArray[np.int64]] = []
     at = shared
     for sequence in sequences:
         prompt = np.asarray(sequence.prompt, np.int64)
@@ -183,8 +177,7 @@ def pack(sequences: Sequence[Sequences], device: torch.device | str = "cpu") -> 
         at += prefix.length
         ids.append(prompt[shared:])
         positions.append(np.arange(shared, len(prompt)))
-        begin, read_before = len(runs), np.append(positions[0], np.arange(prefix.start, at))
-        whole += [] if completions else [read_before]
+        begin = len(runs)
         for completion, predicted in zip(completions, sequence.masks, strict=True):
             read = completion[:-1]
             ids.append(read)
@@ -192,7 +185,6 @@ def pack(sequences: Sequence[Sequences], device: torch.device | str = "cpu") -> 
             heads.append(np.concatenate(([prefix.start + prefix.length - 1], np.arange(at, at + len(read))))[predicted])
             targets.append(completion[predicted])
             runs.append(_Run(at, len(read)))
-            whole.append(np.append(read_before, np.arange(at, at + len(read))))
             at += len(read)
         if len(completions) == 1:  # prompt and completion are neighbours: one causal sequence, no prefix needed
             runs[begin:] = [_Run(prefix.start, at - prefix.start)]
@@ -208,7 +200,8 @@ def pack(sequences: Sequence[Sequences], device: torch.device | str = "cpu") -> 
     return Pack(
         input_ids=tensor(np.concatenate(ids))[None],
         position_ids=tensor(np.concatenate(positions))[None],
-        sequences=tuple(whole),
+        num_shared=shared,
+        shapes=tuple((len(s.prompt) - shared, *(len(c) - 1 for c in s.completions)) for s in sequences),
         layout=PackedLayout(tuple(run for run in runs if run.length), tuple(prefixes), device),
         head_positions=tensor(np.concatenate(heads) if heads else np.zeros(0, np.int64)),
         targets=tensor(np.concatenate(targets) if targets else np.zeros(0, np.int64)),
@@ -254,7 +247,9 @@ def _in_window(row: PackedLayout, window: int) -> tuple[Sequence[_Run], Sequence
             pieces.append(_Run(at, piece.stop - at))
             left = window
             for depth, seen in enumerate(reversed(before)):
-                parts += _reached(piece, seen, left, depth) if left > 1 else ()
+                if left <= 1:
+                    break
+                parts += _reached(piece, seen, left, depth)
                 left -= seen.stop - seen.start
             before.append(piece)
     return pieces, parts

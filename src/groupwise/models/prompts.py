@@ -122,7 +122,8 @@ def _rendered(
 ) -> tuple[str, tuple[tuple[int, int], ...]]:
     arguments = dict(chat.arguments)
     name = arguments.pop("chat_template", None)
-    tools = arguments.pop("tools", None) if tools is None else tools
+    of_recipe = arguments.pop("tools", None)
+    tools = of_recipe if tools is None else tools
     template, named = _template(tokenizer, name, bool(tools))
     used = arguments.keys() | ({"tools"} if tools else set())
     if unread := sorted(used - named.reads):
@@ -227,8 +228,10 @@ def settled_task(task: TaskConfig, verifier: VerifierConfig, path: str) -> TaskC
 
 def arguments_read(tokenizer: Any, chat: ChatArguments) -> dict[str, Any]:
     """Return those of the arguments that this tokenizer's template reads, too; for a second model beside a policy."""
-    reads = _template(tokenizer, None, False)[1].reads if tokenizer.chat_template else frozenset[str]()
-    return {name: value for name, value in chat.arguments.items() if name in reads}
+    templates, name = tokenizer.chat_template, chat.arguments.get("chat_template")
+    chosen = {"chat_template"} if isinstance(templates, Mapping) and name in templates else set[str]()
+    reads = _template(tokenizer, name if chosen else None, False)[1].reads if templates else frozenset[str]()
+    return {name: value for name, value in chat.arguments.items() if name in reads | chosen}
 
 
 @lru_cache(maxsize=16)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from groupwise.errors import UnsupportedModelError
 from groupwise.models.attention import Scoring
-from groupwise.models.packed import separate
+from groupwise.models.packed import Pack, separate
 
 KINDS = frozenset({"conv", "linear_attention", "hybrid"})
 """Names that transformers gives layers with a state; `hybrid`: one beside attention in the same layer."""
@@ -40,9 +40,16 @@ class Rows:
     places: Tensor  # (N,) index of each packed token in the tokens of all batches
 
     @classmethod
-    def of(cls, sequences: Sequence[NDArray[np.int64]], num_tokens: int, device: torch.device) -> "Rows":
-        batches, places, offset = list[Tensor](), np.zeros(num_tokens, np.int64), 0
-        sequences = sorted(sequences, key=len, reverse=True)
+    def of(cls, packed: Pack) -> "Rows":
+        sequences, at, device = list[NDArray[np.int64]](), packed.num_shared, packed.input_ids.device
+        for prompt, *completions in packed.shapes:
+            ends = at + np.cumsum([prompt, *completions])
+            parts = [np.arange(stop - length, stop) for stop, length in zip(ends, (prompt, *completions), strict=True)]
+            parts[0] = np.append(np.arange(packed.num_shared), parts[0])
+            sequences += [np.concatenate((parts[0], part)) for part in parts[1:]] or parts
+            at = int(ends[-1])
+        batches, places, offset = list[Tensor](), np.zeros(at, np.int64), 0
+        sequences.sort(key=len, reverse=True)
         while sequences:
             longest = len(sequences[0])
             count = sum(len(row) >= longest * (1 - FILLED) for row in sequences)
@@ -108,8 +115,6 @@ class States:
 
     def _state(self, name: tuple[str, int]) -> Tensor | None:
         return None if self.slot is not None else self.rows[name][: self.live]
-
-    # --------------------------------------------------------------- what layers call, with the names of transformers
 
     def get_conv_state(self, layer_idx: int, state_idx: int = 0) -> Tensor | None:
         return self._state((f"convolution {state_idx}", layer_idx))

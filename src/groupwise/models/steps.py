@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from groupwise.errors import DataError, ModelError
 from groupwise.models.config import ModelConfig
 from groupwise.models.cores import shared_out
-from groupwise.models.packed import Sequences, micro_batch_tokens, micro_batches, own_tokens, pack
+from groupwise.models.packed import Sequences, micro_batch_tokens, micro_batches, pack
 from groupwise.models.policy import Policy, load_policy
 from groupwise.models.prompts import prompt_ids
 from groupwise.models.reward_model import RewardModel, load_reward_model
@@ -98,7 +98,7 @@ def score_prefixes(
 ) -> list[list[list[float]]]:
     """Return of every group, completion and step the chance that it is right; each prompt is computed once."""
     budget = micro_batch_tokens(tokens_per_micro_batch, model.device)
-    chunks = list(micro_batches(*own_tokens([group.sequences for group in groups], budget)))
+    chunks = list(micro_batches([group.sequences.num_read for group in groups], budget))
 
     def logits(chunk: range) -> Tensor:
         chosen = [groups[i] for i in chunk]

@@ -17,7 +17,7 @@ from groupwise.config.schema import DataRef, ModelRef, RewardModelRef, label
 from groupwise.errors import VerifierError
 from groupwise.models.config import ModelConfig
 from groupwise.models.loading import tokenizer_of
-from groupwise.models.packed import Sequences, micro_batches, own_tokens
+from groupwise.models.packed import Sequences, micro_batches
 from groupwise.models.policy import load_policy
 from groupwise.models.prompts import ended, prompt_ids
 from groupwise.models.reward_model import RewardModel, load_reward_model
@@ -221,7 +221,7 @@ def _scores(model: RewardModel, pairs: Sequence[tuple[str, str]], budget: int = 
     prompts = [prompt_ids(model, prompt, f"the prompt {prompt[:60]!r}") for prompt, _ in pairs]
     completions = model.tokenizer([text for _, text in pairs], add_special_tokens=False)["input_ids"]
     sequences = [Sequences(p, [ended(model, c)]) for p, c in zip(prompts, completions, strict=True)]
-    chunks = micro_batches(*own_tokens(sequences, budget))
+    chunks = micro_batches([len(sequence.prompt) + len(sequence.completions[0]) for sequence in sequences], budget)
     return [score for chunk in chunks for score in model.scores([sequences[i] for i in chunk]).tolist()]
 
 

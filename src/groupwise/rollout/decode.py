@@ -106,10 +106,9 @@ class PrefillLayout:
 
     packed: Layout
     cache: KvCache
-    places: Tensor  # (n,) of each token in the row, prompt by prompt; what prompts share stands there once
     slots: Tensor
     positions: Tensor
-    ends: Tensor  # (n,) length of each token's prompt
+    ends: Tensor  # (N,) length of each token's prompt
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scoring: Scoring) -> Tensor:
         self.cache.ensure_layer(layer, key, value, scoring.window)
@@ -118,8 +117,8 @@ class PrefillLayout:
         at = self.positions
         if scoring.window:
             kept, at = self.ends - at <= scoring.window, at % scoring.window
-        kept_at, of = (self.slots[kept], slice(None), at[kept]), self.places[kept]
-        keys[kept_at], values[kept_at] = key[of].to(keys.dtype), value[of]
+        place = self.slots[kept], slice(None), at[kept]
+        keys[place], values[place] = key[kept].to(keys.dtype), value[kept]
         return self.packed.attend(layer, query, key, value, scoring)
 
 
@@ -131,13 +130,12 @@ def prefill(policy: Policy, cache: KvCache, prompts: Sequence[Sequence[int]], sl
     device = policy.device
 
     def compute(chosen: slice, states: States | None = None) -> Tensor:
-        packed = pack([Sequences(prompt, []) for prompt in prompts[chosen]], device)
+        packed = pack([Sequences(prompt, []) for prompt in prompts[chosen]], device, shares=False)
         lengths = np.array([len(prompt) for prompt in prompts[chosen]])
-        arrays = np.concatenate(packed.sequences), *(np.repeat(a, lengths) for a in (slots[chosen], lengths))
-        places, slot, end = (torch.from_numpy(array).to(device) for array in arrays)
-        layout = PrefillLayout(packed.layout, cache, places, slot, packed.position_ids[0, places], end)
+        slot, end = (torch.from_numpy(np.repeat(array, lengths)).to(device) for array in (slots[chosen], lengths))
+        layout = PrefillLayout(packed.layout, cache, slot, packed.position_ids[0], end)
         hidden = policy.hidden(packed.input_ids, packed.position_ids, layout, states_of_layers=states)
-        return hidden[places[torch.from_numpy(np.cumsum(lengths) - 1).to(device)]]
+        return hidden[torch.from_numpy(np.cumsum(lengths) - 1).to(device)]
 
     if cache.states is None:
         return compute(slice(None))

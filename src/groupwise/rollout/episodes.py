@@ -67,7 +67,6 @@ class _Episode(Draft):
     answer: "Future[Played] | None" = None
 
     def note(self, **more: Any) -> None:
-        """Note more about the last turn."""
         self.turns[-1] = self.turns[-1]._replace(**more)
 
     def ask(self, limit: FinishReason | None = None) -> None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from groupwise.errors import ConfigError
 from groupwise.models.cores import Sharing
-from groupwise.models.packed import Sequences, micro_batches, own_tokens
+from groupwise.models.packed import micro_batches
 from groupwise.models.policy import Policy
 from groupwise.models.recurrent import States
 from groupwise.randomness import uniforms
@@ -229,8 +229,7 @@ class _LiveBatch:
     def _prefill(self, new: NDArray[np.int64]) -> None:
         self.slot_of[new] = len(self.slot_request) + np.arange(len(new))
         self.slot_request = np.concatenate((self.slot_request, new))
-        alone = [Sequences(self.requests[request].token_ids, []) for request in new.tolist()]
-        for places in micro_batches(*own_tokens(alone, PREFILL_TOKENS)):
+        for places in micro_batches(self.prompt_lengths[new].tolist(), PREFILL_TOKENS):
             chunk = new[places].tolist()
             prompts = [self.requests[request].token_ids for request in chunk]
             with self.rounded:

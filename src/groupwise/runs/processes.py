@@ -91,7 +91,6 @@ class Children:
             self._stop(signal.SIGINT)  # each stops after the step in hand
 
     def run(self, words: Sequence[str], on_line: Callable[[str], None] = lambda line: None) -> str | None:
-        """Run `groupwise` with these arguments to its end."""
         with self._guard:
             if self._stopped:
                 return "not begun: it was interrupted"

@@ -51,7 +51,7 @@ def tools_of(record: Record, *, reads_arguments: bool = False) -> list[dict[str,
         tools = read_json(tools, f"{record.place}: field 'tools'")
     if record.fields.get(ARGUMENTS) and not reads_arguments:
         raise DataError(
-            f"{record.place}: field {ARGUMENTS!r} would be read by nothing: a chat template's arguments are "
+            f"{record.place}: field {ARGUMENTS!r} would be read by nothing: here a chat template's arguments are "
             "the recipe's (`arguments`), one set for all rows"
         )
     if not tools:

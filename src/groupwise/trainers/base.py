@@ -17,7 +17,7 @@ from groupwise.models.backbone import Backbone
 from groupwise.models.config import LoraConfig, ModelConfig
 from groupwise.models.loading import compute_dtype, device_of, tokenizer_of
 from groupwise.models.located import is_adapter_directory
-from groupwise.models.packed import Sequences, micro_batch_tokens, micro_batches, own_tokens
+from groupwise.models.packed import Sequences, micro_batch_tokens, micro_batches, num_shared
 from groupwise.models.policy import Policy, start_policy
 from groupwise.models.prompts import reads_clock, settled_task
 from groupwise.models.sharded import sharded
@@ -184,8 +184,11 @@ def accumulate_rows(
         return loss, (loss.item(), measured)
 
     ordered = sorted(rows, key=lambda row: sequences_of(row).num_read)
-    budget = micro_batch_tokens(tokens_per_micro_batch, model.device)
-    sizes, budget = own_tokens([sequences_of(row) for row in ordered], budget)
+    sequences = [sequences_of(row) for row in ordered]
+    is_alone = RANKS.partial_sums > 1 or not isinstance(model, Backbone) or model.is_recurrent
+    shared = 0 if is_alone else num_shared([sequence.prompt for sequence in sequences])
+    sizes = [sequence.num_read - shared for sequence in sequences]
+    budget = max(1, micro_batch_tokens(tokens_per_micro_batch, model.device) - shared)
     chunks = list(micro_batches(sizes, RANKS.portion(budget, sum(sizes))))
     weights, costs = [weight for _, weight in model.trainable()], [sum(sizes[i] for i in chunk) for chunk in chunks]
     parts = [[ordered[i] for i in chunk] for chunk in chunks]

@@ -18,7 +18,7 @@ from groupwise.config import Section
 from groupwise.errors import DataError
 from groupwise.models.backbone import Backbone
 from groupwise.models.cores import shared_out
-from groupwise.models.packed import Sequences, micro_batch_tokens, micro_batches, own_tokens
+from groupwise.models.packed import Sequences, micro_batch_tokens, micro_batches
 from groupwise.models.prompts import ended, prompt_ids
 from groupwise.models.reward_model import RewardModel, start_reward_model
 from groupwise.models.sharded import sharded
@@ -126,7 +126,7 @@ def pairs_of_step(num_pairs: int, size: int, seed: int, step: int) -> list[int]:
 def chunks(pairs: Sequence[EncodedPair], budget: int) -> Iterator[list[EncodedPair]]:
     """Cut pairs, sorted by length, into micro-batches."""
     by_length = sorted(pairs, key=lambda pair: pair.sequences.num_read)
-    for chunk in micro_batches(*own_tokens([pair.sequences for pair in by_length], budget)):
+    for chunk in micro_batches([pair.sequences.num_read for pair in by_length], budget):
         yield [by_length[i] for i in chunk]
 
 

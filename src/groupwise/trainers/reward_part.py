@@ -13,7 +13,7 @@ from groupwise.config.schema import RewardModelRef
 from groupwise.errors import ConfigError, ModelError
 from groupwise.models.config import ModelConfig
 from groupwise.models.cores import shared_out
-from groupwise.models.packed import Sequences, micro_batch_tokens, micro_batches, own_tokens
+from groupwise.models.packed import Sequences, micro_batch_tokens, micro_batches
 from groupwise.models.prompts import arguments_read, encode_prompt, ended
 from groupwise.models.reward_model import RewardModel, load_reward_model
 from groupwise.tasks.base import Template
@@ -139,7 +139,8 @@ def _scores(
     visible = [[text for text in group_texts if text is not None] for group_texts in texts]
     pairs = zip(groups, visible, strict=True)
     sequences = [_sequences(group, seen, model, config, template) for group, seen in pairs if seen]
-    chunks = list(micro_batches(*own_tokens(sequences, micro_batch_tokens(0, model.device))))
+    budget = micro_batch_tokens(0, model.device)
+    chunks = list(micro_batches([sequence.num_read for sequence in sequences], budget))
     scored = shared_out(lambda chunk: model.scores([sequences[i] for i in chunk]).tolist(), chunks, model.device)
     scores = chain.from_iterable(scored)
     return [[None if text is None else next(scores) for text in group_texts] for group_texts in texts]

@@ -63,14 +63,14 @@ def turns(model: Backbone, dialogue: Dialogue, chat: ChatArguments) -> Turns:
     if not tokenizer.chat_template:
         raise DataError(f"{place} is a conversation, but the tokenizer has no chat template: give it as plain text")
     if named:
-        read = arguments_read(tokenizer, ChatArguments(arguments=dict(named)))
-        if unread := sorted(named.keys() - read.keys()):
-            warnings.warn(f"the rows' {ARGUMENTS} {unread} are not read by the model's chat template", stacklevel=2)
-        if other := [name for name in read if chat.arguments.get(name, read[name]) != read[name]]:
+        if other := [name for name in named if chat.arguments.get(name, named[name]) != named[name]]:
             raise DataError(
-                f"{place}: its {ARGUMENTS} have {other[0]} = {read[other[0]]!r}, the recipe's arguments "
+                f"{place}: its {ARGUMENTS} have {other[0]} = {named[other[0]]!r}, the recipe's arguments "
                 f"{chat.arguments[other[0]]!r}; only equal ones are allowed"
             )
+        read = arguments_read(tokenizer, ChatArguments(arguments={**chat.arguments, **named}))
+        if unread := sorted(named.keys() - read.keys()):
+            warnings.warn(f"the rows' {ARGUMENTS} {unread} are not read by the model's chat template", stacklevel=2)
         chat = chat.model_copy(update={"arguments": {**chat.arguments, **read}})
     if dialogue.tools and dialogue.calls == "hermes" and not (dialogue.prompt or reads_tools(tokenizer, chat)):
         dialogue = dialogue._replace(completion=in_text(dialogue.completion, dialogue.tools), tools=None)

@@ -53,6 +53,7 @@ def make_micro_batches(
     max_tokens: int,
     device: torch.device,
     old_logprobs: Sequence[Arrays] | None = None,
+    shares: bool = True,  # The model computes once what all prompts of a micro-batch begin with: it is counted once
 ) -> list[MicroBatch]:
     """Pack an update's groups. The denominator counts every judged completion, also of groups without signal."""
     rows_of = [_rows(group, i, config, old_logprobs[i] if old_logprobs else None) for i, group in enumerate(groups)]
@@ -68,7 +69,7 @@ def make_micro_batches(
         for group, rows in zip(groups, rows_of, strict=True)
         if rows and (any(np.any(row.advantages) for row in rows) or group.critic or always)
     ]
-    shared = num_shared([prompt for prompt, _ in contributing])
+    shared = num_shared([prompt for prompt, _ in contributing]) if shares and RANKS.partial_sums == 1 else 0
 
     def own_tokens(prompt: tuple[int, ...], rows: Sequence[_Row] = ()) -> int:
         return len(prompt) - shared + sum(row.completion.num_read for row in rows)

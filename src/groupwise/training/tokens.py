@@ -16,7 +16,7 @@ from groupwise.algorithms.importance import ImportanceWeights
 from groupwise.algorithms.kl import KL_ESTIMATORS
 from groupwise.algorithms.objective import TokenLoss
 from groupwise.models.cores import shared_out
-from groupwise.models.packed import Pack, Sequences, micro_batch_tokens, micro_batches, own_tokens, pack
+from groupwise.models.packed import Pack, Sequences, micro_batch_tokens, micro_batches, pack
 from groupwise.models.policy import Policy
 from groupwise.training.config import LossConfig
 from groupwise.types import Group, ScoredGroup
@@ -40,8 +40,9 @@ def per_token(
     default; a larger group stands alone.
     """
     sequences = [sequences_of(group) for group in groups]
+    sizes = [sequence.num_read for sequence in sequences]
     arrays: list[Arrays] = []
-    chunks = list(micro_batches(*own_tokens(sequences, micro_batch_tokens(budget, device))))
+    chunks = list(micro_batches(sizes, micro_batch_tokens(budget, device)))
 
     def values_of(chunk: range) -> NDArray[np.float32]:
         values: NDArray[np.float32] = compute(pack([sequences[i] for i in chunk], device)).float().cpu().numpy()

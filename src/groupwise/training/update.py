@@ -99,7 +99,8 @@ def update_policy(
         for _ in range(config.epochs):
             for part in np.array_split(np.arange(len(groups)), min(config.mini_batches, len(groups))):
                 chosen, chosen_old = [groups[i] for i in part], [old[i] for i in part] if old else None
-                batch = make_micro_batches(chosen, config, updater.max_tokens, policy.device, chosen_old)
+                shares = not policy.is_recurrent
+                batch = make_micro_batches(chosen, config, updater.max_tokens, policy.device, chosen_old, shares)
                 if not batch:
                     continue
                 compute = partial(_loss, updater, first=not reports)

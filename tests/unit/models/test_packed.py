@@ -226,14 +226,6 @@ def test_what_all_prompts_begin_with_is_computed_once_and_each_keeps_its_last_to
     assert packed.num_shared(prompts) == packed.num_shared([np.array(prompt) for prompt in prompts]) == expected
 
 
-def test_a_budget_counts_what_prompts_share_once() -> None:
-    sequences = ragged([(5, [3]), (7, [2, 2]), (4, [6])], shared=40)
-    assert packed.own_tokens(sequences, 64) == ([8, 11, 10], 24)
-    assert packed.own_tokens(sequences, 30) == ([8, 11, 10], 1)
-    chunks = packed.micro_batches([8, 11, 10], 24)
-    assert [pack([sequences[i] for i in chunk]).input_ids.shape[1] for chunk in chunks] == [40 + 7 + 9, 44 + 5]
-
-
 RAGGED = [(3, [2, 3]), (2, [3]), (1, [2, 4]), (4, [1, 1])]
 
 

@@ -84,11 +84,12 @@ def test_long_documents_come_in_pieces(policy: Policy, tmp_path: Path) -> None:
     assert pieces == [50, 50, 51]  # 150 characters and the end, in a context of 64
 
 
-def test_no_document_reads_another(policy: Policy) -> None:
+@pytest.mark.parametrize(("shared", "budget"), [(0, 0), (20, 0), (20, 60), (20, 1)])
+def test_no_document_reads_another(policy: Policy, shared: int, budget: int) -> None:
     """The gradient of a packed step is that of the documents one by one, and changes of one leave the other's alone."""
-    ids = [Example(e[:1], e[1:]) for e in encoded(policy, ["abcabc", "bbbbbbb", "cabac"])]
+    ids = [Example([5] * shared + e[:1], e[1:]) for e in encoded(policy, ["abcabc", "bbbbbbb", "cabac"])]
 
-    def gradient(examples: list[Example], budget: int = 0) -> tuple[float, list[torch.Tensor]]:
+    def gradient(examples: list[Example]) -> tuple[float, list[torch.Tensor]]:
         loss = sft_gradient(policy, examples, budget).loss
         found = [weight.grad.clone() for _, weight in policy.trainable() if weight.grad is not None]
         for _, weight in policy.trainable():

@@ -48,7 +48,7 @@ def shown(make_model: Callable[..., Any], tmp_path: Path) -> Callable[..., str]:
     tokenizer = byte_tokenizer()
     policy = make_policy(make_model(), tokenizer, ModelConfig(device="cpu"))
 
-    def show(template: str | None, row: dict[str, Any], loss_on: Any = "completion", **config: Any) -> str:
+    def show(template: Any, row: dict[str, Any], loss_on: Any = "completion", **config: Any) -> str:
         policy.tokenizer.chat_template = template
         (tmp_path / "rows.jsonl").write_text(json.dumps(row))
         data = PairsData(path=str(tmp_path / "rows.jsonl"), **config)
@@ -98,7 +98,10 @@ def test_a_row_and_the_recipe_agree_about_arguments(shown: Callable[..., str]) -
     row = {"prompt": "a", "completion": [says("b")], "chat_template_kwargs": {"mark": "!", "thinks": True}}
     with pytest.warns(UserWarning, match=r"chat_template_kwargs \['thinks'\] are not read by the model's"):
         assert shown("{{ mark }}" + PLAIN, row, arguments={"mark": "!"})[:2] == "!u"
-    del row["chat_template_kwargs"]["thinks"]
+    named = {"default": PLAIN, "other": "{{ mark }}" + PLAIN}
+    row["chat_template_kwargs"] = {"mark": "!", "chat_template": "other"}  # as rows are sampled by one of several
+    assert shown(named, row)[:2] == "!u"
+    del row["chat_template_kwargs"]["chat_template"]
     with pytest.raises(DataError, match=r"line 1: its chat_template_kwargs have mark = '!', the recipe's .* '\?'"):
         shown("{{ mark }}" + PLAIN, row, arguments={"mark": "?"})
 

@@ -43,7 +43,6 @@ class Round:
         self.groups: list[dict[int, Sampled]] = [{} for _ in requests]
 
     def run(self) -> None:
-        """Wait until every completion is there."""
         fleet = self.crew.fleet
         fleet.begin(len(self.tasks))
         fleet.max_live = self.sampling.max_live_completions

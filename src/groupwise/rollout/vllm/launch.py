@@ -56,7 +56,6 @@ class WeightsFolder:
         return self._keep("weights", directory)
 
     def write_adapters(self, saved: Saved, name: str) -> Path:
-        """Write a new directory with adapters alone."""
         directory = self.path / name
         with new_directory(directory) as temporary:
             saved.save(temporary)

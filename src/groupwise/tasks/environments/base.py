@@ -109,7 +109,6 @@ class Turn:
 
     @property
     def calls(self) -> tuple[Attempt, ...]:
-        """Return the calls that may be run."""
         return tuple(attempt for attempt in self.attempts if attempt.status == "ok")
 
 
