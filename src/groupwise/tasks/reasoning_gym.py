@@ -8,7 +8,7 @@ settings = { leg_counting = { max_animals = 4 } }
 
 import json
 from collections.abc import Iterator
-from itertools import count
+from itertools import chain, count
 from typing import ClassVar
 
 from pydantic import Field, JsonValue
@@ -17,9 +17,12 @@ from groupwise.errors import ConfigError
 from groupwise.randomness import key
 from groupwise.tasks.base import Candidate, GeneratedConfig, GeneratedTask, Template
 from groupwise.types import Problem
-from groupwise.verifiers.python import generator
+from groupwise.verifiers.python import MEMORY_BYTES
+from groupwise.verifiers.workers import WorkerPool
 
 SEED = 0
+BATCH = 8  # problems of a generator that are asked for together
+TIMEOUT_S = 600.0  # of a batch; some generators search for seconds
 ANSWERS_IN_TAGS = Template(
     prompt=(
         "The user asks a question and the assistant answers it. The assistant first thinks inside <think> </think> and "
@@ -56,13 +59,19 @@ class ReasoningGym(GeneratedTask):
                 raise ConfigError(f"task.settings.{name}: not one of task.datasets = {', '.join(config.datasets)}")
 
     def candidates(self) -> Iterator[Candidate]:
-        dials = {name: json.dumps(self.config.settings.get(name, {}), sort_keys=True) for name in self.config.datasets}
-        generators = {name: generator(name, SEED, dials[name]) for name in self.config.datasets}
-        for index in count():
-            for name, problems in generators.items():
-                entry = problems[index]
-                content = f"{name}\n{entry['question']}"
-                source = {"dataset": name, "seed": SEED, "settings": dials[name], "index": index}
-                reference = "" if entry["answer"] is None else str(entry["answer"])
+        # not made here: many generators choose from a set, whose order differs between two runs of Python
+        pool = WorkerPool("groupwise.verifiers.python:asked", 1, MEMORY_BYTES, inherit=True)
+        parts = [self._of(name, pool) for name in dict.fromkeys(self.config.datasets)]
+        return chain.from_iterable(zip(*parts, strict=True))
+
+    def _of(self, name: str, pool: WorkerPool) -> Iterator[Candidate]:
+        dials = json.dumps(self.config.settings.get(name, {}), sort_keys=True)
+        source = {"dataset": name, "seed": SEED, "settings": dials}
+        for begin in count(0, BATCH):
+            reply = pool.call({"of": source, "indices": list(range(begin, begin + BATCH))}, TIMEOUT_S)
+            if reply.status != "ok":
+                raise ConfigError(f"task.datasets: {reply.evidence.removeprefix('ConfigError: ')}")
+            for index, (question, reference) in enumerate(reply.value, begin):
+                content = f"{name}\n{question}"
                 identity = f"{name}/{key('reasoning-gym', content):016x}"
-                yield content, Problem(identity, entry["question"], reference, name, data=source)
+                yield content, Problem(identity, question, reference, name, data={**source, "index": index})

@@ -15,6 +15,7 @@ like any program that the user runs.
 import ast
 import difflib
 import json
+import random
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -269,13 +270,27 @@ class ReasoningGymVerifier(PythonVerifier):
     accepts_references: ClassVar[bool] = True
 
 
-def score(completion: str, dataset: str, seed: int, settings: str, index: int) -> float | Verdict:
-    """Score the answer by its generator; runs in a worker process."""
+def score(completion: str, question: str, dataset: str, seed: int, settings: str, index: int) -> float | Verdict:
+    """Score the answer by its generator (ConfigError: that asks something else); runs in a worker process."""
     extraction = extract(completion, "tag")
     if extraction.answer is None:
         return Verdict(Outcome.UNPARSABLE, {"reward": 0.0}, extraction.reason)
-    problems = generator(dataset, seed, settings)
-    return float(problems.score_answer(extraction.answer, problems[index]))
+    entry = made(dataset, seed, settings, index)
+    if entry["question"] != question:
+        raise ConfigError(f"reasoning-gym makes another problem {index} of {dataset!r} than the one that was asked")
+    return float(generator(dataset, seed, settings).score_answer(extraction.answer, entry))
+
+
+def asked(request: dict[str, Any]) -> list[list[str]]:
+    """Make the problems `indices` as pairs of question and reference; runs in a worker process."""
+    entries = [made(**request["of"], index=index) for index in request["indices"]]
+    return [[each["question"], "" if each["answer"] is None else str(each["answer"])] for each in entries]
+
+
+def made(dataset: str, seed: int, settings: str, index: int) -> Any:
+    """A problem as the library has it; the same in all workers, where the order of a set's members is fixed."""
+    random.seed(index)  # some generators also draw from it
+    return generator(dataset, seed, settings)[index]
 
 
 @cache

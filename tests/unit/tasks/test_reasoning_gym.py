@@ -1,5 +1,10 @@
 """reasoning-gym's generators: splits apart by the question, scores by the generator, faults by name."""
 
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
 import pytest
 
 from groupwise.errors import ConfigError
@@ -43,3 +48,26 @@ def test_dials_reach_the_generator() -> None:
 def test_faults_are_named(changes: dict[str, object], sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         make_task({**SMALL, **changes}).problems("train")
+
+
+SHOWN = f"""
+from groupwise.tasks import make_task
+settings = {SMALL} | {{"datasets": ["isomorphic_strings", "list_functions", "polynomial_multiplication"]}}
+print([problem.question for problem in make_task(settings).problems("train")])
+"""
+
+
+def test_all_processes_have_the_same_problems() -> None:
+    command, asked = [sys.executable, "-c", SHOWN], list[bytes]()
+    for seed in ("1", "2"):
+        asked.append(subprocess.check_output(command, env={**os.environ, "PYTHONHASHSEED": seed}))
+    assert asked[0] == asked[1]
+
+
+def test_a_question_is_judged_by_its_own_problem() -> None:
+    task = make_task({**SMALL, "datasets": ["list_functions", "polynomial_multiplication"]})
+    problem = task.problems("train")[0]
+    with make_verifier({"kind": "reasoning_gym", "timeout_s": 60}) as verifier:
+        task.validate(verifier.verify)
+        other = verifier.verify(replace(problem, question="Another?"), task.template.gold_answer(problem))
+    assert (other.outcome, "makes another problem" in other.evidence) == (Outcome.CRASHED, True)
