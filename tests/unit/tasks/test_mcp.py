@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from groupwise.errors import ConfigError
 from groupwise.tasks.environments.base import Attempt, Turn
-from groupwise.tasks.environments.mcp import Server
+from groupwise.tasks.environments.mcp import Server, text_of
 from groupwise.tasks.environments.tools import Tools, ToolsConfig
 from groupwise.types import Problem
 
@@ -69,6 +69,12 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
+@server.tool()
+def found(text: str) -> list[str]:
+    "Find texts."
+    return [text] if text else []
+
+
 server.run("stdio")
 """
 
@@ -120,7 +126,13 @@ def test_a_server_of_the_library(tmp_path: Path) -> None:
     (tmp_path / "serve.py").write_text(THEIRS)
     if subprocess.run([sys.executable, "-c", "import mcp.server.mcpserver"], capture_output=True).returncode:
         pytest.skip("the package mcp is not installed")
-    (tool,) = Server(shlex.join([sys.executable, str(tmp_path / "serve.py")])).tools()
+    tool, found = Server(shlex.join([sys.executable, str(tmp_path / "serve.py")])).tools()
     assert tool.shown["function"]["description"] == "Add two numbers."
     assert tool(a=2, b=3) == "5"
     assert tool(a="x", b=3).startswith("error: ")
+    assert [found(text=text) for text in ("", "é", "\ud83d")] == ['{"result": []}', "é", "?"]
+
+
+def test_an_embedded_text_is_read() -> None:
+    held = {"type": "resource", "resource": {"uri": "file:///a", "text": "hello"}}
+    assert text_of([held, {"type": "resource", "resource": {"blob": ""}}]) == "hello\n[resource]"

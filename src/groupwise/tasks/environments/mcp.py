@@ -25,10 +25,9 @@ PARTS = frozenset(["text", "image", "image_url", "audio", "input_audio", "video"
 
 
 def text_of(parts: Sequence[Mapping[str, Any]]) -> str:
-    """Return the text of a result's parts; a picture or a sound, which no policy here reads, is named in its place."""
-    return "\n".join(
-        str(part.get("text", "")) if part.get("type") == "text" else f"[{part.get('type')}]" for part in parts
-    )
+    """Return the text of a result's parts, embedded files' included; a picture or a sound is named in its place."""
+    held = ((part.get("type"), part.get("resource") or part) for part in parts)
+    return "\n".join(str(each["text"]) if "text" in each else f"[{kind}]" for kind, each in held)
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,11 @@ class ServedTool:
     def __call__(self, **arguments: Any) -> str:
         """Return the text of the result. Raises ConnectionError: the server has ended. ValueError: it refuses."""
         result = self.server.ask("tools/call", name=self.__name__, arguments=arguments)
-        return ("error: " if result.get("isError") else "") + text_of(result.get("content", []))
+        parts = result.get("content", [])
+        said = text_of(parts)
+        if not parts and "structuredContent" in result:  # of an empty list, for example, a server has no other words
+            said = json.dumps(result["structuredContent"], ensure_ascii=False)
+        return ("error: " if result.get("isError") else "") + said
 
 
 class Server:
@@ -102,7 +105,8 @@ class Server:
     def _write(self, message: Mapping[str, Any]) -> None:
         assert self._process.stdin is not None
         with self._lock:
-            self._process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+            line = json.dumps({"jsonrpc": "2.0", **message}, ensure_ascii=False)
+            self._process.stdin.write(line.encode(errors="replace") + b"\n")  # half a character would get no answer
             self._process.stdin.flush()
 
     def _listen(self, errors: IO[bytes]) -> None:
