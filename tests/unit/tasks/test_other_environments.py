@@ -411,6 +411,9 @@ def test_a_game_of_textarena_is_played_alone_and_against_others(tmp_path: Path) 
     assert (last["reward"], last["done"], last["outcome"]) == (1, True, "correct")
     config = configured("textarena", game="TicTacToe-v0", num_players=2, opponent="random")
     assert len({str(played(config, problem, ["[0]"], seed=seed).replies) for seed in range(6)}) > 1
+    config = configured("textarena", game="Breakthrough-v0", num_players=2, opponent="random")
+    lost = played(config, problem, ["[a2a3]", "[b2b3]"])
+    assert "the opponent random lost by a move that is not allowed" in lost.failed
     with pytest.raises(ValueError, match="has no game 'Gess'; near are GuessWho-v0"):
         configured("textarena", game="Gess")
     with pytest.raises(ValueError, match="allowed are both, or neither"):
@@ -419,12 +422,14 @@ def test_a_game_of_textarena_is_played_alone_and_against_others(tmp_path: Path) 
 
 MESSAGE_ENV = """
 import random
-from tinker_cookbook.rl.message_env import MessageEnv, MessageStepResult
+from types import SimpleNamespace
+from tinker_cookbook.rl.message_env import EnvFromMessageEnv, MessageEnv, MessageStepResult
+from tinker_cookbook.rl.types import EnvGroupBuilder
 from tinker_cookbook.tool_use import AgentToolMessageEnv, simple_tool_result, tool
 
 class Guess(MessageEnv):
-    def __init__(self, question, answer, forgets=False):
-        self.question, self.answer, self.forgets = question, answer, forgets
+    def __init__(self, question, answer, forgets=False, stops=None):
+        self.question, self.answer, self.forgets, self.stops = question, answer, forgets, stops
 
     async def initial_observation(self):
         self.said = [{"role": "system", "content": "Guess."}, {"role": "user", "content": self.question}]
@@ -434,7 +439,7 @@ class Guess(MessageEnv):
         won = message["content"] == self.answer
         hint = {"role": "user", "content": [{"type": "text", "text": f"no {random.random()}"}]}
         self.said = self.said[1 if self.forgets else 0 :] + [message, hint]
-        return MessageStepResult(float(won), won, self.said, {"won": won})
+        return MessageStepResult(float(won), won, self.said, {"won": won}, next_stop_condition=self.stops)
 
 @tool
 async def double(number: int) -> str:
@@ -447,6 +452,18 @@ async def graded(history):
 def agent(answer):
     return AgentToolMessageEnv(
         tools=[double], initial_messages=[{"role": "user", "content": "7 twice?"}], max_turns=4, reward_fn=graded)
+
+class Group(EnvGroupBuilder):
+    def __init__(self, question, answer):
+        self.of = question, answer
+
+    async def make_envs(self):
+        renderer = SimpleNamespace(get_stop_sequences=list)
+        return [EnvFromMessageEnv(renderer, Guess(*self.of), context_overflow_reward=-0.5)] * 2
+
+class Ranked(Group):
+    async def compute_group_rewards(self, trajectories, envs):
+        return [(1.0, {}) for _ in trajectories]
 """
 
 
@@ -473,3 +490,11 @@ def test_a_message_env_of_tinker_plays_unchanged(tmp_path: Path) -> None:
     assert (last["reward"], last["done"]) == (1, True)
     [failed] = replies(played(config, problem, [Turn("{", (bad,))]))
     assert (failed["reward"], failed["done"]) == (-0.1, True)
+
+    config = configured("message_env", factory=f"{tmp_path}/own.py:Group")
+    cut, late = (replies(played(config, problem, ["3"], ended))[-1] for ended in ("length", "turn_limit"))
+    assert (cut["reward"], late["reward"]) == (-0.5, 0)
+    guesses, ranked = (configured("message_env", factory=f"{tmp_path}/own.py:{name}") for name in ("Guess", "Ranked"))
+    stops = replace(problem, data={"stops": ["</a>"]})
+    assert "next_stop_condition = ['</a>']" in played(guesses, stops, ["3"]).failed
+    assert "Ranked has compute_group_rewards" in played(ranked, problem, []).failed

@@ -138,7 +138,16 @@ class MessageEnv(Others):
         made = self.outside(factory, **{p.name: known[p.name] for p in wanted if p.name in known})
         made = await made if inspect.isawaitable(made) else made
         if hasattr(made, "make_envs"):
+            from tinker_cookbook.rl.types import EnvGroupBuilder
+
+            own = getattr(type(made), "compute_group_rewards", None)
+            if own not in (None, EnvGroupBuilder.compute_group_rewards):
+                raise VerifierError(
+                    f"{type(made).__name__} has compute_group_rewards, which nothing calls here; allowed are rewards "
+                    "of steps, and a factory that makes one episode"
+                )
             [made, *_] = await made.make_envs()
+        self._worth_of_cut = float(getattr(made, "context_overflow_reward", 0.0))
         self._env = getattr(made, "message_env", made)
         if not hasattr(self._env, "initial_observation"):
             raise VerifierError(f"the factory made {type(self._env).__name__}; allowed is a MessageEnv")
@@ -166,9 +175,15 @@ class MessageEnv(Others):
         reward = None if result.reward is None else float(result.reward)
         if result.episode_done:
             return Reply(reward=reward, done=True, evidence=metrics)
+        if stops := getattr(result, "next_stop_condition", None):
+            raise VerifierError(f"next_stop_condition = {stops}; allowed is that a turn ends by its stop token")
         now = list(map(plain, result.next_messages))
         added, self._past = news(self._past, now), now
         return Reply(tuple(added), reward=reward, evidence=metrics)
+
+    def ended(self, reason: str) -> Reply:
+        worth = self._worth_of_cut if reason == "length" else 0.0
+        return Reply(reward=worth, outcome="wrong", evidence=f"not done before {reason}")
 
 
 class TrlConfig(FactoryConfig, CallingConfig):

@@ -43,7 +43,8 @@ class TextArenaConfig(EnvironmentConfig):
     num_players: int = Field(1, ge=1)
     """Players of the game; the model is the first."""
     opponent: Beside | None = None
-    """Plays the others: `random` (one of the moves in brackets that it was shown last), or `file.py:function`."""
+    """Plays the others: `random` (one of the moves in brackets that it was shown last; where that makes it lose by a
+    move that is not allowed, nothing is won), or `file.py:function`."""
     max_turn_tokens: int = Field(256, ge=1)
     """Most tokens of one turn, its stop token included."""
     max_reply_tokens: int = Field(512, ge=1)
@@ -122,6 +123,11 @@ class TextArena(Others):
         if not self._bare.state.done:
             return Reply.of(self._news())
         rewards, told = self._game.close()
+        if self.config.opponent == "random" and any(told[other].get("invalid_move") for other in told if other):
+            raise VerifierError(
+                f"the opponent random lost by a move that is not allowed ({told[0].get('reason')}): the game does not "
+                "list its moves as it reads them; allowed is opponent = 'file.py:function'"
+            )
         reward: Any = (rewards or {}).get(0)
         outcome: Decided = "correct" if (reward or 0) >= 1 else "wrong"
         return Reply(reward=reward, done=True, outcome=outcome, evidence=str(told.get(0, {}).get("reason", "")))
