@@ -39,18 +39,18 @@ class Line(NamedTuple):
     """A line of the run's metrics, as numbers by name."""
 
     number: int
-    """Its place in the file, from 0. A resumed run writes the lines after its checkpoint again, with the same
-    numbers."""
+    """Its place among all lines that the sink is given over all resumes of the run, from 0."""
+    kind: str  # `step`, or what is measured, for example `dev`
     step: int  # the step it tells of; in evaluations, the number of finished steps
     time: float  # when it was written, in seconds since 1970
     values: Mapping[str, float]  # for example `step/reward`, `dev/pass_at_1`, `dev/pass_at_1/low`
 
     @classmethod
-    def of(cls, number: int, entry: Mapping[str, Any]) -> "Line":
+    def of(cls, entry: Mapping[str, Any]) -> "Line":
         """The line that holds this JSON object; what is neither a number nor a table of numbers is left out."""
         told = {key: value for key, value in entry.items() if key not in ("kind", "step", "time")}
-        values = dict(_numbers(told, str(entry.get("kind", "step"))))
-        return cls(number, int(entry["step"]), float(entry["time"]), values)
+        kind = str(entry.get("kind", "step"))
+        return cls(0, kind, int(entry["step"]), float(entry["time"]), dict(_numbers(told, kind)))
 
 
 def _numbers(value: Any, name: str) -> Iterator[tuple[str, float]]:
@@ -120,6 +120,9 @@ class State:
 
     id: str
     lines: int = 0  # lines that it took
+    taken: Mapping[str, int] = field(default_factory=dict)
+    """By kind the step of the newest of them. A line is known by both: a resumed run writes the lines after its
+    checkpoint again, and one that goes on to more steps has others in the places of those of its end."""
     closed: bool = False  # True if it took them all and was closed
     failed: str = ""  # reason for ending too early, in a sentence
 
@@ -146,7 +149,7 @@ class SinkFiles:
     def begin(self) -> State:
         self.state.parent.mkdir(exist_ok=True)
         before = self.read() if self.state.exists() else State(uuid.uuid4().hex[:8])
-        now = State(before.id, before.lines)
+        now = State(before.id, before.lines, before.taken)
         write_file(self.state, json.dumps(asdict(now)).encode())
         return now
 

@@ -44,11 +44,19 @@ def main(path: str, name: str, settings: str) -> int:
             sink = SINKS.find(config.kind)(config, SinkRun(files.run, state.id, read_toml(run.config)))
             tail, done = _Tail(run.metrics.path), False
             held = state.lines if sink.held is None else sink.held
+            # a store that has fewer lines than it took gets them again
+            known, number = (state.taken, state.lines) if state.taken and held >= state.lines else ({}, 0)
+            taken = dict(known)
             while not done:
                 done = ended.wait(LOOK_EVERY_S)  # before the look, so that the last one sees everything
-                if lines := [line for line in tail.fresh() if line.number >= held]:
+                lines = list[Line]()
+                for line in tail.fresh():
+                    if line.step > known.get(line.kind, -1):
+                        lines += [line._replace(number=number)] if number >= held else []
+                        taken[line.kind], number = line.step, number + 1
+                if lines:
                     sink.write(lines)
-                    files.write(state := replace(state, lines=lines[-1].number + 1))
+                    files.write(state := replace(state, lines=number, taken=taken))
             sink.close()
             files.write(replace(state, closed=True))
     except Exception as error:
@@ -60,7 +68,7 @@ def main(path: str, name: str, settings: str) -> int:
 
 class _Tail:
     def __init__(self, path: Path) -> None:
-        self._path, self._offset, self._number = path, 0, 0
+        self._path, self._offset = path, 0
 
     def fresh(self) -> Iterator[Line]:
         with self._path.open("rb") as file:
@@ -68,8 +76,8 @@ class _Tail:
             for text in file:
                 if not text.endswith(b"\n"):
                     return
-                yield Line.of(self._number, json.loads(text))
-                self._number, self._offset = self._number + 1, self._offset + len(text)
+                yield Line.of(json.loads(text))
+                self._offset += len(text)
 
 
 if __name__ == "__main__":

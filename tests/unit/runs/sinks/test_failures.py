@@ -31,7 +31,7 @@ class Kept(Sink):
         self.file = run.path / "kept.txt"
     def write(self, lines):
         with self.file.open("a") as file:
-            file.writelines(f"{line.number}\\n" for line in lines)
+            file.writelines(f"{line.number} {line.kind} {line.step}\\n" for line in lines)
 
 class Prints(Kept):
     def write(self, lines):
@@ -102,7 +102,7 @@ def ledger(run: Path) -> bytes:
 
 def kept(run: Path) -> list[int]:
     """Numbers of the lines that `Kept` was given."""
-    return [int(line) for line in (run / "kept.txt").read_text().split()]
+    return [int(line.split()[0]) for line in (run / "kept.txt").read_text().splitlines()]
 
 
 @pytest.fixture(scope="module")
@@ -162,6 +162,20 @@ def test_after_a_kill_no_step_is_doubled_or_lost_and_no_process_stays(tmp_path: 
     sinks.finish()
     assert kept(run.path) == list(range(7))
     assert SinkFiles(run.path, "mine").read().closed
+
+
+def test_a_finished_run_that_goes_on_to_more_steps_loses_none(tmp_path: Path, mine: Callable[..., Any]) -> None:
+    run, sections = begin_run(tmp_path / "run", 'algorithm = "sft"\n'), {"mine": SINKS.read(mine("Kept"))}
+    for steps in (range(2), range(2, 4)):
+        sinks = Sinks.start(run.path, sections)  # type: ignore[arg-type]
+        for step in steps:
+            run.metrics.append({"step": step, "loss": 0.5, "time": 1.0})
+        checkpoint = len(run.metrics.path.read_bytes())
+        run.metrics.append({"kind": "test-after", "step": step + 1, "time": 1.0})
+        sinks.finish()
+        run.metrics.truncate(checkpoint)
+    lines = ["step 0", "step 1", "test-after 2", "step 2", "step 3", "test-after 4"]
+    assert (run.path / "kept.txt").read_text().splitlines() == [f"{i} {line}" for i, line in enumerate(lines)]
 
 
 def test_a_run_that_an_error_left_behind_goes_on_in_the_same_process(tmp_path: Path, mine: Callable[..., Any]) -> None:
