@@ -288,7 +288,7 @@ def asked(request: dict[str, Any]) -> list[list[str]]:
 
 
 def made(dataset: str, seed: int, settings: str, index: int) -> Any:
-    """A problem as the library has it; the same in all workers, where the order of a set's members is fixed."""
+    """Return a problem as the library has it; the same in all workers, where the order of a set's members is fixed."""
     random.seed(index)  # some generators also draw from it
     return generator(dataset, seed, settings)[index]
 

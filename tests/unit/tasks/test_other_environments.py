@@ -428,8 +428,8 @@ from tinker_cookbook.rl.types import EnvGroupBuilder
 from tinker_cookbook.tool_use import AgentToolMessageEnv, simple_tool_result, tool
 
 class Guess(MessageEnv):
-    def __init__(self, question, answer, forgets=False, stops=None):
-        self.question, self.answer, self.forgets, self.stops = question, answer, forgets, stops
+    def __init__(self, question, answer, forgets=False):
+        self.question, self.answer, self.forgets = question, answer, forgets
 
     async def initial_observation(self):
         self.said = [{"role": "system", "content": "Guess."}, {"role": "user", "content": self.question}]
@@ -439,7 +439,7 @@ class Guess(MessageEnv):
         won = message["content"] == self.answer
         hint = {"role": "user", "content": [{"type": "text", "text": f"no {random.random()}"}]}
         self.said = self.said[1 if self.forgets else 0 :] + [message, hint]
-        return MessageStepResult(float(won), won, self.said, {"won": won}, next_stop_condition=self.stops)
+        return MessageStepResult(float(won), won, self.said, {"won": won})
 
 @tool
 async def double(number: int) -> str:
@@ -494,7 +494,5 @@ def test_a_message_env_of_tinker_plays_unchanged(tmp_path: Path) -> None:
     config = configured("message_env", factory=f"{tmp_path}/own.py:Group")
     cut, late = (replies(played(config, problem, ["3"], ended))[-1] for ended in ("length", "turn_limit"))
     assert (cut["reward"], late["reward"]) == (-0.5, 0)
-    guesses, ranked = (configured("message_env", factory=f"{tmp_path}/own.py:{name}") for name in ("Guess", "Ranked"))
-    stops = replace(problem, data={"stops": ["</a>"]})
-    assert "next_stop_condition = ['</a>']" in played(guesses, stops, ["3"]).failed
+    ranked = configured("message_env", factory=f"{tmp_path}/own.py:Ranked")
     assert "Ranked has compute_group_rewards" in played(ranked, problem, []).failed

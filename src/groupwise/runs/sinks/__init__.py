@@ -120,9 +120,7 @@ class State:
 
     id: str
     lines: int = 0  # lines that it took
-    taken: Mapping[str, int] = field(default_factory=dict)
-    """By kind the step of the newest of them. A line is known by both: a resumed run writes the lines after its
-    checkpoint again, and one that goes on to more steps has others in the places of those of its end."""
+    taken: Mapping[str, int] = field(default_factory=dict)  # by kind, the step of the newest of them
     closed: bool = False  # True if it took them all and was closed
     failed: str = ""  # reason for ending too early, in a sentence
 

@@ -44,7 +44,7 @@ def main(path: str, name: str, settings: str) -> int:
             sink = SINKS.find(config.kind)(config, SinkRun(files.run, state.id, read_toml(run.config)))
             tail, done = _Tail(run.metrics.path), False
             held = state.lines if sink.held is None else sink.held
-            # a store that has fewer lines than it took gets them again
+            # by kind and step: where a finished run goes on, other lines stand in the places of its last ones
             known, number = (state.taken, state.lines) if state.taken and held >= state.lines else ({}, 0)
             taken = dict(known)
             while not done:

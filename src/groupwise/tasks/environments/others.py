@@ -175,8 +175,6 @@ class MessageEnv(Others):
         reward = None if result.reward is None else float(result.reward)
         if result.episode_done:
             return Reply(reward=reward, done=True, evidence=metrics)
-        if stops := getattr(result, "next_stop_condition", None):
-            raise VerifierError(f"next_stop_condition = {stops}; allowed is that a turn ends by its stop token")
         now = list(map(plain, result.next_messages))
         added, self._past = news(self._past, now), now
         return Reply(tuple(added), reward=reward, evidence=metrics)
