@@ -60,8 +60,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--models", metavar="DIRECTORY", help="GGUF files of real models, for `-m real`")
 
 
-# --------------------------------------------------------------------------------------- every day's tests are short
-
 LIMIT_S = 5.0
 """Processor time, in seconds, beyond which an everyday test is named at the end."""
 SLOW_MARKS = ("slow", "peers", "gpu", "browser", "real")
@@ -117,8 +115,6 @@ def _living_children_s(process: int | str) -> float:
             total += sum(ticks) / os.sysconf("SC_CLK_TCK") + _living_children_s(child)
     return total
 
-
-# -------------------------------------------------------------------------------------------------------- tiny models
 
 VOCABULARY = 263
 """Of the byte tokenizer: padding, end, 256 bytes, 5 tags."""

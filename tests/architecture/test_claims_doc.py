@@ -40,8 +40,6 @@ def test_every_result_belongs_to_an_arm_of_the_ledger(ledger: Ledger) -> None:
     assert sorted(files - set(ledger.arms.arms)) == []
 
 
-# -------------------------------------------------------------------------------- what several versions of the code did
-
 MEASURED_BEFORE = ("model", "task", "verifier", "sampling", "behaviour", "evaluation")
 """Sections of a recipe that decide what is measured before training, beside the seed."""
 OF_MEASURING = "before."

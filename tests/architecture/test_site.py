@@ -114,8 +114,6 @@ def test_a_broken_link_is_seen(documents: Documents) -> None:
     assert found == ["docs/page.md: no.md", "docs/page.md: #no", "docs/page.md: recipe.md#no"]
 
 
-# ----------------------------------------------------------------------- links that lead out, which nobody follows here
-
 ARXIV = re.compile(r"arxiv(?:\.org/\w+/|\.org|:|\s)\s*([\w./-]*\d[\w/-]*)", re.IGNORECASE)
 PAPER = re.compile(r"\d\d(?:0[1-9]|1[0-2])\.\d{5}(?:v[1-9]\d*)?")
 

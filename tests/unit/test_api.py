@@ -119,8 +119,6 @@ def test_texts_stay_texts_and_tables_change_only_what_they_hold() -> None:
     assert as_overrides(changes) == [r'a.b="x = \"1\""', "c.d=[1, [2.5, true]]", "c.e={}"]
 
 
-# ------------------------------------------------------------------------------------------------------------- runs
-
 CONFIG = 'algorithm = "grpo"\n[run]\nnum_steps = 4\n[task]\nkind = "arithmetic"\n'
 TEXT = "<script>alert(1)</script>"
 

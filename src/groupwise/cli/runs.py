@@ -134,8 +134,10 @@ def text_summary(run: "Records") -> Text:
     for name, value in (verdicts, *costs(run).items(), best):
         text.append(f"{name:<17}", style="bold").append(f"{value}\n")
     samples = examples(pair, 1) if pair else []
-    text.append("sample from it\n", style="bold")
-    text.append(f"  {sample_command(run, samples[0].question if samples else '')}\n")
+    asked = samples[0].question if samples else ""
+    asked = asked if 0 < len(asked) <= LONGEST_QUESTION and asked.isprintable() else "your question"
+    command = shlex.join(["groupwise", "sample", str(run.best), asked]) if run.best else "not possible yet"
+    text.append("sample from it\n", style="bold").append(f"  {command}\n")
     for example in samples:
         text.append(f"\n{example.question}", style="bold")
         text.append(f"  (reference answer {example.reference}; chosen for: {example.kind})\n", style="dim")
@@ -146,13 +148,6 @@ def text_summary(run: "Records") -> Text:
             style = "green" if answer.outcome == "correct" else "red"
             text.append(f"  {answer.outcome}: {printable(answer.evidence)}\n", style=style)
     return text
-
-
-def sample_command(run: "Records", question: str) -> str:
-    """Return the command that asks the best checkpoint a question; a long one is left to the user."""
-    text = question if 0 < len(question) <= LONGEST_QUESTION and question.isprintable() else "your question"
-    best = run.best
-    return shlex.join(["groupwise", "sample", str(best), text]) if best else "not possible yet"
 
 
 def printable(text: str) -> str:

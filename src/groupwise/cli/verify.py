@@ -61,7 +61,12 @@ def verify(
             raise typer.Exit(1)
         return
     problem = Problem("asked", question, reference, language=language, data=read_data(data or []))
-    text = read_completion(completion, file)
+    if completion not in (None, "-") and file is not None:
+        raise ConfigError("give the completion as text or with --file, not both")
+    text = str(completion)
+    if completion in (None, "-"):
+        with told_as(DataError, f"{file or 'standard input'} cannot be read", OSError, UnicodeDecodeError):
+            text = decoded(sys.stdin.buffer.read() if file is None else file.read_bytes()).replace("\r\n", "\n")
     explained = verify(verifier, text, problem, overrides or [])
     if json:
         print_json(explained.as_dict())
@@ -69,20 +74,6 @@ def verify(
         show_verdict(explained, problem, text)
     if explained.verdict.outcome.failed:
         raise typer.Exit(1)
-
-
-def read_completion(text: str | None, file: Path | None) -> str:
-    """Return the completion from the command line, a file, or standard input (no text, or `-`).
-
-    Raises ConfigError: both are named; DataError: the file cannot be read.
-    """
-    if text not in (None, "-") and file is not None:
-        raise ConfigError("give the completion as text or with --file, not both")
-    if file is None and text not in (None, "-"):
-        return str(text)
-    with told_as(DataError, f"{file or 'standard input'} cannot be read", OSError, UnicodeDecodeError):
-        content = decoded(sys.stdin.buffer.read() if file is None else file.read_bytes())
-        return content.replace("\r\n", "\n")
 
 
 def read_data(pairs: Sequence[str]) -> dict[str, Any]:

@@ -257,10 +257,20 @@ class GGUF:
         for number, shard in enumerate(plan, 1):
             file = f"model-{number:05}-of-{len(plan):05}.safetensors" if len(plan) > 1 else "model.safetensors"
             tensors = counted(f"reading {self.file.name}", shard, len(self.tensors), done)
-            sizes = {name: [int(n) for n in reversed(tensor.shape)] for name, tensor in shard}
-            _write_shard(directory / file, sizes, (self.weight(name, tensor, model.config) for name, tensor in tensors))
+            # a safetensors file of fp32 weights, which begin where torch's own would in memory, written one by one
+            header, at = dict[str, Any]({"__metadata__": {"format": "pt"}}), 0
+            for name, tensor in shard:
+                shape = [int(n) for n in reversed(tensor.shape)]
+                end = at + 4 * math.prod(shape)
+                header[name], at = {"dtype": "F32", "shape": shape, "data_offsets": [at, end]}, end
+                index[name] = file
+            text = json.dumps(header).encode()
+            text += b" " * (-(8 + len(text)) % ALIGNMENT)  # so that they can be read where they lie, without a copy
+            with (directory / file).open("wb") as stream:
+                stream.write(len(text).to_bytes(8, "little") + text)
+                for name, tensor in tensors:
+                    stream.write(self.weight(name, tensor, model.config).numpy().data)
             done += len(shard)
-            index |= dict.fromkeys(sizes, file)
         if len(plan) > 1:
             record = {"metadata": {}, "weight_map": index}
             (directory / "model.safetensors.index.json").write_text(json.dumps(record, indent=1))
@@ -279,22 +289,6 @@ class GGUF:
         if not np.isfinite(value).all():
             self.refuse(f"holds numbers that are not finite, in {tensor.name}")
         return torch.from_numpy(np.ascontiguousarray(value))
-
-
-def _write_shard(file: Path, sizes: Mapping[str, list[int]], weights: Iterator[Tensor]) -> None:
-    """Write a safetensors file of fp32 weights one by one, in which they begin where torch's own would in memory."""
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    at = 0
-    for name, size in sizes.items():
-        end = at + 4 * math.prod(size)
-        header[name] = {"dtype": "F32", "shape": size, "data_offsets": [at, end]}
-        at = end
-    text = json.dumps(header).encode()
-    text += b" " * (-(8 + len(text)) % ALIGNMENT)  # so that they can be read where they lie, without a copy
-    with file.open("wb") as stream:
-        stream.write(len(text).to_bytes(8, "little") + text)
-        for weight in weights:
-            stream.write(weight.numpy().data)
 
 
 def rotated_heads(name: str, config: PreTrainedConfig) -> int:

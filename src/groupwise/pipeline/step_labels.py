@@ -112,8 +112,14 @@ class StepLabels(Stage[StepLabelsConfig]):
             if not problems:
                 raise ConfigError(f"skip_problems = {settings.skip_problems} skips all {settings.split} problems")
             by_id = {problem.id: problem for problem in problems}
-            if "exact" in (settings.method, settings.agree_with):
-                _check_plans(problems, settings)
+            without = [problem.id for problem in problems if not set(PLANNED) <= problem.data.keys()]
+            if without and "exact" in (settings.method, settings.agree_with):
+                is_method = settings.method == "exact"
+                allowed = 'are method = "monte_carlo", "binary_search" and "group_tree"' if is_method else 'is "none"'
+                raise ConfigError(
+                    f'{"method" if is_method else "agree_with"} = "exact" needs problems with a plan, and '
+                    f"{len(without)} of {len(problems)} have none (the first: {without[0]}); allowed for them {allowed}"
+                )
             with make_verifier(task.verifier_config) as verifier:
                 verifier.check(problems, task.template)
                 actors = Actors.of(load_policy(settings.model.at(settings.path)), task.template, verifier)
@@ -261,17 +267,6 @@ def _agrees(row: StepRow, settings: StepLabelsConfig) -> bool:
             'unknown; allowed is agree_with = "none", or problems with a plan'
         )
     return bool(row.first_error == row.provenance["exact_first_error"])
-
-
-def _check_plans(problems: Sequence[Problem], settings: StepLabelsConfig) -> None:
-    without = [problem.id for problem in problems if not set(PLANNED) <= problem.data.keys()]
-    if without:
-        is_method = settings.method == "exact"
-        allowed = 'are method = "monte_carlo", "binary_search" and "group_tree"' if is_method else 'is "none"'
-        raise ConfigError(
-            f'{"method" if is_method else "agree_with"} = "exact" needs problems with a plan, and {len(without)} of '
-            f"{len(problems)} have none (the first: {without[0]}); allowed for them {allowed}"
-        )
 
 
 def _statistics(rows: Sequence[StepRow], dropped: Mapping[str, int]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from groupwise.models.policy import Policy
 from groupwise.models.prompts import encode_prompt
 from groupwise.randomness import Draws
 from groupwise.ranks.group import RANKS
-from groupwise.rollout.engine import Engine, EngineConfig, Pause, Recorded, Request, Sampled, make_engine
+from groupwise.rollout.engine import Engine, EngineConfig, Recorded, Request, Sampled, make_engine
 from groupwise.rollout.environments import Crews
 from groupwise.rollout.episodes import Episodes
 from groupwise.rollout.pieces import Pieces, completion_in, completion_of, joined, own_text, reflected, visible
@@ -272,12 +272,18 @@ def _sample(
     prompts = episodes.prompts if episodes else [encode_prompt(policy, actors.template, each) for each in problems]
     if plays and sampling.stop:
         raise ConfigError(f"sampling.stop = {list(sampling.stop)} ends whole completions; an episode has turns")
-    requests, pause = [], stops_at(policy, sampling.stop) if sampling.stop else None
+    longest = max((len(stop.encode()) for stop in sampling.stop), default=0)  # in tokens: each holds a byte at least
+    requests = []
+
+    def pause(ids: Sequence[int]) -> bool:
+        tail = policy.tokenizer.decode(visible(policy, list(ids[-longest - 1 :])))
+        return any(stop in tail for stop in sampling.stop)
+
     for prompt in prompts:
         recorded = actors.recorded.get(prompt.problem.id, ())
         keys = draws.keys(prompt.problem.id, group_size)
         again = recorded if len(recorded) == group_size else ()
-        requests.append(Request(prompt.token_ids, keys, pause=pause, recorded=again))
+        requests.append(Request(prompt.token_ids, keys, pause=pause if longest else None, recorded=again))
     groups: dict[int, Group] = {}
 
     def finished(index: int, sampled: Sequence[Sampled]) -> None:
@@ -303,17 +309,6 @@ def _sample(
         for group in ordered:
             on_group(group)
     return ordered
-
-
-def stops_at(policy: Policy, stops: Sequence[str]) -> Pause:
-    """Return what pauses a completion as soon as its text holds one of these."""
-    longest = max(len(stop.encode()) for stop in stops)  # in tokens, of which each holds a byte at least
-
-    def pause(ids: Sequence[int]) -> bool:
-        tail = policy.tokenizer.decode(visible(policy, list(ids[-longest - 1 :])))
-        return any(stop in tail for stop in stops)
-
-    return pause
 
 
 def _group(

@@ -94,8 +94,15 @@ def _run(command: Sequence[str], program: Program, limits: Limits, launch: Seque
     with contextlib.suppress(BlockingIOError):
         for line in os.read(status_read, 1 << 16).splitlines():
             report |= json.loads(line)
-    if not in_time:
-        _kill(process, report.get("child-pid"))
+    if not in_time:  # process 1 of the sandbox is killed, hence all of it, and bubblewrap reaps it; else bubblewrap too
+        first = report.get("child-pid")
+        with contextlib.suppress(ProcessLookupError):
+            if first is not None:
+                os.kill(first, signal.SIGKILL)
+        if first is None or not _ends(process, _END_S):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
     if outputs.is_flooded:
         return outputs.result(Status.FLOODED, None, "it wrote more than is read")
     if not in_time:
@@ -110,17 +117,6 @@ def _ends(process: "subprocess.Popen[bytes]", seconds: float) -> bool:
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(max(0.0, seconds))
     return process.returncode is not None
-
-
-def _kill(process: "subprocess.Popen[bytes]", first: int | None) -> None:
-    """Kill process 1 of the sandbox, hence all of it, and let bubblewrap reap it; else bubblewrap too."""
-    with contextlib.suppress(ProcessLookupError):
-        if first is not None:
-            os.kill(first, signal.SIGKILL)
-    if first is None or not _ends(process, _END_S):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
 
 
 def command_line(filter_fd: int, status_fd: int, files: Mapping[str, int], command: Sequence[str]) -> list[str]:

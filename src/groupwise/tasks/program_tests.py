@@ -94,10 +94,18 @@ def _called(name: str, question: str, solution: str, cases: Sequence[_Case], tol
         call = {"args": json.dumps(args), "expected": json.dumps(output)}
         calls.append(call | {"or": json.dumps(output[0])} if is_wrapped else call)
     table = {repr(tuple(args)): output for args, output in values}
+    imports = []  # of what the solution uses of the library, as the judges of such collections run it
+    for unbound in unbound_names(solution) if solution else ():
+        modules = ("collections", "functools", "heapq", "bisect", "itertools", "math", "typing")
+        home = next((module for module in modules if hasattr(importlib.import_module(module), unbound)), None)
+        if unbound in sys.stdlib_module_names:
+            imports.append(f"import {unbound}\n")
+        elif home:
+            imports.append(f"from {home} import {unbound}\n")
     return Problem(
         name,
         f"{question}\n\nThe program defines the function `{function}`, or a class `Solution` with that method.",
-        _with_imports(solution)
+        "".join(imports) + solution
         or f"nan, inf = float('nan'), float('inf')\nTABLE = {table!r}\n"
         f"def {function}(*args): return TABLE[repr(args)]\n",
         data={"form": "calls", "entry_point": function, "calls": calls, "values": "json", "tolerance": tolerance},
@@ -224,19 +232,6 @@ def _solution(record: Record) -> str:
             continue
         return str(source)
     return value if isinstance(value, str) else ""
-
-
-def _with_imports(source: str) -> str:
-    """A solution with what it uses of the library and does not import, as the judges of such collections run it."""
-    lines = []
-    for name in unbound_names(source) if source else ():
-        modules = ("collections", "functools", "heapq", "bisect", "itertools", "math", "typing")
-        home = next((module for module in modules if hasattr(importlib.import_module(module), name)), None)
-        if name in sys.stdlib_module_names:
-            lines.append(f"import {name}\n")
-        elif home:
-            lines.append(f"from {home} import {name}\n")
-    return "".join(lines) + source
 
 
 def unbound_names(source: str) -> list[str]:

@@ -111,15 +111,12 @@ def _with_reference(
 @torch.no_grad()
 def referred(reference: Policy, pairs: Sequence[EncodedPair], config: PairsConfig) -> list[EncodedPair]:
     """Return the pairs, in order, with the reference's log-probabilities."""
-    order = sorted(range(len(pairs)), key=lambda i: pairs[i].sequences.num_read)
-    by_index: dict[int, EncodedPair] = {}
-    budget = micro_batch_tokens(config.tokens_per_micro_batch, reference.device)
-    micro = list(chunks([pairs[i] for i in order], budget))
-    each = shared_out(lambda chunk: pair_logprobs(reference, chunk), micro, reference.device)
-    for chunk, logprobs in zip(micro, each, strict=True):
-        for pair, chosen, rejected in zip(chunk, logprobs.chosen.tolist(), logprobs.rejected.tolist(), strict=True):
-            by_index[order[len(by_index)]] = pair._replace(ref_chosen=chosen, ref_rejected=rejected)
-    return [by_index[i] for i in range(len(pairs))]
+    found, parts = list(pairs), chunks(pairs, micro_batch_tokens(config.tokens_per_micro_batch, reference.device))
+    each = shared_out(lambda part: pair_logprobs(reference, [pairs[i] for i in part]), parts, reference.device)
+    for part, logprobs in zip(parts, each, strict=True):
+        for i, chosen, rejected in zip(part, logprobs.chosen.tolist(), logprobs.rejected.tolist(), strict=True):
+            found[i] = pairs[i]._replace(ref_chosen=chosen, ref_rejected=rejected)
+    return found
 
 
 def dpo_step(policy: Policy, pairs: Sequence[EncodedPair], config: DpoConfig) -> Gradient:

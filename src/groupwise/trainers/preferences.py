@@ -4,7 +4,7 @@ It is a Bradley-Terry model, as InstructGPT trained it (arXiv:2203.02155, sectio
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Literal, NamedTuple
 
@@ -123,11 +123,11 @@ def pairs_of_step(num_pairs: int, size: int, seed: int, step: int) -> list[int]:
     return shuffled_epochs(num_pairs, size, step, seed, "pair order")
 
 
-def chunks(pairs: Sequence[EncodedPair], budget: int) -> Iterator[list[EncodedPair]]:
-    """Cut pairs, sorted by length, into micro-batches."""
-    by_length = sorted(pairs, key=lambda pair: pair.sequences.num_read)
-    for chunk in micro_batches([pair.sequences.num_read for pair in by_length], budget):
-        yield [by_length[i] for i in chunk]
+def chunks(pairs: Sequence[EncodedPair], budget: int) -> list[list[int]]:
+    """Cut pairs, sorted by length, into micro-batches; returns their places."""
+    sizes = [pair.sequences.num_read for pair in pairs]
+    order = sorted(range(len(pairs)), key=sizes.__getitem__)
+    return [[order[i] for i in part] for part in micro_batches([sizes[i] for i in order], budget)]
 
 
 Scores = Callable[[list[EncodedPair]], Tensor]
@@ -160,7 +160,7 @@ def train_on_pairs(
 @torch.no_grad()
 def measure(step: int, pairs: Sequence[EncodedPair], scores: Scores, budget: int, device: torch.device) -> HeldOut:
     """Accuracy with its interval, margin, calibration and mean of the scores of some pairs."""
-    pieces = list(chunks(pairs, micro_batch_tokens(budget, device)))
+    pieces = [[pairs[i] for i in part] for part in chunks(pairs, micro_batch_tokens(budget, device))]
     pair_scores = torch.cat(list(shared_out(scores, pieces, device))).double().cpu()
     chosen, rejected = pair_scores.T.numpy()
     return HeldOut(

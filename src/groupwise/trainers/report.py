@@ -72,8 +72,8 @@ class StepReport(NamedTuple):
     expert_load: float
     """Load of a layer's busiest expert, in units of an even load, mean over layers; 0 in a model without experts."""
     router_entropy: float
-    """Entropy of the routers' distributions over the experts in nats, mean over layers and tokens, each counted as often
-    as it is computed; 0 without."""
+    """Entropy of the routers' distributions over the experts in nats, mean over layers and tokens, each as often as
+    it is computed; 0 without."""
     age: float
     """Updates between the weights that sampled and those that the step began with; mean over groups."""
     tokens_per_second: float

@@ -168,8 +168,6 @@ def test_limits_of_the_jsd() -> None:
     assert opposite.max().item() == pytest.approx(math.log(2))
 
 
-# ------------------------------------------------------------------------------------------------------------- chunks
-
 TOKENS, VOCABULARY = 13, 17
 
 

@@ -60,8 +60,6 @@ def test_an_indented_block_is_seen() -> None:
     assert indented(text) == ["line 8: [a]\nb = 1\n"]
 
 
-# --------------------------------------------------------------------------------------------------------------- Python
-
 BEFORE = {
     "README.md": lambda: vars(grpo),  # its first block is a function of that module
     "docs/learn/start.md": lambda: {"re": re},  # a part of the file that `groupwise init` writes
@@ -110,7 +108,7 @@ def test_python_of_every_page_runs(blocks: Any, reader: Path, finished_run: Any)
     assert (call.content, call.begin, search.run(call.content).text) == (" Japan", 6, "Tokyo")
     assert search.look("It is [search: Japan") is None
     sink = spaces["docs/explorer.md"]["MySink"](None, None)
-    sink.write([Line(0, 7, 0.0, {"step/reward": 0.5})])
+    sink.write([Line(0, "step", 7, 0.0, {"step/reward": 0.5})])
     sink.close()
     assert (reader / "elsewhere.txt").read_text() == "7 0.5\n"
 
@@ -119,8 +117,6 @@ def test_a_block_that_fails_is_seen() -> None:
     with pytest.raises(NameError):
         run_page("docs/a.md", ["a = 1", "b = a + c"])
 
-
-# ----------------------------------------------------------------------------------------------------------------- TOML
 
 OVER = ("arithmetic", "word_problems", "ppo", "dpo", "gsm8k", "reward_model")
 """Recipes that a page's settings may be meant for."""

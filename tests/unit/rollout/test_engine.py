@@ -219,9 +219,9 @@ def test_no_request_is_no_report(tiny_policy: Callable[..., Policy]) -> None:
 def test_a_prompt_is_prefilled_once(tiny_policy: Callable[..., Policy], monkeypatch: pytest.MonkeyPatch) -> None:
     prefilled: list[tuple[int, ...]] = []
 
-    def watched(sequences: Any, device: Any) -> Any:
+    def watched(sequences: Any, device: Any, shares: bool) -> Any:
         prefilled.extend(tuple(one.prompt) for one in sequences)
-        return pack(sequences, device)
+        return pack(sequences, device, shares)
 
     monkeypatch.setattr("groupwise.rollout.decode.pack", watched)
     config = CONFIG.model_copy(update={"max_live_completions": 2})

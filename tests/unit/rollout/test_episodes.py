@@ -294,8 +294,6 @@ def test_a_full_context_ends_it_at_a_sampled_token(play: Any) -> None:
     assert completion.num_read < 1024
 
 
-# ---------------------------------------------------------------------------------------------------- chat templates
-
 PLAIN = (
     "{% for m in messages %}[{{ m.role }}]{{ m.content }}{{ END }}\n{% endfor %}"
     "{% if add_generation_prompt %}[assistant]{% endif %}"

@@ -237,7 +237,7 @@ def test_what_our_own_sink_writes_comes_back(tmp_path: Path) -> None:
     from groupwise.runs.sinks import Line
 
     entry = {"kind": "step", "step": 3, "time": 1.0, "reward": 0.5, "entropy": 0.25, "parts": {"format": 1.0}}
-    for name, value in Line.of(0, entry).values.items():
+    for name, value in Line.of(entry).values.items():
         writer.add_scalar(name, value, 3)
     writer.close()
     assert read_scalars("tensorboard", tmp_path / "logs").scalars == {3: {"reward": 0.5, "entropy": 0.25}}

@@ -400,7 +400,6 @@ def test_a_game_of_textarena_is_played_alone_and_against_others(tmp_path: Path) 
     [unread, late] = replies(played(config, second, ["three"], "turn_limit"))
     assert "Invalid move format" in unread["messages"][0]["content"]
     assert (late["reward"], late["outcome"]) == (0, "wrong")
-
     (tmp_path / "own.py").write_text(
         "import asyncio\ndef last(seen):\n    asyncio.run(asyncio.sleep(0))\n"
         "    return seen.split('Available Moves: ')[-1].split(\"'\")[-2]\n"
@@ -480,7 +479,6 @@ def test_a_message_env_of_tinker_plays_unchanged(tmp_path: Path) -> None:
     assert (last["reward"], last["done"], last["evidence"]) == (1, True, "won 1")
     forgets = replace(problem, data={"forgets": True})
     assert "it asks again behind another past, from message 0 on" in played(config, forgets, ["3"]).failed
-
     config = configured("message_env", factory=f"{tmp_path}/own.py:agent")
     bad = Attempt("bad_json", 0, 1, evidence="no JSON")
     whole = played(config, problem, [Turn("so ", (call("double", number=7),)), "14"])
@@ -490,7 +488,6 @@ def test_a_message_env_of_tinker_plays_unchanged(tmp_path: Path) -> None:
     assert (last["reward"], last["done"]) == (1, True)
     [failed] = replies(played(config, problem, [Turn("{", (bad,))]))
     assert (failed["reward"], failed["done"]) == (-0.1, True)
-
     config = configured("message_env", factory=f"{tmp_path}/own.py:Group")
     cut, late = (replies(played(config, problem, ["3"], ended))[-1] for ended in ("length", "turn_limit"))
     assert (cut["reward"], late["reward"]) == (-0.5, 0)

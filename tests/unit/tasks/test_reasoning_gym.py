@@ -58,10 +58,9 @@ print([problem.question for problem in make_task(settings).problems("train")])
 
 
 def test_all_processes_have_the_same_problems() -> None:
-    command, asked = [sys.executable, "-c", SHOWN], list[bytes]()
-    for seed in ("1", "2"):
-        asked.append(subprocess.check_output(command, env={**os.environ, "PYTHONHASHSEED": seed}))
-    assert asked[0] == asked[1]
+    command, worlds = [sys.executable, "-c", SHOWN], [{**os.environ, "PYTHONHASHSEED": seed} for seed in "12"]
+    first, second = (subprocess.check_output(command, env=world) for world in worlds)
+    assert first == second
 
 
 def test_a_question_is_judged_by_its_own_problem() -> None:

@@ -198,8 +198,6 @@ def test_pairs_come_in_shuffled_epochs(tmp_path: Path, student: Policy, teacher:
     assert texts != sorted(texts)
 
 
-# ------------------------------------------------------------------------------------------------------------- settings
-
 STUDENT = {"source": "student", "task": SUMS}
 
 

@@ -187,8 +187,6 @@ def test_steps_that_do_not_reach_the_end_are_refused(policy: Policy) -> None:
         advantaged([ScoredGroup(scored.group, verdicts)], ProcessGae(kind="process_gae"), policy)
 
 
-# ------------------------------------------------------------------------------------------ one that goes on learning
-
 ONLINE = {"beta": 0.5, "online": "after", "lr": 3e-3}
 
 

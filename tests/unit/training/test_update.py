@@ -59,12 +59,6 @@ def slow_gradient(
     return total.item(), {name: parameter.grad for name, parameter in model.named_parameters()}
 
 
-def test_the_groups_of_these_tests_are_ragged(policy: Policy) -> None:
-    rows = judged(make_groups(policy))
-    assert len({completion.num_tokens for _, completion, _ in rows}) > 3
-    assert {completion.finish_reason for _, completion, _ in rows} == {FinishReason.STOP, FinishReason.LENGTH}
-
-
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 @pytest.mark.parametrize("aggregation", ["constant", "token", "sequence"])
 def test_the_first_update_equals_the_papers_loops(
@@ -84,7 +78,10 @@ def test_the_first_update_is_exactly_on_policy(policy: Policy) -> None:
     metrics, _ = run(policy, groups)
     assert (metrics.ratio_max, metrics.clipped, metrics.kl) == (1.0, 0.0, 0.0)
     assert 0 < metrics.logprob_difference < 1e-4
-    assert metrics.num_tokens == sum(completion.num_tokens for _, completion, _ in judged(groups))
+    lengths = [completion.num_tokens for _, completion, _ in judged(groups)]
+    assert metrics.num_tokens == sum(lengths)
+    assert len(set(lengths)) > 3  # the groups of these tests are ragged, and some completions are cut off
+    assert {c.finish_reason for _, c, _ in judged(groups)} == {FinishReason.STOP, FinishReason.LENGTH}
 
 
 @pytest.mark.parametrize("aggregation", ["constant", "token", "sequence"])

@@ -48,7 +48,15 @@ class Endpoint:
         for name in ("url", "model"):
             if not getattr(config, name):
                 raise ConfigError(f"verifier.judge.{name} is empty: the judge needs an address and a model")
-        self._config, self._key = config, read_key(config)
+        self._config, self._key = config, None
+        if variable := config.api_key_variable:
+            text = os.environ.get(variable, "").strip()
+            if not re.fullmatch(r"[!-~]+", text):  # said without what is in it
+                raise ConfigError(
+                    f"the environment variable {variable} (verifier.judge.api_key_variable) holds no API key: one word "
+                    "of printable ASCII characters is needed"
+                )
+            self._key = SecretStr(text)
         self._url = config.url.rstrip("/") + "/chat/completions"
         self._spent, self._lock = {"max_requests": 0, "max_total_tokens": 0}, threading.Lock()
 
@@ -161,17 +169,6 @@ def read_reply(body: bytes) -> tuple[Opinion, int | None] | None:
                     return Opinion(content, reason), tokens
             return Opinion(content, reason), None
     return None
-
-
-def read_key(config: JudgeConfig) -> SecretStr | None:
-    """The key that the configuration names, or None (ConfigError: names the place, not what is in it)."""
-    if not config.api_key_variable:
-        return None
-    source = f"the environment variable {config.api_key_variable} (verifier.judge.api_key_variable)"
-    text = os.environ.get(config.api_key_variable, "")
-    if not re.fullmatch(r"[!-~]+", text.strip()):
-        raise ConfigError(f"{source} holds no API key: one word of printable ASCII characters is needed")
-    return SecretStr(text.strip())
 
 
 def scrubbed(text: str, key: SecretStr | None) -> str:

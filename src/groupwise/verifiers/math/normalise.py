@@ -245,7 +245,13 @@ def normalise(text: str, language: str = "en") -> str:
             text = ("" if magnitude == key else "-") + _fraction(number)
     if r"\ldots" in text:
         text = _RUN.sub(_ascending, text)
-    return decimal_points(text) if language in COMMA_LANGUAGES else text
+    if language not in COMMA_LANGUAGES:
+        return text
+    # decimal commas as points: everywhere except in brackets, where an unspaced comma separates unless `;` does
+    text = re.sub(r"(?<=[0-9])\.(?=[0-9]{3}(?:\.[0-9]{3}){0,9},[0-9])", "", text)
+    outer_text = text if ";" in text else outer(text)
+    commas = {match.start() for match in re.finditer(r"(?<=[0-9]),(?=[0-9])", outer_text)}
+    return "".join("." if index in commas else char for index, char in enumerate(text))
 
 
 _INDEXED = r"[A-Za-z]_(?:[0-9a-z]|\{ ?(?:[0-9]{1,4}|[a-z] ?[+-] ?[0-9]{1,4}) ?\})"
@@ -315,14 +321,6 @@ def closing(text: str, start: int) -> int:
 
 
 _BRACKET = re.compile(r"[()\[\]{}]")
-
-
-def decimal_points(text: str) -> str:
-    """Decimal commas as points: everywhere except in brackets, where an unspaced comma separates unless `;` does."""
-    text = re.sub(r"(?<=[0-9])\.(?=[0-9]{3}(?:\.[0-9]{3}){0,9},[0-9])", "", text)
-    outer_text = text if ";" in text else outer(text)
-    commas = {match.start() for match in re.finditer(r"(?<=[0-9]),(?=[0-9])", outer_text)}
-    return "".join("." if index in commas else char for index, char in enumerate(text))
 
 
 def outer(text: str) -> str:

@@ -60,8 +60,15 @@ def judge(request: dict[str, Any]) -> dict[str, str]:
     decimals = request.get("decimals", DECIMALS)
 
     def same_whole(reference: str, answer: str) -> bool | None:
-        is_same = same_set_texts(reference, answer)
-        return same_families(reference, answer) if is_same is None else is_same
+        if (is_same := same_set_texts(reference, answer)) is not None:
+            return is_same
+        left, right = declared(reference), declared(answer)
+        if "Z" not in (*left.domains.values(), *right.domains.values()):
+            return None
+        gold, value = _families(left), _families(right)
+        if gold is None or value is None:
+            return None
+        return (not gold[0] or not value[0] or gold[0] == value[0]) and _same_residues(gold[1], value[1])
 
     try:
         is_same = equivalent(reference, answer, partial(_same, decimals=decimals), same_whole, decimals)
@@ -201,17 +208,6 @@ _FAMILY_DIGITS = 40
 _FAMILY_TOLERANCE = 1e-30
 
 Family = tuple[Any, Any]
-
-
-def same_families(reference: str, answer: str) -> bool | None:
-    """Compare two answers with a free whole number as sets; None if either is something else."""
-    left, right = declared(reference), declared(answer)
-    if "Z" not in (*left.domains.values(), *right.domains.values()):
-        return None
-    gold, value = _families(left), _families(right)
-    if gold is None or value is None:
-        return None
-    return (not gold[0] or not value[0] or gold[0] == value[0]) and _same_residues(gold[1], value[1])
 
 
 def _families(text: Declared) -> tuple[set[str], list[Family]] | None:

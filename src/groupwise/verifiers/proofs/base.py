@@ -96,7 +96,11 @@ class ProofVerifier(Verifier):
             # the indentation of the first line was stripped, and matters in Lean
             start = request.text.rindex(extraction.answer)
             margin = request.text[request.text.rfind("\n", 0, start) + 1 : start]
-            proof = unfenced(margin + extraction.answer if margin.isspace() else extraction.answer)
+            proof = margin + extraction.answer if margin.isspace() else extraction.answer
+            text = proof.strip()
+            if len(text) >= 6 and text.startswith("```") and text.endswith("```"):  # a code fence around all of it
+                language, _, content = text[3:-3].partition("\n")
+                proof = content if language.strip().isalnum() or not language.strip() else text[3:-3]
             limit = f"the proof has {len(proof)} characters, at most {MAX_LENGTH} are read"
             proofs.append(Finding(Outcome.UNPARSABLE, limit) if len(proof) > MAX_LENGTH else proof)
         pairs = zip(requests, proofs, strict=True)
@@ -106,15 +110,6 @@ class ProofVerifier(Verifier):
             verdict(proof if isinstance(proof, Finding) else next(findings), self.config, tags_right=answer.tags_right)
             for proof, answer in zip(proofs, answers, strict=True)
         ]
-
-
-def unfenced(answer: str) -> str:
-    """Return the answer without a code fence around all of it."""
-    text = answer.strip()
-    if len(text) < 6 or not (text.startswith("```") and text.endswith("```")):
-        return answer
-    language, _, content = text[3:-3].partition("\n")
-    return content if language.strip().isalnum() or not language.strip() else text[3:-3]
 
 
 def without_comments(text: str, outside: re.Pattern[str], inside: re.Pattern[str], blank: str = "") -> str:

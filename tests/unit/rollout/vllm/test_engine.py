@@ -13,8 +13,6 @@ from groupwise.models.policy import Policy
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.vllm.canary import trainer_logprobs
 
-# ---------------------------------------------------------------------------------------------------- the honest server
-
 
 def test_it_samples_from_the_trainers_weights(
     make_engine: Make, make_server: Make, trained: Policy, sample: Make

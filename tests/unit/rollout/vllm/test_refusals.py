@@ -20,8 +20,6 @@ from groupwise.rollout.vllm.fleet import State
 from groupwise.rollout.vllm.server import Server
 from groupwise.runs import progress
 
-# ------------------------------------------------------------------------------------------------------------ preflight
-
 
 @pytest.mark.parametrize(
     ("lie", "said"),
