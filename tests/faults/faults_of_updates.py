@@ -31,7 +31,7 @@ FAULTS = (
         "np.arange(len(prompt), len(prompt) + len(read)) + 1",
     ),
     Fault(15, "Completions attend to what stands before their prompt too", FORWARD).by(
-        "models", "slice(prefix.start, end)", "slice(0, end)"
+        "models", "slice(run.start, end)", "slice(0, end)"
     ),
     Fault(15, "Completions see the token that follows", FORWARD).by(
         "models",
