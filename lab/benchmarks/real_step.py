@@ -9,6 +9,7 @@ rest as in `grpo_step.py`, both sides in bf16 (TRL by autocast, its weights in f
 `--weights`). Sampling: as many prompts of 32 tokens as are live, 64 tokens each, no end before. `static`: transformers
 with a static cache. llama.cpp needs the wheel `xllamacpp` and reads its own file; vLLM is a server of the same model.
 Examples: what it is worth to compute tokens once that all prompts begin with (a context of 1,120 tokens or more).
+Begun: the same for the gradient of fine-tuning, 16 rows of 60 tokens of their own and 25 that are learnt.
 Shares are of the rate of bf16 products at the shape in hand: M = live rows for sampling, 2,048 for training.
 Nothing else may run beside it.
 """
@@ -32,6 +33,7 @@ from sides import Ours, TrlSettings, forced_lengths, train_trl
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from workload import Shape, StepPlan, Workload, count_parameters, necessary_work
 
+from groupwise.models import packed
 from groupwise.models.config import ModelConfig
 from groupwise.models.loading import quiet_transformers
 from groupwise.models.located import locate
@@ -40,6 +42,8 @@ from groupwise.rollout import in_process
 from groupwise.rollout.engine import Request
 from groupwise.rollout.in_process import generate
 from groupwise.rollout.sampling import SamplingConfig
+from groupwise.trainers.documents import Example
+from groupwise.trainers.sft import sft_gradient
 
 PROMPT, TOKENS = 32, 64
 SHAPE = Shape("real", 0, 0, 0, 0, 0, num_prompts=4, prompt_tokens=PROMPT, max_tokens=TOKENS, group_size=8, repeats=3)
@@ -228,11 +232,29 @@ def examples(path: str, options: argparse.Namespace) -> None:
         print(f"examples {turn}: {seconds[0]:.1f} s once, {seconds[1]:.1f} s for each", flush=True)
 
 
+def begun(path: str, options: argparse.Namespace) -> None:
+    """Print processor seconds of a gradient of rows that begin alike: what they share computed for each, and once."""
+    policy = load_policy(ModelConfig(path=path, compute_dtype=options.dtype, weights_dtype=options.weights))
+    words = policy.tokenizer(SENTENCE * 80, add_special_tokens=False).input_ids
+    for length in (32, 64, 200):
+        own = [words[i : i + 86] for i in range(1, 17)]
+        rows = [Example([*words[-length:], i, *ids[:60]], ids[60:85]) for i, ids in enumerate(own, 5)]
+        for turn in range(options.repeats):
+            seconds = []
+            for fewest in (10**9, packed.MIN_SHARED):
+                with mock.patch.object(packed, "MIN_SHARED", fewest):
+                    start = time.process_time()
+                    sft_gradient(policy, rows, 0)
+                    seconds.append(time.process_time() - start)
+            each, once = seconds
+            print(f"begun {length}, {turn}: {each:.1f} s for each, {once:.1f} s once, {each / once:.2f} ×", flush=True)
+
+
 def main() -> None:
     """Run the parts that are asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
-    parser.add_argument("--part", choices=["step", "sample", "examples", "all"], default="all")
+    parser.add_argument("--part", choices=["step", "sample", "examples", "begun", "all"], default="all")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument(
         "--dtype", default="bfloat16", help="of our products, and of transformers' model when it samples"
@@ -248,7 +270,7 @@ def main() -> None:
     quiet_transformers()
     print(describe())
     path = str(locate(options.model).weights)
-    for name, part in (("step", step), ("sample", sample), ("examples", examples)):
+    for name, part in (("step", step), ("sample", sample), ("examples", examples), ("begun", begun)):
         if options.part in (name, "all"):
             part(path, options)
 
