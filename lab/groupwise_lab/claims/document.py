@@ -38,10 +38,10 @@ little likelier than 5 %.
 in points, with their seeds: at many attempts the base model solves as many problems as the trained one (pass@8, +0.0
 [-4.1, +4.1], 6); adapters of rank 1 are enough (-3.1 [-9.9, +3.8], 5); GRPO without a critic reaches PPO's accuracy
 (-0.6 [-6.6, +5.3], 6); beam search beats best-of-N at small budgets (-0.6 [-10.1, +8.9], 5); the road ends higher
-with a cold start (-0.2 [-6.3, +5.8], 3); the language reward, as it was before it was mended, costs accuracy (-0.7
-[-5.8, +4.4], 5); labels by rollouts are better where a second judge agrees (+0.8 [-0.4, +1.9], 5), and teach as well
-as exact ones (+0.3 [-5.3, +5.9], 5); problems of medium difficulty first learn faster (-0.6 [-5.6, +4.4], 5), and so
-does dynamic sampling (+1.5 [-2.0, +5.0], 5).
+with a cold start (-0.2 [-6.3, +5.8], 3); the language reward costs accuracy (-1.9 [-5.0, +1.2], 5); labels by
+rollouts are better where a second judge agrees (+0.8 [-0.4, +1.9], 5), and teach as well as exact ones (+0.3 [-5.3,
++5.9], 5); problems of medium difficulty first learn faster (-0.6 [-5.6, +4.4], 5), and so does dynamic sampling (+1.5
+[-2.0, +5.0], 5).
 
 **Again.** `groupwise claims` runs what is missing, goes on where it was killed, and writes this page;
 `groupwise claims NAME --rerun` measures one claim anew. Results are kept in `claims/results/`, a line for each run,
