@@ -138,10 +138,8 @@ class MessageEnv(Others):
         made = self.outside(factory, **{p.name: known[p.name] for p in wanted if p.name in known})
         made = await made if inspect.isawaitable(made) else made
         if hasattr(made, "make_envs"):
-            from tinker_cookbook.rl.types import EnvGroupBuilder
-
-            own = getattr(type(made), "compute_group_rewards", None)
-            if own not in (None, EnvGroupBuilder.compute_group_rewards):
+            own = getattr(getattr(type(made), "compute_group_rewards", None), "__qualname__", "")
+            if own not in ("", "EnvGroupBuilder.compute_group_rewards"):  # the base class's, which pays nothing
                 raise VerifierError(
                     f"{type(made).__name__} has compute_group_rewards, which nothing calls here; allowed are rewards "
                     "of steps, and a factory that makes one episode"
