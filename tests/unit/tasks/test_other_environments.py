@@ -427,8 +427,8 @@ from tinker_cookbook.rl.types import EnvGroupBuilder
 from tinker_cookbook.tool_use import AgentToolMessageEnv, simple_tool_result, tool
 
 class Guess(MessageEnv):
-    def __init__(self, question, answer, forgets=False):
-        self.question, self.answer, self.forgets = question, answer, forgets
+    def __init__(self, question, answer, forgets=False, stop=None):
+        self.question, self.answer, self.forgets, self.stop = question, answer, forgets, stop
 
     async def initial_observation(self):
         self.said = [{"role": "system", "content": "Guess."}, {"role": "user", "content": self.question}]
@@ -438,7 +438,7 @@ class Guess(MessageEnv):
         won = message["content"] == self.answer
         hint = {"role": "user", "content": [{"type": "text", "text": f"no {random.random()}"}]}
         self.said = self.said[1 if self.forgets else 0 :] + [message, hint]
-        return MessageStepResult(float(won), won, self.said, {"won": won})
+        return MessageStepResult(float(won), won, self.said, {"won": won}, next_stop_condition=self.stop)
 
 @tool
 async def double(number: int) -> str:
@@ -479,6 +479,8 @@ def test_a_message_env_of_tinker_plays_unchanged(tmp_path: Path) -> None:
     assert (last["reward"], last["done"], last["evidence"]) == (1, True, "won 1")
     forgets = replace(problem, data={"forgets": True})
     assert "it asks again behind another past, from message 0 on" in played(config, forgets, ["3"]).failed
+    stops = replace(problem, data={"stop": ["</answer>"]})
+    assert "next_stop_condition is ['</answer>']" in played(config, stops, ["3"]).failed
     config = configured("message_env", factory=f"{tmp_path}/own.py:agent")
     bad = Attempt("bad_json", 0, 1, evidence="no JSON")
     whole = played(config, problem, [Turn("so ", (call("double", number=7),)), "14"])

@@ -173,6 +173,8 @@ class MessageEnv(Others):
         reward = None if result.reward is None else float(result.reward)
         if result.episode_done:
             return Reply(reward=reward, done=True, evidence=metrics)
+        if stop := result.next_stop_condition:
+            raise VerifierError(f"next_stop_condition is {stop!r}; allowed is None: turns end where the model's do")
         now = list(map(plain, result.next_messages))
         added, self._past = news(self._past, now), now
         return Reply(tuple(added), reward=reward, evidence=metrics)
