@@ -97,7 +97,7 @@ def train_process_reward_model(recipe: ProcessRewardModelRecipe, restart: bool, 
     for path, rows in sources.items():
         check_training_rows(rows, path)
     measured = read_steps(data.held_out) if data.held_out else []
-    if len(chat := {row.rendered for rows in sources.values() for row in rows}) > 1:
+    if len(chat := {row.rendered for rows in (*sources.values(), measured) for row in rows}) > 1:
         raise DataError(f"{data.path}: a chat template wrote some prompts and not others; allowed is one of the two")
     for path, rows in sources.items():
         check_apart(rows, path, measured, data.held_out, "what is learnt is no measure")

@@ -149,6 +149,9 @@ def test_rows_that_cannot_be_learnt_from_are_named(model: RewardModel, start: Pa
     write(tmp_path, labels=[1.0, 1.0, None])
     with pytest.raises(DataError, match="no last step has a label"):
         train_process_reward_model(recipe(start, tmp_path, supervision="outcome"), False, print)
+    write(tmp_path, rendered=True)  # and not those that are measured
+    with pytest.raises(DataError, match="a chat template wrote some prompts and not others"):
+        train_process_reward_model(recipe(start, tmp_path), False, print)
     write(tmp_path, labels=[None] * 3, problem="another")
     (tmp_path / "steps.jsonl").rename(tmp_path / "measured.jsonl")
     write(tmp_path)
