@@ -236,7 +236,7 @@ def begun(path: str, options: argparse.Namespace) -> None:
     """Print processor seconds of a gradient of rows that begin alike: what they share computed for each, and once."""
     policy = load_policy(ModelConfig(path=path, compute_dtype=options.dtype, weights_dtype=options.weights))
     words = policy.tokenizer(SENTENCE * 80, add_special_tokens=False).input_ids
-    for length in (32, 64, 200):
+    for length in (32, 64, 200, 1000):
         own = [words[i : i + 86] for i in range(1, 17)]
         rows = [Example([*words[-length:], i, *ids[:60]], ids[60:85]) for i, ids in enumerate(own, 5)]
         for turn in range(options.repeats):

@@ -51,9 +51,13 @@ TOKENS_PER_MICRO_BATCH = {"cpu": 1024, "cuda": 16384}
 """Defaults: on a processor a micro-batch that its caches hold, and enough of them for all cores."""
 
 
-def micro_batch_tokens(setting: int, device: torch.device) -> int:
-    """Return the most tokens in one forward: the setting, or where that is 0 the default of the device."""
-    return setting or TOKENS_PER_MICRO_BATCH[device.type]
+def micro_batch_tokens(setting: int, device: torch.device, shared: int = 0) -> int:
+    """Return the most tokens in one forward beside those that all share: the setting less these, at least 1.
+
+    Where it is 0, the device's default less these, at least half of it: then no micro-batch computes them in vain.
+    """
+    default = TOKENS_PER_MICRO_BATCH[device.type]
+    return max(1, setting - shared) if setting else max(default // 2, default - shared)
 
 
 def micro_batches(num_tokens: Sequence[int], budget: int) -> Iterator[range]:

@@ -188,7 +188,7 @@ def accumulate_rows(
     is_alone = RANKS.partial_sums > 1 or not isinstance(model, Backbone) or model.is_recurrent
     shared = 0 if is_alone else num_shared([sequence.prompt for sequence in sequences])
     sizes = [sequence.num_read - shared for sequence in sequences]
-    budget = max(1, micro_batch_tokens(tokens_per_micro_batch, model.device) - shared)
+    budget = micro_batch_tokens(tokens_per_micro_batch, model.device, shared)
     chunks = list(micro_batches(sizes, RANKS.portion(budget, sum(sizes))))
     weights, costs = [weight for _, weight in model.trainable()], [sum(sizes[i] for i in chunk) for chunk in chunks]
     parts = [[ordered[i] for i in chunk] for chunk in chunks]

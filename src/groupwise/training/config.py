@@ -63,7 +63,8 @@ class LossConfig(Section):
     """Passes over the step's groups."""
     tokens_per_micro_batch: int = Field(0, ge=0)
     """Most tokens in one forward and backward; changes memory and speed, never the result beyond rounding. 0: what
-    suits the device: 1024 on a processor, whose caches hold that and whose cores get one each; 16384 on a GPU."""
+    suits the device: 1024 on a processor, whose caches hold that and whose cores get one each; 16384 on a GPU; half of
+    it at least beside tokens that all prompts begin with."""
     max_logprob_difference: float | None = Field(None, gt=0)
     """Training stops when any token's log-probability differs by more than this (nats) between sampler and trainer in a
     step's first update. Not given, and without `correction`: in fp32 one token in 100 may differ by more than 1e-4,

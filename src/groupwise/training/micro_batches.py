@@ -74,7 +74,7 @@ def make_micro_batches(
     def own_tokens(prompt: tuple[int, ...], rows: Sequence[_Row] = ()) -> int:
         return len(prompt) - shared + sum(row.completion.num_read for row in rows)
 
-    budget = max(1, micro_batch_tokens(config.tokens_per_micro_batch, device) - shared)
+    budget = micro_batch_tokens(config.tokens_per_micro_batch, device, shared)
     budget = RANKS.portion(budget, sum(own_tokens(*piece) for piece in contributing))
     pieces = []
     for prompt, rows in contributing:
