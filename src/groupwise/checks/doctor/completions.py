@@ -9,28 +9,8 @@ from statistics import fmean, stdev
 from groupwise.algorithms.statistics import wilson
 from groupwise.checks import Advice, Finding, Place, Severity
 from groupwise.checks.doctor.facts import GroupFacts, RunFacts, StepFacts, ends_in_loop, strays
-from groupwise.checks.doctor.rule import (
-    EPOCHS,
-    LIKELY,
-    LR,
-    SURE,
-    WINDOW,
-    falls,
-    gains,
-    graded,
-    improves,
-    loses,
-    persists,
-    rank_correlation,
-    recent,
-    rises,
-    rule,
-    shown,
-    since,
-    slope,
-    start,
-    worsens,
-)
+from groupwise.checks.doctor.rule import EPOCHS, LR, Grade, Wanted, graded, rule, shown
+from groupwise.checks.doctor.trends import LIKELY, SURE, WINDOW, falls, rank_correlation, recent, rises, slope, start
 from groupwise.config import parse
 from groupwise.runs.row import Row
 from groupwise.types import FinishReason
@@ -47,7 +27,7 @@ from groupwise.verifiers.style import BehaviourConfig, search
 def entropy_collapse(run: RunFacts) -> Finding | None:
     """Entropy runs to zero, and nothing is gained by it."""
     series = run.values("entropy")
-    if len(series) < 2 * WINDOW or start(series) <= 0 or improves(run):
+    if len(series) < 2 * WINDOW or start(series) <= 0 or run.improves():
         return None
     floor, now = 0.1 * start(series), recent(series)
     lately = [math.log(max(value, 1e-9)) for value in series[-4 * WINDOW :]]
@@ -67,7 +47,7 @@ def entropy_collapse(run: RunFacts) -> Finding | None:
         statistic=now / start(series), threshold=0.1, unit="share of the entropy at the start",
         evidence=f"entropy went from {start(series):.3f} to {now:.3f} nats per token while neither dev nor the pass "
         "rate rises: the completions of a group become alike before the problems are learnt",
-        places=_groups(run.steps[-1]), wasted=since(run, first),
+        places=_groups(run.steps[-1]), wasted=run.since(first),
     )  # fmt: skip
 
 
@@ -75,7 +55,7 @@ def _was_worth_it(run: RunFacts) -> bool:
     """Return True if the pass rate gained while entropy fell, and a quarter or more of the gain is left."""
     steps = [step for step in run.steps if step.number("sampled_correct") is not None]
     entropy, correct = ([step.number(name) or 0.0 for step in steps] for name in ("entropy", "sampled_correct"))
-    if gains(run) >= SURE and recent(correct) - start(correct) < 0.1:
+    if run.gains() >= SURE and recent(correct) - start(correct) < 0.1:
         return False
     ends = range(WINDOW, len(correct) + 1)
     smooth = [fmean(correct[end - WINDOW : end]) for end in ends]
@@ -94,28 +74,27 @@ def _groups(step: StepFacts) -> tuple[Place, ...]:
 def entropy_explosion(run: RunFacts) -> Finding | None:
     """Completions turn into noise."""
     series = run.values("entropy")
-    if len(series) < 2 * WINDOW or start(series) <= 0 or improves(run):
+    if len(series) < 2 * WINDOW or start(series) <= 0 or run.improves():
         return None
     growth = recent(series) / start(series)
-    severity, bound = graded(growth, 2.0, 4.0), 4.0 if growth >= 4.0 else 2.0
+    grade = graded(growth, 2.0, 4.0)
     falling = falls(run.values("sampled_correct")) < SURE
-    if severity is None and falling and growth >= 1.25 and rises(series) < SURE:
-        severity, bound = Severity.WARNING, 1.25
+    if grade is None and falling and growth >= 1.25 and rises(series) < SURE:
+        grade = Grade(Severity.WARNING, growth, 1.25)
     lately = [math.log(max(value, 1e-9)) for value in series[-4 * WINDOW :]]
     speed = slope(lately)
-    if severity is None and falling and speed > 0 and rises(lately) < SURE:
+    if grade is None and falling and speed > 0 and rises(lately) < SURE:
         steps_to_double = math.log(2.0 * start(series) / recent(series)) / speed
-        severity = Severity.WARNING if steps_to_double <= run.num_steps - len(series) else None
+        grade = Grade(Severity.WARNING, growth, 2.0) if steps_to_double <= run.num_steps - len(series) else None
     rewards = run.values("reward")
-    if severity is None or (recent(rewards) >= start(rewards) and recent(rewards) > min(rewards)):
+    if grade is None or (recent(rewards) >= start(rewards) and recent(rewards) > min(rewards)):
         return None
     first = next(s for s, value in run.series("entropy") if value >= (1 + growth) / 2 * start(series))
     return Finding(
-        severity=severity, since_step=first, statistic=growth,
-        threshold=bound, unit="times the entropy at the start",
+        **grade._asdict(), since_step=first, unit="times the entropy at the start",
         evidence=f"entropy went from {start(series):.3f} to {recent(series):.3f} nats per token and the reward from "
         f"{start(rewards):.3f} to {recent(rewards):.3f}: the completions turn into noise",
-        places=_groups(run.steps[-1]), wasted=since(run, first),
+        places=_groups(run.steps[-1]), wasted=run.since(first),
     )  # fmt: skip
 
 
@@ -126,14 +105,13 @@ def entropy_explosion(run: RunFacts) -> Finding | None:
 def entropy_bonus(run: RunFacts) -> Finding | None:
     """The bonus for entropy pulls as hard as the reward."""
     coef, series = float(run.key("loss.entropy_coef") or 0.0), run.values("entropy")
-    if len(series) < WINDOW or improves(run):
+    if len(series) < WINDOW or run.improves():
         return None
     weight = coef * recent(series)
-    if (severity := graded(weight, 0.1, 1.0)) is None:
+    if (grade := graded(weight, 0.1, 1.0)) is None:
         return None
     return Finding(
-        severity=severity, since_step=run.steps[0].step, statistic=weight,
-        threshold=1.0 if severity is Severity.CRITICAL else 0.1, unit="nats per token that the bonus pays",
+        **grade._asdict(), since_step=run.steps[0].step, unit="nats per token that the bonus pays",
         evidence=f"the bonus pays {coef:g} for a nat: {weight:.2f} for the {recent(series):.3f} nats of a token, "
         "beside advantages of about 1, and neither dev nor the pass rate rises",
         wasted=len(run.steps),
@@ -148,20 +126,20 @@ def entropy_bonus(run: RunFacts) -> Finding | None:
 def length_runaway(run: RunFacts) -> Finding | None:
     """Completions grow, correctness does not."""
     lengths = run.values("length")
-    if len(lengths) < 2 * WINDOW or start(lengths) <= 0 or improves(run):
+    if len(lengths) < 2 * WINDOW or start(lengths) <= 0 or run.improves():
         return None
     growth = recent(lengths) / start(lengths) - 1
     follows = rank_correlation(lengths, run.values("reward"))
     if growth < 0.5 or rises(lengths) >= SURE:
         return None
-    severity = Severity.CRITICAL if worsens(run) or follows >= 0.6 else Severity.WARNING
+    severity = Severity.CRITICAL if run.worsens() or follows >= 0.6 else Severity.WARNING
     first = next(s for s, value in run.series("length") if value >= 1.25 * start(lengths))
     longest = sorted(run.steps[-1].completions, key=lambda row: row.num_tokens or 0, reverse=True)[:5]
     return Finding(
         severity=severity, since_step=first, statistic=growth, threshold=0.5,
         unit="growth of the length", evidence=f"completions grew from {start(lengths):.0f} to {recent(lengths):.0f} "
         f"tokens (rank correlation with the reward {follows:+.2f}), and correctness did not",
-        places=tuple(Place(run.steps[-1].step, row.problem, row.sample) for row in longest), wasted=since(run, first),
+        places=tuple(Place(run.steps[-1].step, row.problem, row.sample) for row in longest), wasted=run.since(first),
     )  # fmt: skip
 
 
@@ -177,9 +155,9 @@ def length_collapse(run: RunFacts) -> Finding | None:
         return None
     shrunk = 1 - recent(lengths) / start(lengths)
     lost = start(correct) - recent(correct)
-    dev = [result.pass_at_1 for result in run.dev]
-    surely = shrunk >= 0.25 and falls(lengths) < SURE and loses(run) < SURE  # also where it regains some of it
-    harmed = not improves(run) and (lost > 0.02 or (len(dev) > 1 and dev[-1] < dev[0] - 0.02))
+    dev = run.dev_rates
+    surely = shrunk >= 0.25 and falls(lengths) < SURE and run.loses() < SURE  # also where it regains some of it
+    harmed = not run.improves() and (lost > 0.02 or (len(dev) > 1 and dev[-1] < dev[0] - 0.02))
     if not surely and (shrunk < 0.5 or not harmed):
         return None
     bound = 0.5 if shrunk >= 0.5 else 0.25
@@ -189,7 +167,7 @@ def length_collapse(run: RunFacts) -> Finding | None:
         statistic=shrunk, threshold=bound, unit="loss of length",
         evidence=f"completions shrank from {start(lengths):.0f} to {recent(lengths):.0f} tokens, and the pass rate "
         f"from {start(correct):.3f} to {recent(correct):.3f}",
-        places=shown(run.steps[-1:], lambda row: (row.num_tokens or 0) <= recent(lengths)), wasted=since(run, first),
+        places=shown(run.steps[-1:], lambda row: (row.num_tokens or 0) <= recent(lengths)), wasted=run.since(first),
     )  # fmt: skip
 
 
@@ -203,22 +181,21 @@ def truncation(run: RunFacts) -> Finding | None:
     if len(series) < WINDOW:
         return None
     share = recent(series)
-    severity = graded(share, 0.05, 0.15)
+    grade = graded(share, 0.05, 0.15)
     # a run that learns within its limit is left alone, but not where the limit shapes what it learns
     tokens = run.key("sampling.max_tokens")
     limit, cut = float(tokens or math.inf), f"{tokens} tokens" if tokens else "a limit that was not recorded"
     shapes = bool(lengths) and recent(lengths) >= 0.7 * limit
     falling = falls(series[-4 * WINDOW :]) < LIKELY or share <= start(series) + 0.05
-    if severity is None or (improves(run) and falling and not shapes):
+    if grade is None or (run.improves() and falling and not shapes):
         return None
-    first = persists(run, lambda step: (step.number("truncated") or 0.0) >= 0.05)
+    first = run.persists(lambda step: (step.number("truncated") or 0.0) >= 0.05)
     never = "; hardly any stops, so the stop token may never have been learnt" if share >= 0.95 else ""
     return Finding(
-        severity=severity, since_step=first, statistic=share,
-        threshold=0.15 if severity is Severity.CRITICAL else 0.05, unit="share of completions",
+        **grade._asdict(), since_step=first, unit="share of completions",
         evidence=f"{share:.0%} of the completions of the last {WINDOW} steps were cut at {cut}{never}",
         places=shown(run.steps[-1:], lambda row: row.finish_reason == FinishReason.LENGTH),
-        wasted=round(share * since(run, first)),
+        wasted=round(share * run.since(first)),
     )  # fmt: skip
 
 
@@ -231,16 +208,21 @@ def loops(run: RunFacts) -> Finding | None:
     shares = [fmean(ends_in_loop(row.text) for row in step.completions) for step in steps]
     if len(shares) < WINDOW:
         return None
+    first = next((s.step for s in run.steps if any(ends_in_loop(row.text) for row in s.completions)), 0)
+    return _spreads(run, shares, steps, first, "end in one phrase over and over", lambda row: ends_in_loop(row.text))
+
+
+def _spreads(
+    run: RunFacts, shares: Sequence[float], steps: Sequence[StepFacts], first: int, what: str, has: Wanted
+) -> Finding | None:
+    """Find that more and more completions have something that few had at the start."""
     share, first_share = recent(shares), start(shares)
-    severity = graded(_at_least(share, steps), 0.01, 0.05)
-    if severity is None or share < max(2 * first_share, first_share + 0.01) or rises(shares) >= SURE:
+    grade = graded(_at_least(share, steps), 0.01, 0.05)
+    if grade is None or share < max(2 * first_share, first_share + 0.01) or rises(shares) >= SURE:
         return None
-    first = next(step.step for step in run.steps if any(ends_in_loop(row.text) for row in step.completions))
     return Finding(
-        severity=severity, since_step=first, statistic=share,
-        threshold=0.05 if severity is Severity.CRITICAL else 0.01, unit="share of completions",
-        evidence=f"{share:.1%} of completions end in one phrase over and over; {first_share:.1%} at the start",
-        places=shown(run.steps, lambda row: ends_in_loop(row.text)), wasted=0,
+        **grade._replace(statistic=share)._asdict(), since_step=first, unit="share of completions",
+        evidence=f"{share:.1%} of completions {what}; {first_share:.1%} at the start", places=shown(run.steps, has),
     )  # fmt: skip
 
 
@@ -260,18 +242,9 @@ def language_mixing(run: RunFacts) -> Finding | None:
     shares = [value for _, value in series]
     if len(shares) < 2 * WINDOW:
         return None
-    share, first_share = recent(shares), start(shares)
-    severity = graded(_at_least(share, run.steps), 0.01, 0.05)
-    if severity is None or share < max(2 * first_share, first_share + 0.01) or rises(shares) >= SURE:
-        return None
-    first = next(step for step, value in series if value >= first_share + 0.5 * (share - first_share))
-    return Finding(
-        severity=severity, since_step=first, statistic=share,
-        threshold=0.05 if severity is Severity.CRITICAL else 0.01, unit="share of completions",
-        evidence=f"{share:.1%} of completions have words in another script than their problem's language; "
-        f"{first_share:.1%} at the start",
-        places=shown(run.steps, lambda row: strays(row.text, row.language)), wasted=0,
-    )  # fmt: skip
+    first = next((step for step, value in series if value >= 0.5 * (start(shares) + recent(shares))), 0)
+    what = "have words in another script than their problem's language"
+    return _spreads(run, shares, run.steps, first, what, lambda row: strays(row.text, row.language))
 
 
 HABIT = 10  # groups that hold completions with a habit and without, from which on they are compared
@@ -334,7 +307,7 @@ TURNS, DONE = "measure/episode/turns/mean", "measure/ended/done/mean"
 def turns_collapse(run: RunFacts) -> Finding | None:
     """Episodes become single turns."""
     series = run.values(TURNS)
-    if len(series) < 2 * WINDOW or start(series) < 1.5 or improves(run):
+    if len(series) < 2 * WINDOW or start(series) < 1.5 or run.improves():
         return None
     share = (recent(series) - 1) / (start(series) - 1)
     if share > 0.5 or falls(series) >= SURE:
@@ -345,7 +318,7 @@ def turns_collapse(run: RunFacts) -> Finding | None:
         statistic=share, threshold=0.1 if share <= 0.1 else 0.5, unit="share of the turns behind the first",
         evidence=f"episodes went from {start(series):.1f} to {recent(series):.1f} turns while neither dev nor the pass "
         "rate rises: the policy stops asking its environment",
-        places=shown(run.steps[-1:], lambda row: len(row.turns) == 1), wasted=since(run, first),
+        places=shown(run.steps[-1:], lambda row: len(row.turns) == 1), wasted=run.since(first),
     )  # fmt: skip
 
 
@@ -364,12 +337,12 @@ def _said(row: Row) -> list[str]:
 def ended_by_limits(run: RunFacts) -> Finding | None:
     """Limits end the episodes, and not their environment."""
     series = run.values(DONE)
-    if len(series) < WINDOW or improves(run):
+    if len(series) < WINDOW or run.improves():
         return None
     share = 1 - recent(series)
-    if (severity := graded(share, 0.25, 0.75)) is None:
+    if (grade := graded(share, 0.25, 0.75)) is None:
         return None
-    first = persists(run, lambda step: (step.number(DONE) or 0.0) <= 0.75)
+    first = run.persists(lambda step: (step.number(DONE) or 0.0) <= 0.75)
     limits = (FinishReason.TURN_LIMIT, FinishReason.LENGTH)
     means = ", ".join(
         f"{recent(of_limit):.0%} by {limit}"
@@ -380,9 +353,8 @@ def ended_by_limits(run: RunFacts) -> Finding | None:
     again = sum(len(set(said := _said(row))) < len(said) for row in cut)
     stuck = f"; {again} of {len(cut)} of them say a turn twice, which more turns alone do not mend" if again else ""
     return Finding(
-        severity=severity, since_step=first, statistic=share,
-        threshold=0.75 if severity is Severity.CRITICAL else 0.25, unit="share of episodes",
+        **grade._asdict(), since_step=first, unit="share of episodes",
         evidence=f"{share:.0%} of the episodes of the last {WINDOW} steps ended by a limit ({means}), so what they "
         f"were worth was never decided{stuck}",
-        places=shown(run.steps[-1:], lambda row: row.finish_reason in limits), wasted=since(run, first),
+        places=shown(run.steps[-1:], lambda row: row.finish_reason in limits), wasted=run.since(first),
     )  # fmt: skip

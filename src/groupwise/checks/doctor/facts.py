@@ -1,7 +1,7 @@
 """Facts that the rules read from a run directory; what was not recorded is None or missing."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import groupby
@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple, Self
 
+from groupwise.checks.doctor.trends import LIKELY, SURE, WINDOW, falls, rises
 from groupwise.config.schema import value_at
 from groupwise.errors import CheckpointError, ConfigError, DataError
 from groupwise.runs.records import Records
@@ -106,6 +107,71 @@ class RunFacts:
     @property
     def num_steps(self) -> int:
         return int(self.key("run.num_steps", len(self.steps)))
+
+    @property
+    def dev_rates(self) -> list[float]:
+        return [result.pass_at_1 for result in self.dev]
+
+    def since(self, first: int) -> int:
+        """Steps from the first one on."""
+        return sum(step.step >= first for step in self.steps)
+
+    def persists(self, bad: Callable[[StepFacts], bool]) -> int:
+        """First step of the stretch that lasts to the end and in which every step is bad; the last one without it."""
+        since = self.steps[-1].step
+        for step in reversed(self.steps):
+            if not bad(step):
+                break
+            since = step.step
+        return since
+
+    def improves(self) -> bool:
+        """Return True if dev or the pass rate in training rises, or has risen, as far as the numbers show.
+
+        The best of a few evaluations says that dev rises; of many, one is the best by chance, and a run that has them
+        has steps enough for a sure rise.
+        """
+        dev, correct = self.dev_rates, self.values("sampled_correct")
+        lately = correct[-max(2 * WINDOW, len(correct) // 3) :]
+        if len(dev) >= 2 * WINDOW:
+            return min(rises(lately), rises(dev[-max(WINDOW, len(dev) // 3) :])) < SURE
+        return rises(lately) < LIKELY or (len(dev) > 1 and dev[-1] >= max(dev[:-1]) and dev[-1] > dev[0])
+
+    def worsens(self) -> bool:
+        """Return True if the pass rate in training falls, or dev fell clearly below its best."""
+        dev, correct = self.dev_rates, self.values("sampled_correct")
+        lately = correct[-max(2 * WINDOW, len(correct) // 3) :]
+        return falls(lately) < LIKELY or (len(dev) > 1 and dev[-1] < max(dev) - 0.1)
+
+    def has_gained(self) -> bool:
+        """Return True if the pass rate surely rises over the whole run, or dev is above its start.
+
+        For what is bad from the first step on: a rise of the last steps alone comes by chance in one of twenty runs.
+        """
+        dev = self.dev_rates
+        return rises(self.values("sampled_correct")) < SURE or (len(dev) > 1 and dev[-1] - dev[0] > 0.02)
+
+    def gains(self) -> float:
+        """Return the one-sided p-value of "the pass rate of the last 10 steps is not above that of the first 5"."""
+        return 0.5 * math.erfc(self._change() / math.sqrt(2))
+
+    def loses(self) -> float:
+        """The same of "is not below"."""
+        return 0.5 * math.erfc(-self._change() / math.sqrt(2))
+
+    def _change(self) -> float:
+        """Standard errors by which the pass rate is now above the start's."""
+        known = [(value * step.num_completions, step.num_completions) for step in self.steps
+                 if (value := step.number("sampled_correct")) is not None]  # fmt: skip
+        (then, before), (now, after) = (
+            (sum(right for right, _ in some), sum(number for _, number in some))
+            for some in (known[:WINDOW], known[-2 * WINDOW :])
+        )
+        if len(known) < 3 * WINDOW or not before or not after:
+            return 0.0
+        pooled = (then + now) / (before + after)
+        error = math.sqrt(pooled * (1 - pooled) * (1 / before + 1 / after))
+        return (now / after - then / before) / error if error else 0.0
 
 
 def read_facts(path: str | Path) -> RunFacts:

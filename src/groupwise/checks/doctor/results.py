@@ -7,7 +7,8 @@ from typing import Any
 
 from groupwise.checks import Advice, Finding, Place, Severity
 from groupwise.checks.doctor.facts import SHOWN, RunFacts
-from groupwise.checks.doctor.rule import SURE, WINDOW, falls, graded, recent, rises, rule, sign_test, since, start
+from groupwise.checks.doctor.rule import Grade, graded, rule
+from groupwise.checks.doctor.trends import SURE, WINDOW, falls, recent, rises, sign_test, start
 
 
 @rule(needs=("sampled_correct", "dev"), statistic="gain in training (p < 0.01) - gain on dev (the better of the last "
@@ -20,24 +21,23 @@ def overfitting(run: RunFacts) -> Finding | None:
     correct = run.values("sampled_correct")
     if len(run.dev) < 3 or len(correct) < 2 * WINDOW:
         return None
-    dev = [result.pass_at_1 for result in run.dev]
+    dev = run.dev_rates
     gained = max(dev[-2:]) - dev[0]
     gap = (recent(correct) - start(correct)) - gained
     _, low, high = run.dev[-1].line.get("pass_at_1", (0.0, 0.0, 0.0))
     value = gap - float(high - low) / 2 * 1.645 / 1.96  # to the one-sided 95 % bound
-    severity = graded(value, 0.1, 0.2)
+    grade = graded(value, 0.1, 0.2)
     follows = rises(dev[-4:]) < 0.1 and gained >= gap / 4
-    if severity is None or rises(correct) >= SURE or follows:
+    if grade is None or rises(correct) >= SURE or follows:
         return None
-    if severity is Severity.CRITICAL and dev[-1] >= dev[0]:
-        severity = Severity.WARNING
+    if dev[-1] >= dev[0]:
+        grade = Grade(Severity.WARNING, value, 0.1)
     best = max(run.dev, key=lambda result: result.pass_at_1)
     return Finding(
-        severity=severity, since_step=best.step, statistic=value,
-        threshold=0.2 if severity is Severity.CRITICAL else 0.1, unit="gain in training - gain on dev, lower bound",
+        **grade._asdict(), since_step=best.step, unit="gain in training - gain on dev, lower bound",
         evidence=f"the pass rate in training gained {recent(correct) - start(correct):+.3f}, that on dev "
         f"{gained:+.3f} (best after {best.step} steps): what is learnt holds for these problems alone",
-        places=(Place(run.dev[-1].step, evaluation=f"dev-step-{run.dev[-1].step:06d}"),), wasted=since(run, best.step),
+        places=(Place(run.dev[-1].step, evaluation=f"dev-step-{run.dev[-1].step:06d}"),), wasted=run.since(best.step),
     )  # fmt: skip
 
 
@@ -84,7 +84,7 @@ def plateau(run: RunFacts) -> Finding | None:
         unit="share of the run since the best dev result",
         evidence=f"the best dev result ({best.pass_at_1:.3f}) is {run.dev[-1].step - best.step} steps old, and the "
         f"pass rate in training shows no rise over the last {size} steps",
-        places=(Place(best.step, evaluation=f"dev-step-{best.step:06d}"),), wasted=since(run, best.step),
+        places=(Place(best.step, evaluation=f"dev-step-{best.step:06d}"),), wasted=run.since(best.step),
     )  # fmt: skip
 
 
@@ -188,7 +188,7 @@ def not_finite(run: RunFacts) -> Finding | None:
     first = firsts[names[0]]
     return Finding(
         severity=Severity.CRITICAL, since_step=first, statistic=sum(map(len, bad.values())),
-        threshold=1, unit="numbers", wasted=since(run, first),
+        threshold=1, unit="numbers", wasted=run.since(first),
         evidence=", ".join(said[: 2 * SHOWN]) + (f", and {len(said) - 2 * SHOWN} more" if said[2 * SHOWN :] else ""),
         places=(*places[:SHOWN],) or (Place(first),),
     )  # fmt: skip

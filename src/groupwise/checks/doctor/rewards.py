@@ -7,22 +7,8 @@ from statistics import fmean, pvariance
 from groupwise.algorithms.statistics import wilson
 from groupwise.checks import Advice, Finding, Place, Severity
 from groupwise.checks.doctor.facts import SHOWN, RunFacts
-from groupwise.checks.doctor.rule import (
-    SURE,
-    WINDOW,
-    falls,
-    graded,
-    improves,
-    paid,
-    persists,
-    recent,
-    rises,
-    rule,
-    shown,
-    since,
-    start,
-    worsens,
-)
+from groupwise.checks.doctor.rule import Grade, graded, paid, rule, shown
+from groupwise.checks.doctor.trends import SURE, WINDOW, falls, recent, rises, start
 from groupwise.runs.row import Row
 from groupwise.types import Outcome
 
@@ -47,15 +33,15 @@ def no_signal(run: RunFacts) -> Finding | None:
     dead = 1 - recent(run.values("signal"))
     asked = sum(len(step.groups) or int(step.number("sampled_groups") or 0) for step in run.steps[-WINDOW:])
     low = wilson(dead, asked, 1.645)[0] if asked else dead  # half of forty groups may be a third of all
-    severity = graded(low, 0.5, 0.75)
+    grade = graded(low, 0.5, 0.75)
     warm = float(run.key("sampling.temperature", 1.0)) >= 0.5
     solved = warm and recent(run.values("sampled_correct")) >= SOLVED
-    if severity is None and not (solved and dead >= 0.5):
+    if grade is None and not (solved and dead >= 0.5):
         return None
     lately = [(step.step, group) for step in run.steps[-WINDOW:] for group in step.groups]
     flat = [(step, group) for step, group in lately if group.flat]
     counts = {why: sum(group.flat == why for _, group in flat) for why in ("right", "wrong", "equal", "failed")}
-    first = persists(run, lambda step: (step.number("signal") or 0.0) <= 0.5)
+    first = run.persists(lambda step: (step.number("signal") or 0.0) <= 0.5)
     what = ", ".join(f"{count} {why}" for why, count in counts.items() if count)
     explanation = (
         f"{dead:.0%} of the groups of the last {WINDOW} steps have equal rewards and no gradient"
@@ -63,11 +49,12 @@ def no_signal(run: RunFacts) -> Finding | None:
         + (": the problems are solved, and more steps cost more than they teach"
            if solved else f"; a step that teaches costs {1 / max(1 - dead, 0.01):.1f} times its price")
     )  # fmt: skip
+    grade = grade or Grade(Severity.NOTE, low, 0.5)
     return Finding(
-        severity=severity if severity and not solved else Severity.NOTE, since_step=first,
-        statistic=low, threshold=0.75 if severity is Severity.CRITICAL else 0.5, unit="share of groups, lower bound",
+        **(grade._replace(severity=Severity.NOTE) if solved else grade)._asdict(), since_step=first,
+        unit="share of groups, lower bound",
         evidence=explanation, places=tuple(Place(step, group.problem) for step, group in flat[-SHOWN:]),
-        wasted=round(dead * since(run, first)),
+        wasted=round(dead * run.since(first)),
     )  # fmt: skip
 
 
@@ -83,7 +70,7 @@ def never_correct(run: RunFacts) -> Finding | None:
     trials = sum(len(s.groups) and sum(c.outcome.judged for c in s.completions) for s in lately)
     right = sum(c.outcome.value == "correct" for s in lately for c in s.completions)
     high = wilson(right / max(1, trials), trials)[1]
-    if trials == 0 or high >= 0.05 or improves(run):
+    if trials == 0 or high >= 0.05 or run.improves():
         return None
     critical = len(run.steps) >= 4 * WINDOW and high < 0.02
     is_taught = len(run.steps) < 4 * WINDOW and recent(run.values("signal")) >= 0.5  # by other parts of the reward
@@ -129,17 +116,16 @@ def second_opinion(run: RunFacts) -> Finding | None:
         return None
     result, second = checked[-1]
     low = float(second["share"][1])
-    if (severity := graded(low, 0.02, 0.05)) is None:
+    if (grade := graded(low, 0.02, 0.05)) is None:
         return None
     first = next(dev.step for dev, look in checked if look["share"][1] >= 0.02)
     example = second.get("example") or {}
     return Finding(
-        severity=severity, since_step=first, statistic=low,
-        threshold=0.05 if severity is Severity.CRITICAL else 0.02, unit="lower 95 % bound of the share rejected",
+        **grade._asdict(), since_step=first, unit="lower 95 % bound of the share rejected",
         evidence=f"{second['verifier']} rejects {second['rejected']} of {second['judged']} completions that "
         "training pays as correct",
         places=(Place(result.step, example.get("problem"), example.get("sample"), f"dev-step-{result.step:06d}"),)
-        if example else (), wasted=since(run, first),
+        if example else (), wasted=run.since(first),
     )  # fmt: skip
 
 
@@ -150,8 +136,8 @@ def second_opinion(run: RunFacts) -> Finding | None:
 def reward_without_result(run: RunFacts) -> Finding | None:
     """The reward rises, and correctness does not."""
     every = run.values("reward")
-    dev = [result.pass_at_1 for result in run.dev]
-    if len(every) < 2 * WINDOW or (len(dev) > 1 and dev[-1] - dev[0] > 0.02 and not worsens(run)):
+    dev = run.dev_rates
+    if len(every) < 2 * WINDOW or (len(dev) > 1 and dev[-1] - dev[0] > 0.02 and not run.worsens()):
         return None
     findings = []
     # a reward that has risen and stays up has been gamed no less than one that still rises
@@ -171,7 +157,7 @@ def reward_without_result(run: RunFacts) -> Finding | None:
             unit="share of the reward's gain that correctness does not explain",
             evidence=f"over the last {len(rewards)} steps the reward gained {gain:+.3f} and the share of "
             f"correct completions {result:+.3f}: what is paid is something else",
-            places=paid(run), wasted=since(run, first),
+            places=paid(run), wasted=run.since(first),
         ))  # fmt: skip
     return max(findings, key=lambda finding: finding.severity.rank, default=None)
 
@@ -195,15 +181,14 @@ def part_dominates(run: RunFacts) -> Finding | None:
     spreads = [_variances(completions) for completions in (mixed if told_apart else groups)]
     total, by_result = sum(spread for spread, _ in spreads), sum(explained for _, explained in spreads)
     share = min(1.0, 1 - by_result / total) if total else 0.0
-    severity = graded(share, 0.7, 0.9)
+    grade = graded(share, 0.7, 0.9)
     correct = run.values("sampled_correct")
-    if severity is None or improves(run) or recent(correct) >= SOLVED or recent(correct) > start(correct) + 0.05:
+    if grade is None or run.improves() or recent(correct) >= SOLVED or recent(correct) > start(correct) + 0.05:
         return None
     parts = {name[5:-4]: value for name, value in lately[-1].line.get("parts", {}).items() if name.endswith("/std")}
     name = max((part for part in parts if part != "accuracy"), key=lambda part: parts[part], default="another part")
     return Finding(
-        severity=severity, since_step=lately[0].step, statistic=share,
-        threshold=0.9 if severity is Severity.CRITICAL else 0.7, unit="share of the reward's variance within groups",
+        **grade._asdict(), since_step=lately[0].step, unit="share of the reward's variance within groups",
         evidence=f"{share:.0%} of what sets the completions of a group apart does not speak for being correct (most "
         f"of it: {name}), and correctness does not rise",
         places=paid(run), advice=(Advice(f"verifier.parts.{name}.weight", "lower it, or pay correct ones only"),)
@@ -222,17 +207,16 @@ def _part_varies(run: RunFacts) -> Finding | None:
     others = {name: value for name, value in noise.items() if series[name] != correct[len(run.steps) // 2 :]}
     total = sum(noise.values())
     share = sum(others.values()) / total if total and len(others) < len(noise) else 0.0
-    severity = graded(share, 0.7, 0.9)
-    if severity is None or recent(correct) >= SOLVED or recent(correct) > start(correct) + 0.05:
+    grade = graded(share, 0.7, 0.9)
+    if grade is None or recent(correct) >= SOLVED or recent(correct) > start(correct) + 0.05:
         return None
     name = max(others, key=lambda part: others[part])
     first = run.steps[len(run.steps) // 2].step
     return Finding(
-        severity=severity, since_step=first, statistic=share,
-        threshold=0.9 if severity is Severity.CRITICAL else 0.7, unit="share of the variance of the parts' means",
+        **grade._asdict(), since_step=first, unit="share of the variance of the parts' means",
         evidence=f"of what the parts of the reward vary by from step to step, before any weights, {share:.0%} is "
         f"not the part that pays for being correct (most of it: {name}), and correctness gains less than 5 points",
-        wasted=since(run, first),
+        wasted=run.since(first),
     )  # fmt: skip
 
 

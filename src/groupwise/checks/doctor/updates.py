@@ -5,25 +5,8 @@ from statistics import median
 
 from groupwise.checks import Advice, Finding, Place, Severity
 from groupwise.checks.doctor.facts import RunFacts
-from groupwise.checks.doctor.rule import (
-    EPOCHS,
-    LIKELY,
-    LR,
-    SURE,
-    WINDOW,
-    gains,
-    graded,
-    has_gained,
-    improves,
-    outlying,
-    persists,
-    recent,
-    rises,
-    rule,
-    since,
-    start,
-    worsens,
-)
+from groupwise.checks.doctor.rule import EPOCHS, LR, Grade, graded, rule
+from groupwise.checks.doctor.trends import LIKELY, SURE, WINDOW, outlying, recent, rises, start
 
 
 @rule(needs=("signal",), statistic="equal fingerprints of the weights after 5 steps in a row",
@@ -54,19 +37,18 @@ def update_too_large(run: RunFacts) -> Finding | None:
     taught = {step.step for step in run.steps if (step.number("signal") or 0.0) > 0}
     series = [(step, value) for step, value in run.series("kl_after_updates") if step in taught]
     value = median([value for _, value in series[-WINDOW:]]) if series else 0.0
-    severity = graded(value, 0.015, 0.03)
-    if severity is None or (len(series) < WINDOW and value < 0.3) or improves(run):
+    grade = graded(value, 0.015, 0.03)
+    if grade is None or (len(series) < WINDOW and value < 0.3) or run.improves():
         return None
-    dev = [result.pass_at_1 for result in run.dev]
-    led_somewhere = gains(run) < SURE or (len(dev) > 1 and dev[-1] - dev[0] > 0.05)
-    if severity is Severity.WARNING and led_somewhere:
+    dev = run.dev_rates
+    led_somewhere = run.gains() < SURE or (len(dev) > 1 and dev[-1] - dev[0] > 0.05)
+    if grade.severity is Severity.WARNING and led_somewhere:
         return None
     first = next(step for step, value in series if value >= 0.015)
     return Finding(
-        severity=severity, since_step=first, statistic=value,
-        threshold=0.03 if severity is Severity.CRITICAL else 0.015, unit="nats per token, KL(before ‖ after)",
+        **grade._asdict(), since_step=first, unit="nats per token, KL(before ‖ after)",
         evidence=f"a step moves the policy by {value:.3f} nats per token, and nothing is gained by it",
-        places=tuple(Place(step) for step, _ in series[-3:]), wasted=since(run, first),
+        places=tuple(Place(step) for step, _ in series[-3:]), wasted=run.since(first),
     )  # fmt: skip
 
 
@@ -81,7 +63,7 @@ def update_too_small(run: RunFacts) -> Finding | None:
     taught = {step.step for step in run.steps
               if (step.number("signal") or 0.0) > 0 and (step.number("lr") or 0.0) >= 0.5 * peak}  # fmt: skip
     series = [(step, value) for step, value in run.series("kl_after_updates") if step in taught]
-    if len(series) < 2 * WINDOW or has_gained(run):  # many small steps may lead far
+    if len(series) < 2 * WINDOW or run.has_gained():  # many small steps may lead far
         return None
     value = median([value for _, value in series[-WINDOW:]])
     if value >= 1e-6:
@@ -103,14 +85,13 @@ def clipping(run: RunFacts) -> Finding | None:
     if len(series) < WINDOW:
         return None
     share = median(series[-WINDOW:])
-    if (severity := graded(share, 0.2, 0.4)) is None:
+    if (grade := graded(share, 0.2, 0.4)) is None:
         return None
-    first = persists(run, lambda step: (step.number("clipped") or 0.0) >= 0.2)
+    first = run.persists(lambda step: (step.number("clipped") or 0.0) >= 0.2)
     return Finding(
-        severity=severity, since_step=first, statistic=share,
-        threshold=0.4 if severity is Severity.CRITICAL else 0.2, unit="share of tokens",
+        **grade._asdict(), since_step=first, unit="share of tokens",
         evidence=f"a bound of the loss holds at {share:.0%} of the tokens: the updates of one step go too far",
-        places=(Place(run.steps[-1].step),), wasted=round(share * since(run, first)),
+        places=(Place(run.steps[-1].step),), wasted=round(share * run.since(first)),
     )  # fmt: skip
 
 
@@ -125,13 +106,12 @@ def kl_to_reference(run: RunFacts) -> Finding | None:
         return None
     value = recent(series)
     held = max(series) < 1e-4
-    severity = graded(value, 0.5, 2.0)
-    if (severity is None and not held) or (has_gained(run) if held else improves(run)):
+    grade = Grade(Severity.WARNING, value, 1e-4) if held else graded(value, 0.5, 2.0)
+    if grade is None or (run.has_gained() if held else run.improves()):
         return None
     said = "the KL term holds it at its start" if held else "it is far from its start"
     return Finding(
-        severity=severity or Severity.WARNING, since_step=run.steps[0].step, statistic=value,
-        threshold=1e-4 if held else 2.0 if severity is Severity.CRITICAL else 0.5, unit="nats per token",
+        **grade._asdict(), since_step=run.steps[0].step, unit="nats per token",
         evidence=f"KL to the reference is {value:.2g} nats per token and nothing is gained: {said}",
         advice=(Advice("loss.kl_coef", "divide by 10" if held else "multiply by 3"),), wasted=len(run.steps),
     )  # fmt: skip
@@ -149,7 +129,7 @@ def gradient_spikes(run: RunFacts) -> Finding | None:
     if not (spikes := [series[i][0] for i in outlying(values, deviations=8, times=10)]):
         return None
     size = max(values) / median(values)
-    lost = worsens(run)
+    lost = run.worsens()
     return Finding(
         severity=Severity.CRITICAL if size >= 100 and lost else Severity.WARNING,
         since_step=spikes[0], statistic=size, threshold=10, unit="times the median norm",
@@ -169,11 +149,10 @@ def gradient_vanishes(run: RunFacts) -> Finding | None:
     lately = taught[-2 * WINDOW :]
     zeros = [step for step in lately if step.number("grad_norm") == 0]
     share = len(zeros) / len(lately)
-    if (severity := graded(share, 0.4, 0.7)) is None:
+    if (grade := graded(share, 0.4, 0.7)) is None:
         return None
     return Finding(
-        severity=severity, since_step=zeros[0].step, statistic=share,
-        threshold=0.7 if severity is Severity.CRITICAL else 0.4, unit="share of steps with a signal",
+        **grade._asdict(), since_step=zeros[0].step, unit="share of steps with a signal",
         evidence=f"the gradient of {len(zeros)} of the last {len(lately)} steps with a signal is exactly zero",
         places=tuple(Place(step.step) for step in zeros[-3:]), wasted=len(zeros),
     )  # fmt: skip
@@ -188,14 +167,14 @@ def sampler_mismatch(run: RunFacts) -> Finding | None:
     if len(series) < WINDOW:
         return None
     share = recent(series)
-    if (severity := graded(1 - share, 0.5, 0.7)) is None:
+    if (grade := graded(1 - share, 0.5, 0.7)) is None:
         return None
-    first = persists(run, lambda step: (step.number("effective_samples") or 0.0) <= 0.5)
+    first = run.persists(lambda step: (step.number("effective_samples") or 0.0) <= 0.5)
     return Finding(
-        severity=severity, since_step=first, statistic=share,
-        threshold=0.3 if severity is Severity.CRITICAL else 0.5, unit="effective samples, share",
+        severity=grade.severity, since_step=first, statistic=share,
+        threshold=0.3 if grade.severity is Severity.CRITICAL else 0.5, unit="effective samples, share",
         evidence=f"importance weights leave {share:.0%} of the sample: sampler and trainer are different policies",
-        wasted=round((1 - share) * since(run, first)),
+        wasted=round((1 - share) * run.since(first)),
     )  # fmt: skip
 
 
@@ -211,14 +190,13 @@ def critic_explains_nothing(run: RunFacts) -> Finding | None:
     lately = series[-4 * WINDOW :]
     value = median(lately)
     # one that has learnt the mean alone has about -1/n on n new completions, and less while the mean moves
-    severity = graded(-value, 0.1, 1.0) or Severity.NOTE
+    grade = graded(-value, 0.1, 1.0) or Grade(Severity.NOTE, -value, 0.0)
     learns = rises(lately) < LIKELY and recent(series) > start(series)  # a critic that was spoilt is below its start
     if value > 0 or learns:
         return None
-    bounds = {Severity.NOTE: 0.0, Severity.WARNING: -0.1, Severity.CRITICAL: -1.0}
     return Finding(
-        severity=severity, since_step=run.steps[-4 * WINDOW].step, statistic=value,
-        threshold=bounds[severity], unit="explained variance",
+        severity=grade.severity, since_step=run.steps[-4 * WINDOW].step, statistic=value,
+        threshold=0.0 - grade.threshold, unit="explained variance",
         evidence=f"the critic explains {value:.2f} of the returns' variance after {len(series)} steps, and that "
         "does not rise: a constant would do as well",
     )  # fmt: skip

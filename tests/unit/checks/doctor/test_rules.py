@@ -10,7 +10,7 @@ import pytest
 from groupwise.checks.doctor import RULES, Severity, diagnose, rule_named
 from groupwise.checks.doctor.facts import DevFacts, GroupFacts, RunFacts, StepFacts, ends_in_loop
 from groupwise.checks.doctor.rewards import never_correct, reward_without_result
-from groupwise.checks.doctor.rule import SURE, gains, improves, loses
+from groupwise.checks.doctor.trends import SURE
 from groupwise.errors import ConfigError
 from groupwise.runs.row import Row
 from groupwise.types import FinishReason, Outcome
@@ -185,7 +185,7 @@ def test_what_brevity_cost_is_not_regained_by_a_little() -> None:
     counted = [{"length": {"num": 36}}] * N
     facts = run({"length": line(60, 36), "sampled_correct": [*[0.5] * 5, *[0.2] * 5, *line(0.2, 0.3, 10)],
                  "distributions": counted})  # fmt: skip
-    assert loses(facts) < SURE < gains(facts)
+    assert facts.loses() < SURE < facts.gains()
     assert "length_collapse" in [one.check for one in diagnose(facts).findings]
 
 
@@ -193,9 +193,9 @@ def test_gains_by_hand() -> None:
     """100 of 250 at the start, 300 of 500 now: pooled 8/15, z = 0.2 / sqrt(8/15 * 7/15 * (1/250 + 1/500)) = 5.175."""
     counted = [{"length": {"num": 50}}] * N
     facts = run({"sampled_correct": [0.4] * 10 + [0.6] * 10, "distributions": counted})
-    assert gains(facts) == pytest.approx(0.5 * math.erfc(5.1755 / math.sqrt(2)), rel=1e-3)
-    assert gains(facts) + loses(facts) == pytest.approx(1.0)
-    assert gains(facts.until(10)) == 0.5  # eleven steps are too few
+    assert facts.gains() == pytest.approx(0.5 * math.erfc(5.1755 / math.sqrt(2)), rel=1e-3)
+    assert facts.gains() + facts.loses() == pytest.approx(1.0)
+    assert facts.until(10).gains() == 0.5  # eleven steps are too few
 
 
 def test_a_spoilt_critic_is_told_though_it_rises() -> None:
@@ -214,8 +214,8 @@ def test_dev_that_is_unsure_proves_no_overfitting() -> None:
 
 def test_the_best_of_many_evaluations_is_no_rise() -> None:
     flat = [dev(i, 0.5 + 0.01 * (i % 2)) for i in range(9)]
-    assert not improves(run({}, dev=[*flat, dev(9, 0.53)]))
-    assert improves(run({}, dev=[dev(0, 0.5), dev(9, 0.53)]))
+    assert not run({}, dev=[*flat, dev(9, 0.53)]).improves()
+    assert run({}, dev=[dev(0, 0.5), dev(9, 0.53)]).improves()
 
 
 def test_parts_by_their_means_alone() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise.checks.doctor import rule as trends
+from groupwise.checks.doctor import trends
 
 VALUES = st.lists(st.integers(-5, 5).map(float), min_size=4, max_size=12)
 
