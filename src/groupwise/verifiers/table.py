@@ -20,7 +20,7 @@ VERIFIERS = Kinds(
         "number": f"{_HERE}.math:NumberVerifier",
         "countdown": f"{_HERE}.countdown:CountdownVerifier",
         "code": f"{_HERE}.code:CodeVerifier",
-        "program": f"{_HERE}.program:ProgramVerifier",
+        "program": f"{_HERE}.code:ProgramVerifier",
         "judge": f"{_HERE}.judge:JudgeVerifier",
         "knights_knaves": f"{_HERE}.logic:KnightsKnavesVerifier",
         "json": f"{_HERE}.logic:JsonVerifier",

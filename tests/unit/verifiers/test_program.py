@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from groupwise.sandbox.base import RunResult, Sandbox, Status
 from groupwise.types import Outcome, Problem, Verdict
 from groupwise.verifiers import Request, verifier_config
-from groupwise.verifiers.program import ProgramConfig, ProgramVerifier
+from groupwise.verifiers.code import ProgramConfig, ProgramVerifier
 
 PROBLEM = Problem("p", "?", "42")
 PROGRAM = "<think>I compute.</think>```python\nprint(6*7)\n```"
