@@ -14,7 +14,7 @@ from groupwise.errors import DataError, GroupwiseError
 from groupwise.explorer.opened import NotThereError, tail, unsafe
 from groupwise.explorer.pipeline import pipeline_facts
 from groupwise.explorer.run import is_number
-from groupwise.runs.ledger import LineFile, Remembered, stamp_of
+from groupwise.runs.ledger import LineFile, stamp_of
 
 Kind = Literal["pipeline", "budget", "process"]
 LINEAGE, BUDGET = "lineage.json", "budget.jsonl"
@@ -35,7 +35,7 @@ class Result:
     path: Path
     stage: str = ""
     depth: int = 1
-    _kept: Remembered[dict[str, Any]] = field(default_factory=lambda: Remembered(1), init=False)
+    _kept: tuple[Any, dict[str, Any]] = field(default=(None, {}), init=False)  # facts, behind the stamps of their files
 
     @property
     def name(self) -> str:
@@ -63,14 +63,13 @@ class Result:
             of_stage = ("facts.json", "cost.json", "begun.json", "run/metrics.jsonl", "data.jsonl")
             parts += [f"stages/{name}/{part}" for name in stage_names(self.path) for part in of_stage]
         stamps = [(part, stamp_of(self.path / part)) for part in parts if (self.path / part).is_file()]
-
-        def read() -> dict[str, Any]:
+        if self._kept[0] != (stamp := (stamps, len(runs), self.depth)):
             if self.kind == "pipeline":
-                return {**self.headline(), **pipeline_facts(self.path, runs)}
-            facts = _budget(self.path) if self.kind == "budget" else _process(self.path, self.stage)
-            return {**self.headline(), **facts}
-
-        return self._kept.of("facts", (stamps, len(runs), self.depth), read)
+                facts = pipeline_facts(self.path, runs)
+            else:
+                facts = _budget(self.path) if self.kind == "budget" else _process(self.path, self.stage)
+            self._kept = stamp, {**self.headline(), **facts}
+        return self._kept[1]
 
 
 class Found(NamedTuple):

@@ -3,8 +3,8 @@
 import json
 import math
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from groupwise.explorer.opened import NotThereError, OpenedRun, tell_apart
 from groupwise.explorer.results import Result, found_in
 from groupwise.explorer.run import columns_of, findings_of, is_number, report_of
 from groupwise.explorer.wire import floats, short_hash
-from groupwise.runs.ledger import Remembered, as_json, stamp_of
+from groupwise.runs.ledger import as_json, stamp_of
 from groupwise.runs.records import At
 from groupwise.runs.row import GroupEntry, GroupRecord, Row
 
@@ -31,7 +31,7 @@ _NO_COLUMNS: dict[str, list[Any]] = {
     name: [] for name in ("group", "sample", "outcome", "reward", "advantage", "length", "finish", "text")
 }
 MOST_PARTS = 12
-MOST_LISTS = 8
+MOST_LISTS, MOST_REPORTS = 8, 32  # that are remembered
 
 
 class Views:
@@ -48,8 +48,10 @@ class Views:
         self._results = [Result(index, *entry) for index, entry in enumerate(found.results)]
         tell_apart(self._runs)
         tell_apart(self._results)
-        self._lists: Remembered[dict[str, Any]] = Remembered(MOST_LISTS)
-        self._reports: Remembered[dict[str, Any]] = Remembered()
+        # each again where the stamp of its file is another one
+        self._lists = lru_cache(MOST_LISTS)(lambda index, at, stamp: self._list(self._runs[index], at))
+        self._findings = lru_cache(MOST_REPORTS)(lambda index, stamp: findings_of(self._runs[index]))
+        self._reports = lru_cache(MOST_REPORTS)(lambda index, stamp: _report(self._runs[index]))
 
     @property
     def directories(self) -> set[Path]:
@@ -101,29 +103,16 @@ class Views:
         }  # fmt: skip
 
     def findings(self, index: int) -> dict[str, Any]:
-        return self._once(self._run(index), "findings", findings_of)
+        return self._findings(index, _stamp(self._run(index)))
 
     def report(self, index: int) -> dict[str, Any]:
-        def read(run: OpenedRun) -> dict[str, Any]:
-            try:
-                return report_of(run.path)
-            except GroupwiseError as error:
-                return {"error": str(error)}
-            except Exception as error:  # whatever a damaged or hostile file causes, the page lives and says so
-                return {"error": f"there is no report of this run: {error!r}"[:500]}
-
-        return self._once(self._run(index), "report", read)
-
-    def _once(self, run: OpenedRun, name: str, read: Callable[[OpenedRun], dict[str, Any]]) -> dict[str, Any]:
-        metrics = run.path / "metrics.jsonl"
-        stamp = stamp_of(metrics) if metrics.exists() else None
-        return self._reports.of((run.index, name), stamp, partial(read, run))
+        return self._reports(index, _stamp(self._run(index)))
 
     def place(self, index: int, identifier: str) -> dict[str, Any]:
         run = self._run(index)
         at = run.place(identifier)
         stamp = stamp_of(run.records.directory.rollouts(at))
-        facts = self._lists.of((index, identifier), stamp, partial(self._list, run, at))
+        facts = self._lists(index, at, stamp)
         steps = [place for place, at in run.places().items() if isinstance(at, int)]
         notices = [*run.notices(), *facts["notices"]]
         return {**facts, "run": run.name, "place": _place(identifier, at), "steps": steps, "notices": notices}
@@ -221,6 +210,20 @@ class Views:
             "pass_at_1": _first_number(dev[-1].get("pass_at_1")) if dev else None,
             "notices": [*([why] if why else []), *run.notices()],
         }  # fmt: skip
+
+
+def _stamp(run: OpenedRun) -> tuple[int, int] | None:
+    metrics = run.path / "metrics.jsonl"
+    return stamp_of(metrics) if metrics.exists() else None
+
+
+def _report(run: OpenedRun) -> dict[str, Any]:
+    try:
+        return report_of(run.path)
+    except GroupwiseError as error:
+        return {"error": str(error)}
+    except Exception as error:  # whatever a damaged or hostile file causes, the page lives and says so
+        return {"error": f"there is no report of this run: {error!r}"[:500]}
 
 
 def learn_settings(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,15 +7,13 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from groupwise.errors import CheckpointError
 from groupwise.runs.atomic import translated_disk_errors
 
-T = TypeVar("T")
 SCHEMA_VERSION = 1
 _FIRST = "0" * 64
 _TAIL = 1 << 16  # bytes from the end of a ledger that are read at first; doubled while the last line is longer
@@ -183,20 +181,3 @@ def stamp_of(path: Path) -> tuple[int, int]:
     """Return what tells a file from the same one after a change. Raises OSError: there is none."""
     stat = path.stat()
     return stat.st_size, stat.st_mtime_ns
-
-
-@dataclass(slots=True)
-class Remembered(Generic[T]):
-    """Values made of some files; of more than `most` the oldest is forgotten."""
-
-    most: float = math.inf
-    _made: dict[Any, tuple[object, T]] = field(default_factory=dict)
-
-    def of(self, name: object, stamp: object, make: Callable[[], T]) -> T:
-        """Return what was made under this name, made again where the stamp of its files is another one."""
-        if name not in self._made or self._made[name][0] != stamp:
-            made = make()
-            if name not in self._made and len(self._made) >= self.most:
-                self._made.pop(next(iter(self._made)))
-            self._made[name] = stamp, made
-        return self._made[name][1]

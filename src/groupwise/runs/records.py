@@ -11,9 +11,10 @@ in `damage`. No path comes from the contents of a file, and links that lead out 
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -24,12 +25,13 @@ import pyarrow.parquet as pq
 from groupwise.config import read_toml
 from groupwise.errors import ConfigError, DataError, told_as
 from groupwise.runs.directory import RunDirectory, find_run
-from groupwise.runs.ledger import TORN, Damage, LineFile, Remembered, stamp_of
+from groupwise.runs.ledger import TORN, Damage, LineFile, stamp_of
 from groupwise.runs.rollouts import LISTED, MOST_LISTED_TEXT, SCHEMA, read_columns, read_rows, unpacked_list
 from groupwise.runs.row import LIGHT, OF_TOKENS, GroupEntry, GroupRecord, Row, entries
 
 At = int | str  # a training step (0-based), or the name of an evaluation
 Line = Mapping[str, Any]
+Stamp = tuple[int, int]  # of a file; what was made of it is made again where it is another one
 _STEP = re.compile(r"step-(\d{6,})")
 _ENTRIES_KEPT = 256  # files whose entries are remembered
 _ROWS_KEPT = 32  # evaluations whose rows are remembered; those of steps are not
@@ -53,8 +55,12 @@ class Records:
     _metrics: LineFile
     _ledger: LineFile
     _found: dict[str, Damage] = field(default_factory=dict)
-    _entries: Remembered[list[GroupEntry]] = field(default_factory=lambda: Remembered(_ENTRIES_KEPT))
-    _rows: Remembered[tuple[Row, ...]] = field(default_factory=lambda: Remembered(_ROWS_KEPT))
+    _entries: Callable[[Path, Stamp], list[GroupEntry]] = field(init=False)
+    _rows: Callable[[Path, Stamp], tuple[Row, ...]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._entries = lru_cache(_ENTRIES_KEPT)(self._read_entries)
+        self._rows = lru_cache(_ROWS_KEPT)(lambda path, stamp: read_rows(path))
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
@@ -173,27 +179,26 @@ class Records:
     def groups(self, at: At) -> list[GroupEntry]:
         """Return the groups recorded there, discarded ones too; a file that cannot be read is named in `damage`."""
         path = self._file(at)
-
-        def read() -> list[GroupEntry]:
-            if found := self._indexed(path):
-                return found
-            rows = read_columns(path, LIGHT).to_pylist()
-            with pq.ParquetFile(path) as file:
-                sizes = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
-            return entries(rows, sizes)
-
         try:
-            return self._entries.of(path.stem, stamp_of(path), read)
+            return self._entries(path, stamp_of(path))
         except (DataError, OSError) as error:
             self._note(Damage(f"rollouts/{path.name}", str(error)))
         except (ValueError, TypeError, KeyError) as error:
             self._note(Damage(f"rollouts/{path.name}", f"the rollouts {path} cannot be read: {error}"))
         return []
 
+    def _read_entries(self, path: Path, stamp: Stamp) -> list[GroupEntry]:
+        if found := self._indexed(path):
+            return found
+        rows = read_columns(path, LIGHT).to_pylist()
+        with pq.ParquetFile(path) as file:
+            sizes = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
+        return entries(rows, sizes)
+
     def rows(self, at: At) -> tuple[Row, ...]:
         """Return the completions recorded there, those of discarded groups included, without their tokens."""
         path = self._file(at)
-        return read_rows(path) if isinstance(at, int) else self._rows.of(at, stamp_of(path), lambda: read_rows(path))
+        return read_rows(path) if isinstance(at, int) else self._rows(path, stamp_of(path))
 
     def group(self, at: At, problem: str, tokens: bool = True) -> GroupRecord:
         """Return one group with its completions: one row group is read."""
