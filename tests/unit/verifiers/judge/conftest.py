@@ -14,7 +14,7 @@ KEY = "sk-secret-0123456789"
 @pytest.fixture
 def make_judge(endpoint: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., JudgeVerifier]:
     """make_judge(judge settings) -> a verifier that asks the endpoint, and soon again."""
-    monkeypatch.setattr("groupwise.verifiers.judge.endpoint.FIRST_BACKOFF_S", 0.01)
+    monkeypatch.setattr("groupwise.verifiers.judge.FIRST_BACKOFF_S", 0.01)
 
     def make(**settings: Any) -> JudgeVerifier:
         judge = {"url": endpoint.url, "model": "examiner"} | settings

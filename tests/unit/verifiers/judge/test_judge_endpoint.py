@@ -12,7 +12,7 @@ from groupwise.errors import VerifierError
 from groupwise.types import Outcome, Problem
 from groupwise.verifiers import Request
 from groupwise.verifiers import post as post_module
-from groupwise.verifiers.judge.endpoint import backoff_s, retry_after_s
+from groupwise.verifiers.judge import backoff_s, retry_after_s
 
 YES = "VERDICT: CORRECT"
 PREFIX = b"HTTP/1.1 200 OK\r\n"

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from groupwise.errors import ConfigError
 from groupwise.types import Outcome, Problem
 from groupwise.verifiers import Request, make_verifier
-from groupwise.verifiers.judge import JudgeVerifier, rule
-from groupwise.verifiers.judge.endpoint import Opinion, read_reply
+from groupwise.verifiers.judge import JudgeVerifier, Opinion, read_reply, rule
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from groupwise.types import Outcome, Problem
 from groupwise.verifiers.extraction import Extracted
-from groupwise.verifiers.math import MathVerifier, NumberVerifier
-from groupwise.verifiers.math.verifier import decide
+from groupwise.verifiers.math import MathVerifier, NumberVerifier, decide
 
 Pairs = list[tuple[str, str]]
 
