@@ -101,11 +101,11 @@ def costs(run: Records) -> dict[str, str]:
     seconds = {phase: sum(line.get(f"{phase}_s") or 0.0 for line in run.metrics()) for phase in PHASES}
     if not (total := sum(seconds.values())):
         return dict.fromkeys((METRICS["time"].name, "where it went", METRICS["tokens"].name), NOT_MEASURED)
-    sampled = sum(line["sampled_tokens"] for line in run.metrics())
+    sampled = sum(line.get("sampled_tokens") or 0 for line in run.metrics())  # 0: an imported run counts none
     return {
         METRICS["time"].name: duration(total),
         "where it went": ", ".join(f"{phase} {100 * part / total:.0f} %" for phase, part in seconds.items()),
-        METRICS["tokens"].name: f"{sampled:,.0f} ({sampled / total:,.0f} per second)",
+        METRICS["tokens"].name: f"{sampled:,.0f} ({sampled / total:,.0f} per second)" if sampled else NOT_MEASURED,
     }
 
 

@@ -154,7 +154,9 @@ class IfevalVerifier(Verifier):
             rules = [(name, CHECKS[name], args) for name, args in zip(names, given, strict=True)]
             strict = [bool(text.strip()) and check(args, text) for _, check, args in rules]
             loose = [any(each.strip() and check(args, each) for each in variants(text)) for _, check, args in rules]
-        except (KeyError, TypeError, ValueError, re.error) as error:
+            if not rules:
+                raise ValueError("it has no instructions")
+        except (AttributeError, KeyError, TypeError, ValueError, re.error) as error:
             finding = Finding(Outcome.CRASHED, f"problem {problem.id}: {type(error).__name__}: {error}"[:400])
             return verdict(finding, self.config, tags_right=False)
         missed = next((name for (name, _, _), is_met in zip(rules, strict, strict=True) if not is_met), "")

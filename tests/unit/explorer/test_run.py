@@ -160,6 +160,12 @@ def test_a_run_without_rewards_has_a_page_too(fake_run: Any) -> None:
     assert table(report_of(fake_run.path), "Training") == {"step 0": ["5.500"]}
 
 
+def test_times_without_tokens_are_shown_as_an_imported_run_has_them(fake_run: Any) -> None:
+    fake_run.directory.metrics.append({"step": 0, "generate_s": 3.0, "train_s": 1.0})
+    facts = table(report_of(fake_run.path), "The run")
+    assert (facts["training time"], facts["tokens sampled"]) == (["4.0 s"], ["not measured"])
+
+
 def test_long_training_is_shown_at_steps_spread_over_it(fake_run: Any) -> None:
     for step in range(100):
         fake_run.directory.metrics.append({"step": step, "loss": step / 8})

@@ -82,5 +82,7 @@ def test_strict_and_loose() -> None:
 
 
 def test_data_that_cannot_be_read_is_no_wrong_answer() -> None:
+    assert judged("x", [], []).outcome is Outcome.CRASHED
+    assert judged("x", ["startend:end_checker"], [{"end_phrase": ["x"]}]).outcome is Outcome.CRASHED
     assert judged("x", ["punctuation:no_colon"], [{}]).outcome is Outcome.CRASHED
     assert judged("x", ["keywords:existence"], [{}]).outcome is Outcome.CRASHED
