@@ -124,13 +124,6 @@ class RunResult:
         return f"{self.evidence or 'it ended early'}{last}"
 
 
-class Pair(NamedTuple):
-    """Two programs that talk: each one's standard output is the other's standard input."""
-
-    tester: Program  # trusted: it holds what the solver must not see, and reports its findings on standard error
-    solver: Program
-
-
 class Sandbox(Closing, ABC):
     """Runs programs; made by `open_sandbox`, which first proves that the confinement holds."""
 
@@ -138,16 +131,14 @@ class Sandbox(Closing, ABC):
 
     @abstractmethod
     def run_all(self, runs: Sequence[Sequence[Program]]) -> list[list[RunResult]]:
-        """Return the results of every run, in the same order: of a program alone, or of a pair, a sandbox for each.
+        """Return the results of every run, in the same order. A run leaves nothing behind.
 
-        A run leaves nothing behind.
+        A run is a program alone, or a tester and a solver, each in its sandbox, that talk: the output of each is the
+        other's input. The tester is trusted: it holds what the solver must not see, and reports on standard error.
         """
 
     def run_many(self, programs: Sequence[Program]) -> list[RunResult]:
         return [result for (result,) in self.run_all([(program,) for program in programs])]
-
-    def run_pairs(self, pairs: Sequence[Pair]) -> list[list[RunResult]]:
-        return self.run_all(pairs)
 
     def run(self, program: Program) -> RunResult:
         return self.run_many([program])[0]

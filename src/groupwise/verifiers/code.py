@@ -33,7 +33,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import Field, field_validator
 
 from groupwise.runs.progress import counted
-from groupwise.sandbox.base import Pair, Program, RunResult, Sandbox, SandboxConfig, Status
+from groupwise.sandbox.base import Program, RunResult, Sandbox, SandboxConfig, Status
 from groupwise.sandbox.functions import Answer, read_answers, read_findings, solver_program, tester_program
 from groupwise.sandbox.opening import LazySandbox
 from groupwise.types import Outcome, Problem, Verdict
@@ -156,7 +156,7 @@ def python_tests(data: Mapping[str, Any]) -> Tests:
     setup, names, tests = data["setup"], tuple(data["names"]), tuple(data["tests"])
 
     def faults(source: str, sandbox: Sandbox, _: bool) -> list[str]:
-        ((tester, solver),) = sandbox.run_pairs([Pair(tester_program(setup, names, tests), solver_program(source))])
+        ((tester, solver),) = sandbox.run_all([(tester_program(setup, names, tests), solver_program(source))])
         faults = read_findings(_require_run(tester), len(tests))
         return [fault and f"{fault}; {_require_run(solver).ending}" for fault in faults]
 

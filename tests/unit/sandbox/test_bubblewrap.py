@@ -8,7 +8,7 @@ import pytest
 
 from groupwise.errors import SandboxError
 from groupwise.sandbox import local
-from groupwise.sandbox.base import Pair, Program, Sandbox, SandboxConfig, Status
+from groupwise.sandbox.base import Program, Sandbox, SandboxConfig, Status
 from groupwise.sandbox.bubblewrap import BubblewrapSandbox
 from groupwise.sandbox.fork_server import ForkServer
 from groupwise.sandbox.local import LocalSandbox
@@ -119,7 +119,7 @@ def test_a_pair_talks_and_its_parts_are_apart(sandbox: Sandbox) -> None:
     tester = "import sys\nprint('ping', flush=True)\nsys.stderr.write(input())\nopen('/tmp/t', 'w')"
     solver = "import os\nprint(input(), os.listdir('/tmp'), flush=True)\nimport time; time.sleep(60)"
     start = time.monotonic()
-    asked, answered = sandbox.run_pairs([Pair(Program(tester), Program(solver))])[0]
+    asked, answered = sandbox.run_all([(Program(tester), Program(solver))])[0]
     assert (asked.status, asked.stderr) == (Status.EXITED, b"ping []")
     assert answered.status is Status.TIMEOUT
     assert time.monotonic() - start < 9, "a solver must not outlive its tester for long"
@@ -128,7 +128,7 @@ def test_a_pair_talks_and_its_parts_are_apart(sandbox: Sandbox) -> None:
 def test_a_solver_that_is_gone_is_an_end_of_file(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "_GRACE_S", 20.0)  # its end is seen some milliseconds after its tester's
     tester = "import sys\nsys.stderr.write(repr(sys.stdin.read()))"
-    asked, answered = sandbox.run_pairs([Pair(Program(tester), Program("print('bye')\nexit(4)"))])[0]
+    asked, answered = sandbox.run_all([(Program(tester), Program("print('bye')\nexit(4)"))])[0]
     assert (asked.stderr, answered.exit_code) == (b"'bye\\n'", 4)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from groupwise.errors import SandboxError
-from groupwise.sandbox.base import Pair, Program, Sandbox, SandboxConfig, Status
+from groupwise.sandbox.base import Program, Sandbox, SandboxConfig, Status
 from groupwise.sandbox.opening import open_sandbox
 from groupwise.sandbox.zygote import landlock_version
 
@@ -21,8 +21,8 @@ def landlock() -> Iterator[Sandbox]:
 
 def test_programs_run(landlock: Sandbox) -> None:
     assert landlock.run(Program("print(input()[::-1])", stdin=b"abc")).stdout == b"cba\n"
-    asked, _ = landlock.run_pairs([
-        Pair(Program("import sys\nprint(1, flush=True)\nsys.stderr.write(input())"), Program("print(input() * 3)"))
+    asked, _ = landlock.run_all([
+        (Program("import sys\nprint(1, flush=True)\nsys.stderr.write(input())"), Program("print(input() * 3)"))
     ])[0]  # fmt: skip
     assert asked.stderr == b"111"
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from groupwise.errors import SandboxError
-from groupwise.sandbox.base import Pair, Program, RunResult, Sandbox, SandboxConfig, Status
+from groupwise.sandbox.base import Program, RunResult, Sandbox, SandboxConfig, Status
 from groupwise.sandbox.opening import RemoteSandbox, open_sandbox
 
 Answer = Callable[[Any], bytes]
-PAIR = Pair(Program("import sys\nprint(1, flush=True)\nsys.stderr.write(input())"), Program("print(input() * 3)"))
+PAIR = (Program("import sys\nprint(1, flush=True)\nsys.stderr.write(input())"), Program("print(input() * 3)"))
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def executor(sandbox: Sandbox) -> Answer:
 
     def answer(body: Any) -> bytes:
         runs = [[program(data) for data in run] for run in body["runs"]]
-        found = [sandbox.run_many(run) if len(run) == 1 else sandbox.run_pairs([Pair(*run)])[0] for run in runs]
+        found = sandbox.run_all(runs)
         return json.dumps({"results": [[result(each) for each in run] for run in found]}).encode()
 
     return answer
@@ -50,7 +50,7 @@ def executor(sandbox: Sandbox) -> Answer:
 def test_an_honest_executor(sandbox: Sandbox, serve: Callable[[Answer], str]) -> None:
     with open_sandbox(SandboxConfig(tier="remote", url=serve(executor(sandbox)))) as remote:
         assert remote.run(Program("print(open('a').read())", files={"a": b"\xc3\xa9"})).stdout == b"\xc3\xa9\n"
-        assert remote.run_pairs([PAIR])[0][0].stderr == b"111"
+        assert remote.run_all([PAIR])[0][0].stderr == b"111"
         assert remote.run(Program("import os; os.abort()")).exit_code == -6
 
 
@@ -74,7 +74,7 @@ def test_the_smallest_reply(serve: Callable[[Answer], str]) -> None:
 def test_a_broken_executor_is_no_finding(serve: Callable[[Answer], str], reply: bytes) -> None:
     remote = RemoteSandbox(SandboxConfig(tier="remote", url=serve(lambda body: reply)))
     assert remote.run(Program("print(1)")).status is Status.FAILED
-    assert [found.status for found in remote.run_pairs([PAIR])[0]] == [Status.FAILED] * 2
+    assert [found.status for found in remote.run_all([PAIR])[0]] == [Status.FAILED] * 2
 
 
 def test_an_executor_that_is_not_there() -> None:
