@@ -5,12 +5,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property
 from statistics import fmean
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 from groupwise.checks import Advice, Finding, Severity, worst
-from groupwise.errors import GroupwiseError
 from groupwise.models.policy import Policy, start_policy
 from groupwise.models.size import ModelSize, language_model_size
 from groupwise.randomness import Draws, Purpose
@@ -23,8 +22,6 @@ from groupwise.trainers.rl_recipe import RlRecipe
 from groupwise.types import Problem, ScoredGroup, Split
 from groupwise.verifiers import Verifier, make_verifier
 from groupwise.verifiers.unjudged import Unjudged
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,35 +50,27 @@ LEAST_TOKENS = 16  # of a completion that is worth sampling
 HALF = 0.5  # share of what is left of a budget that goes into the sample; a rehearsal has the rest
 
 
-@dataclass(slots=True)
+@dataclass
 class Bench(Closing):
     """A recipe whose parts are made when they are asked for; a part that cannot be made says why every time."""
 
     recipe: RlRecipe
     options: PreflightOptions = PreflightOptions()
     began: float = field(default_factory=time.perf_counter)
-    _made: dict[str, Any] = field(default_factory=dict)
+    _problems: dict[Split, Sequence[Problem]] = field(default_factory=dict)
     _stack: ExitStack = field(default_factory=ExitStack)
 
     def close(self) -> None:
         self._stack.close()
 
-    def _once(self, name: str, make: Callable[[], T]) -> T:
-        if name not in self._made:
-            try:
-                self._made[name] = make()
-            except GroupwiseError as error:
-                self._made[name] = error
-        if isinstance(made := self._made[name], GroupwiseError):
-            raise made
-        return made  # type: ignore[no-any-return]
-
-    @property
+    @cached_property
     def task(self) -> Task:
-        return self._once("task", lambda: make_task(self.recipe.task))
+        return make_task(self.recipe.task)
 
     def problems(self, split: Split) -> Sequence[Problem]:
-        return self._once(f"problems {split}", lambda: list(self.task.problems(split)))
+        if split not in self._problems:
+            self._problems[split] = list(self.task.problems(split))
+        return self._problems[split]
 
     def some(self, number: int, split: Split = "train") -> list[Problem]:
         """Return problems spread evenly over the split."""
@@ -89,36 +78,29 @@ class Bench(Closing):
         size = min(number, len(problems))
         return [problems[i * len(problems) // size] for i in range(size)]
 
-    @property
+    @cached_property
     def verifier(self) -> Verifier:
         """The verifier, checked against the training problems as training does."""
+        verifier = self._stack.enter_context(make_verifier(self.recipe.verifier))
+        verifier.check([*self.problems("train"), *self.problems("dev")], self.task.template)
+        return verifier
 
-        def make() -> Verifier:
-            verifier = self._stack.enter_context(make_verifier(self.recipe.verifier))
-            verifier.check([*self.problems("train"), *self.problems("dev")], self.task.template)
-            return verifier
-
-        return self._once("verifier", make)
-
-    @property
+    @cached_property
     def size(self) -> ModelSize:
-        return self._once("size", partial(language_model_size, self.recipe.model.path))
+        return language_model_size(self.recipe.model.path)
 
-    @property
+    @cached_property
     def policy(self) -> Policy:
-        return self._once("policy", lambda: start_policy(self.recipe.model, self.recipe.lora, self.recipe.run.seed))
+        return start_policy(self.recipe.model, self.recipe.lora, self.recipe.run.seed)
 
-    @property
+    @cached_property
     def actors(self) -> Actors:
-        def make() -> Actors:
-            actors = Actors.of(self.policy, self.task.template, self.verifier, self.recipe.engine)
-            return replace(actors, crews=self.crews)
+        actors = Actors.of(self.policy, self.task.template, self.verifier, self.recipe.engine)
+        return replace(actors, crews=self.crews)
 
-        return self._once("actors", make)
-
-    @property
+    @cached_property
     def crews(self) -> Crews:
-        return self._once("crews", Crews)
+        return Crews()
 
     @property
     def seconds_left(self) -> float:
@@ -165,28 +147,24 @@ class Bench(Closing):
             length = max(1.0, fmean(lengths))
         return Sampled(tuple(scored), wanted, limit, rate)
 
-    @property
+    @cached_property
     def sampled(self) -> Sampled:
         """Completions of some training problems, judged and paid as training pays them from its first step on."""
-
-        def make() -> Sampled:
-            recipe, options = self.recipe, self.options
-            number = max(recipe.batch.group_size, options.num_samples)
-            problems = self.some(options.num_problems)
-            self.actors.engine.publish(self.policy, 0)
-            if options.budget_s:
-                found = self._within(problems, number)
-            else:
-                limit = recipe.sampling.max_tokens
-                scored = self._sample(problems, number, limit)
-                found = Sampled(tuple(scored), len(scored) * number, limit, 0.0)
-            if recipe.reward_models and found.groups:
-                models = load_reward_models(recipe.reward_models, recipe.model)
-                paid = with_reward_model_parts(found.groups, models, recipe.reward_models, recipe.task.template, 0)
-                found = replace(found, groups=tuple(paid))
-            return found
-
-        return self._once("sampled", make)
+        recipe, options = self.recipe, self.options
+        number = max(recipe.batch.group_size, options.num_samples)
+        problems = self.some(options.num_problems)
+        self.actors.engine.publish(self.policy, 0)
+        if options.budget_s:
+            found = self._within(problems, number)
+        else:
+            limit = recipe.sampling.max_tokens
+            scored = self._sample(problems, number, limit)
+            found = Sampled(tuple(scored), len(scored) * number, limit, 0.0)
+        if recipe.reward_models and found.groups:
+            models = load_reward_models(recipe.reward_models, recipe.model)
+            paid = with_reward_model_parts(found.groups, models, recipe.reward_models, recipe.task.template, 0)
+            found = replace(found, groups=tuple(paid))
+        return found
 
 
 def finding(
