@@ -9,10 +9,10 @@ import atheris
 with atheris.instrument_imports(include=["groupwise.verifiers"]):
     from groupwise.types import Outcome, Problem
     from groupwise.verifiers.extraction import Extracted
+    from groupwise.verifiers.math import decide
     from groupwise.verifiers.math.guards import refusal, size
     from groupwise.verifiers.math.normalise import normalise
     from groupwise.verifiers.math.structure import read
-    from groupwise.verifiers.math.verifier import decide
 
 MAX_S = 1.0
 INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,40})")

@@ -1,10 +1,12 @@
 """Countdown: combine given numbers, each used exactly once, into a target with + - × ÷.
 
-Every problem is made from a solution, so it is solvable; any solution counts, and the verifier `countdown` checks it
-exactly. No step multiplies two numbers of two digits: those products are the arithmetic task's problems, and some of
-them are held out.
+Every problem is made from a solution, so it is solvable; any solution counts, and the verifier checks it exactly: over
+fractions, by a parser of its own. Nothing is evaluated as code, and there is no power, no floor division, no unary sign
+and no gluing of digits to exploit. No step of a problem multiplies two numbers of two digits: those products are the
+arithmetic task's problems, and some of them are held out.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
@@ -15,7 +17,10 @@ from pydantic import Field, model_validator
 from groupwise.randomness import Draw
 from groupwise.tasks.arithmetic import Step, calculate
 from groupwise.tasks.base import Candidate, GeneratedConfig, GeneratedTask
-from groupwise.types import Problem
+from groupwise.types import Outcome, Problem
+from groupwise.verifiers.base import Finding, data_list
+from groupwise.verifiers.exact import ExactVerifier, UnreadableError
+from groupwise.verifiers.steps import evaluate
 
 MAX_VALUE = 12
 """Largest number to combine; the smallest is 1."""
@@ -114,3 +119,52 @@ def allowed(sign: str, left: int, right: int) -> bool:
 
 def _enclose(expression: Expression, loose_signs: str) -> str:
     return f"({expression.text})" if expression.sign and expression.sign in loose_signs else expression.text
+
+
+MAX_LENGTH = 1000  # characters of an answer
+_SPELLINGS = [("\\left", ""), ("\\right", ""), ("\\times", "*"), ("\\cdot", "*"), ("\\div", "/"), ("$", ""),
+              ("×", "*"), ("·", "*"), ("÷", "/"), ("−", "-")]  # fmt: skip
+_TOKEN = re.compile(r"\s*([0-9]{1,12}(?![0-9])|[-+*/()])")
+
+
+class CountdownVerifier(ExactVerifier):
+    """Needs `problem.data["numbers"]` (integers) and `problem.data["target"]` (an integer)."""
+
+    def find(self, problem: Problem, answer: str) -> Finding:
+        target = problem.data.get("target")
+        try:
+            numbers = data_list(problem, "numbers", int)
+            if type(target) is not int:
+                raise ValueError(f"its target is {target!r:.60}; a whole number is needed")
+        except ValueError as error:
+            return Finding(Outcome.CRASHED, f"problem {problem.id} has no usable numbers and target: {error}")
+        tokens, tail = read(answer)
+        value, terms = evaluate(tokens)
+        fault = ""
+        if sorted(terms) != sorted(numbers):
+            fault = f"it uses {sorted(terms)}, but each of {sorted(numbers)} must be used exactly once"
+        elif value is None:
+            fault = "it divides by zero"
+        elif value != target:
+            fault = f"it equals {value}, not {target}"
+        elif tail not in (None, target):
+            fault = f"it claims to equal {tail}, not {target}"
+        return Finding(Outcome.WRONG if fault else Outcome.CORRECT, fault or f"it equals {target}", "".join(tokens))
+
+
+def read(answer: str) -> tuple[list[str], int | None]:
+    """Read the tokens of the expression, and the value claimed after an equals sign if there is one."""
+    if len(answer) > MAX_LENGTH:
+        raise UnreadableError(f"the answer has {len(answer)} characters, at most {MAX_LENGTH} are read")
+    for spelling, symbol in _SPELLINGS:
+        answer = answer.replace(spelling, symbol)
+    expression, equals, tail = answer.partition("=")
+    if equals and not re.fullmatch(r"\s*-?[0-9]{1,30}\s*", tail):
+        raise UnreadableError(f"after '=' comes {tail.strip()[:40]!r}; only a number is allowed there")
+    text, tokens, position = expression.rstrip(), list[str](), 0
+    while position < len(text):
+        if (match := _TOKEN.match(text, position)) is None:
+            raise UnreadableError(f"{text[position:].strip()[:20]!r} is not a number, + - * / or a parenthesis")
+        tokens.append(match[1])
+        position = match.end()
+    return tokens, int(tail) if equals else None

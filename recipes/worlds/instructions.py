@@ -2,8 +2,15 @@
 
 The rules are read off a text drawn in advance, so they can all be kept together, and that text is the reference answer.
 Any text that keeps them is correct (after IFEval: Zhou et al. 2023, arXiv 2311.07911).
+
+The verifier needs `problem.data["constraints"]`, a list of mappings:
+`{"kind": "count", "unit": ..., "least": n, "most": n}`, `{"kind": "keyword", "word": ..., "least": n, "most": n}`,
+`{"kind": "case", "case": "lower" | "upper"}`, `{"kind": "first_word" | "last_word", "word": ...}`. A missing bound does
+not apply.
 """
 
+import re
+import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -13,7 +20,9 @@ from pydantic import Field
 
 from groupwise.randomness import Draw, key
 from groupwise.tasks.base import Candidate, GeneratedConfig, GeneratedTask
-from groupwise.types import Problem
+from groupwise.types import Outcome, Problem
+from groupwise.verifiers.base import Finding, data_list
+from groupwise.verifiers.exact import PartlyRight, UnreadableError
 
 _ADJECTIVES = ("old", "quiet", "small", "bright", "green", "heavy", "gentle", "wooden", "distant", "curious")
 _NOUNS = ("river", "garden", "teacher", "window", "train", "island", "letter", "bridge", "farmer", "lantern", "market")
@@ -164,3 +173,57 @@ RULES: Mapping[str, Callable[[Draw, Draft], Rule]] = {
     "commas": lambda draw, draft: ({"kind": "count", "unit": "commas", "most": 0}, "It contains no comma."),
 }
 """By kind of rule, the function that reads it off a draft; a problem has at most one of each."""
+
+Constraint = Mapping[str, Any]
+
+_WORD = re.compile(r"\w+(?:['’-]\w+)*")
+_SENTENCE_END = re.compile(r"(?<![.!?])[.!?]++(?=\s|$)")
+_BLANK_LINES = re.compile(r"\n[ \t]*\n\s*")
+
+
+def words(text: str) -> list[str]:
+    """Runs of letters and digits; an apostrophe or hyphen within a word does not split it."""
+    return _WORD.findall(text)
+
+
+COUNTS: Mapping[str, Callable[[str], int]] = {
+    "words": lambda text: len(words(text)),
+    "sentences": lambda text: len(_SENTENCE_END.findall(text)),
+    "lines": lambda text: sum(bool(line.strip()) for line in text.split("\n")),
+    "paragraphs": lambda text: len(_BLANK_LINES.split(text)),
+    "bullets": lambda text: sum(line.startswith("- ") for line in text.split("\n")),
+    "commas": lambda text: text.count(","),
+}  # fmt: skip
+"""Counts of a text without outer white space. Blank lines are not lines; they separate paragraphs."""
+
+
+def _within(constraint: Constraint, number: int) -> bool:
+    return bool(constraint.get("least", number) <= number <= constraint.get("most", number))
+
+
+CHECKS: Mapping[str, Callable[[Constraint, str], bool]] = {
+    "count": lambda constraint, text: _within(constraint, COUNTS[constraint["unit"]](text)),
+    "keyword": lambda constraint, text: _within(
+        constraint, [word.casefold() for word in words(text)].count(constraint["word"].casefold())
+    ),
+    "case": lambda constraint, text: {"lower": text.islower, "upper": text.isupper}[constraint["case"]](),
+    "first_word": lambda constraint, text: words(text)[:1] == [constraint["word"]],
+    "last_word": lambda constraint, text: words(text)[-1:] == [constraint["word"]],
+}  # fmt: skip
+
+
+class InstructionsVerifier(PartlyRight):
+    """Correct is a text that meets all constraints; the measure `constraints` is the share (0 to 1) that is met."""
+
+    one_right = False
+
+    def find(self, problem: Problem, answer: str) -> Finding:
+        constraints = data_list(problem, "constraints", dict)
+        if character := next((c for c in answer if unicodedata.category(c) in ("Cc", "Cf") and c not in "\n\t"), ""):
+            raise UnreadableError(f"the text has the invisible character U+{ord(character):04X}")
+        if not words(answer):
+            raise UnreadableError("the text has no word")
+        violations = [constraint for constraint in constraints if not CHECKS[constraint["kind"]](constraint, answer)]
+        outcome = Outcome.WRONG if violations else Outcome.CORRECT
+        evidence = f"not met: {dict(violations[0])}" if violations else f"all {len(constraints)} constraints are met"
+        return Finding(outcome, evidence, answer, {"constraints": 1 - len(violations) / len(constraints)})

@@ -8,6 +8,7 @@ when bit i of r is set.
 """
 
 import ast
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -22,7 +23,9 @@ from groupwise.errors import DataError
 from groupwise.randomness import Draw, key
 from groupwise.tasks.base import Candidate, GeneratedConfig, GeneratedTask
 from groupwise.tasks.data_files import read_file, text_of
-from groupwise.types import Problem
+from groupwise.types import Outcome, Problem
+from groupwise.verifiers.base import Finding
+from groupwise.verifiers.exact import ExactVerifier, UnreadableError, shown
 
 NAMES = (
     "Ada", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gina", "Hugo", "Iris", "Jack", "Kate", "Leo", "Mia", "Noah", "Olga",
@@ -243,3 +246,46 @@ def from_tuples(form: Any, num_people: int) -> Statement:
     if not min_parts <= len(form) - 1 <= max_parts:
         raise ValueError(f"{form!r} is not a statement about {num_people} people")
     return Statement(operator, parts=tuple(from_tuples(part, num_people) for part in form[1:]))
+
+
+_SEPARATOR = re.compile(r"[,;\n]|\band\b", re.IGNORECASE)
+_CLAIM = re.compile(
+    r"(?:\(?[0-9]{1,2}[).:] ?)?(?P<name>[^:=]{1,60}?) ?(?: is(?: an?)?|:|=) ?(?P<role>knight|knave)", re.IGNORECASE
+)
+
+
+class KnightsKnavesVerifier(ExactVerifier):
+    """The role of everyone named in the reference answer, each named once and nothing else said.
+
+    Reads `Zoey is a knight, Ella is a knave` (also `Zoey: knight`, numbered lines, `and`) in any order and case.
+    """
+
+    def find(self, problem: Problem, answer: str) -> Finding:
+        try:
+            reference = read_roles(problem.reference)
+        except UnreadableError as error:
+            return Finding(Outcome.CRASHED, f"the reference answer of problem {problem.id} is unreadable: {error}")
+        roles, fault = read_roles(answer), ""
+        if name := next((n for n in [*reference, *roles] if roles.get(n) != reference.get(n)), None):
+            role, true_role = roles.get(name, "nothing"), reference.get(name, "asked about")
+            fault = f"{shown(name)} is said to be {role}, not {true_role}"
+        canonical = ", ".join(f"{name}: {role}" for name, role in sorted(roles.items()))
+        return Finding(
+            Outcome.WRONG if fault else Outcome.CORRECT, fault or "it equals the reference answer", canonical
+        )
+
+
+def read_roles(text: str) -> dict[str, str]:
+    """Return the roles in an answer by name, both in lower case; raise UnreadableError."""
+    roles = dict[str, str]()
+    # without LaTeX's text commands, braces and dollars; `\\` breaks the line
+    for mark, replacement in (("\\\\", "\n"), ("\\text", ""), ("{", ""), ("}", ""), ("$", "")):
+        text = text.replace(mark, replacement)
+    text = "\n".join(" ".join(line.split()) for line in text.split("\n"))
+    for claim in filter(None, map(str.strip, _SEPARATOR.split(text.rstrip(".")))):
+        if (match := _CLAIM.fullmatch(claim)) is None:
+            raise UnreadableError(f"{shown(claim)} is not of the form `name is a knight` or `name is a knave`")
+        if (name := match["name"].casefold()) in roles:
+            raise UnreadableError(f"{shown(name)} is named twice")
+        roles[name] = match["role"].lower()
+    return roles

@@ -4,7 +4,9 @@ The steps joined are the text, none is empty, and what stands behind the last bo
 `equation`, `sentence`, `newline`, or a regular expression whose matches end steps.
 """
 
+import operator
 import re
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
 from itertools import islice
@@ -14,8 +16,7 @@ from pydantic import AfterValidator
 
 from groupwise.errors import ConfigError
 from groupwise.types import StepReward
-from groupwise.verifiers.countdown import evaluate
-from groupwise.verifiers.logic import UnreadableError
+from groupwise.verifiers.exact import UnreadableError
 
 NUMBER = r"[0-9]{1,12}(?:\.[0-9]{1,12})?"
 _TERM = rf"\(?\s*{NUMBER}\s*\)?"
@@ -151,3 +152,56 @@ def value(expression: str) -> Fraction | None:
         return evaluate(_TOKEN.findall(expression.translate(_SPELLINGS)))[0]
     except UnreadableError:
         return None
+
+
+MAX_NESTING = 50
+_OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
+
+
+def evaluate(tokens: Sequence[str]) -> tuple[Fraction | None, list[int]]:
+    """Exact value (None after a division by zero) and the numbers used."""
+    parser = _Parser(tokens)
+    value = parser.total(0)
+    if parser.peek():
+        raise UnreadableError(f"{parser.peek()!r} where an operator or the end was expected")
+    return value, [int(number) for number in parser.numbers]
+
+
+class _Parser:
+    """Recursive descent: total = product (+|- product)*, product = atom (*|/ atom)*, atom = number | ( total )."""
+
+    def __init__(self, tokens: Sequence[str]) -> None:
+        self._tokens, self._position = tokens, 0
+        self.numbers: list[Fraction] = []
+
+    def peek(self) -> str:
+        return self._tokens[self._position] if self._position < len(self._tokens) else ""
+
+    def _take(self) -> str:
+        token = self.peek()
+        self._position += 1
+        return token
+
+    def total(self, depth: int, signs: Sequence[str] = ("+", "-")) -> Fraction | None:
+        def part() -> Fraction | None:
+            return self._atom(depth) if "*" in signs else self.total(depth, ("*", "/"))
+
+        value = part()
+        while (sign := self.peek()) in signs:
+            self._take()
+            other = part()
+            is_open = value is None or other is None or (sign == "/" and other == 0)
+            value = None if is_open else _OPERATIONS[sign](value, other)
+        return value
+
+    def _atom(self, depth: int) -> Fraction | None:
+        token = self._take()
+        if token[:1].isdigit():
+            self.numbers.append(Fraction(int(token) if token.isdecimal() else token))
+            return self.numbers[-1]
+        if token != "(" or depth >= MAX_NESTING:
+            raise UnreadableError(f"{token or 'the end'!r} where a number or '(' was expected")
+        value = self.total(depth + 1)
+        if self._take() != ")":
+            raise UnreadableError("a parenthesis is not closed")
+        return value

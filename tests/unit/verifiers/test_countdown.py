@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from countdown import CountdownVerifier
 from groupwise.types import Outcome, Problem
 from groupwise.verifiers import Request
-from groupwise.verifiers.countdown import CountdownVerifier
 
 VERIFIER = CountdownVerifier()
 CASES = Path(__file__).parents[4] / "shared/data/game24/game24_cases.jsonl"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from countdown import CountdownConfig
+from countdown import CountdownConfig, CountdownVerifier
 from groupwise.checks.audit.attacks import CODE, FLOODS, KINDS, adversarial_cases
 from groupwise.checks.audit.judge import Canary, Form, Limits, differs_as_number, judge_cases
 from groupwise.checks.audit.summary import Summary
@@ -14,7 +14,6 @@ from groupwise.tasks import make_task
 from groupwise.tasks.arithmetic import ArithmeticConfig
 from groupwise.tasks.base import Template
 from groupwise.types import Outcome, Problem
-from groupwise.verifiers.countdown import CountdownVerifier
 from groupwise.verifiers.extraction import extract
 
 RIGHT, WRONG = Outcome.CORRECT, Outcome.WRONG
