@@ -1,8 +1,8 @@
 """Countdown: combine given numbers, each used exactly once, into a target with + - × ÷.
 
-Every problem is made from a solution, so it is solvable; any solution counts, and the verifier checks it exactly: over
-fractions, by a parser of its own. Nothing is evaluated as code, and there is no power, no floor division, no unary sign
-and no gluing of digits to exploit. No step of a problem multiplies two numbers of two digits: those products are the
+Every problem is made from a solution, so it is solvable; any solution counts, and the verifier checks it exactly, over
+fractions. Nothing is evaluated as code, and there is no power, no floor division, no unary sign and no gluing of digits
+to exploit. No step of a problem multiplies two numbers of two digits: those products are the
 arithmetic task's problems, and some of them are held out.
 """
 
@@ -139,7 +139,7 @@ class CountdownVerifier(ExactVerifier):
         except ValueError as error:
             return Finding(Outcome.CRASHED, f"problem {problem.id} has no usable numbers and target: {error}")
         tokens, tail = read(answer)
-        value, terms = evaluate(tokens)
+        value, terms = evaluate(tokens), [int(token) for token in tokens if token.isdigit()]
         fault = ""
         if sorted(terms) != sorted(numbers):
             fault = f"it uses {sorted(terms)}, but each of {sorted(numbers)} must be used exactly once"

@@ -4,6 +4,7 @@ The steps joined are the text, none is empty, and what stands behind the last bo
 `equation`, `sentence`, `newline`, or a regular expression whose matches end steps.
 """
 
+import ast
 import operator
 import re
 from collections.abc import Sequence
@@ -149,59 +150,34 @@ def value(expression: str) -> Fraction | None:
     Fraction(14, 1)
     """
     try:
-        return evaluate(_TOKEN.findall(expression.translate(_SPELLINGS)))[0]
+        return evaluate(_TOKEN.findall(expression.translate(_SPELLINGS)))
     except UnreadableError:
         return None
 
 
-MAX_NESTING = 50
-_OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
+_OPERATIONS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
 
 
-def evaluate(tokens: Sequence[str]) -> tuple[Fraction | None, list[int]]:
-    """Exact value (None after a division by zero) and the numbers used."""
-    parser = _Parser(tokens)
-    value = parser.total(0)
-    if parser.peek():
-        raise UnreadableError(f"{parser.peek()!r} where an operator or the end was expected")
-    return value, [int(number) for number in parser.numbers]
+def evaluate(tokens: Sequence[str]) -> Fraction | None:
+    """Return the exact value of numbers with + - * / and parentheses, None after a division by zero.
 
+    Python's grammar says what belongs together, with a name in place of each number; nothing is run as code.
 
-class _Parser:
-    """Recursive descent: total = product (+|- product)*, product = atom (*|/ atom)*, atom = number | ( total )."""
+    Raises UnreadableError: it is no such expression.
+    """
+    numbers = (Fraction(token) for token in tokens if token[0].isdigit())
 
-    def __init__(self, tokens: Sequence[str]) -> None:
-        self._tokens, self._position = tokens, 0
-        self.numbers: list[Fraction] = []
+    def value(node: ast.expr) -> Fraction:
+        match node:
+            case ast.Name():
+                return next(numbers)
+            case ast.BinOp(left, sign, right):
+                return _OPERATIONS[type(sign)](value(left), value(right))
+        raise SyntaxError  # a sign before a number, a call, an empty pair of parentheses
 
-    def peek(self) -> str:
-        return self._tokens[self._position] if self._position < len(self._tokens) else ""
-
-    def _take(self) -> str:
-        token = self.peek()
-        self._position += 1
-        return token
-
-    def total(self, depth: int, signs: Sequence[str] = ("+", "-")) -> Fraction | None:
-        def part() -> Fraction | None:
-            return self._atom(depth) if "*" in signs else self.total(depth, ("*", "/"))
-
-        value = part()
-        while (sign := self.peek()) in signs:
-            self._take()
-            other = part()
-            is_open = value is None or other is None or (sign == "/" and other == 0)
-            value = None if is_open else _OPERATIONS[sign](value, other)
-        return value
-
-    def _atom(self, depth: int) -> Fraction | None:
-        token = self._take()
-        if token[:1].isdigit():
-            self.numbers.append(Fraction(int(token) if token.isdecimal() else token))
-            return self.numbers[-1]
-        if token != "(" or depth >= MAX_NESTING:
-            raise UnreadableError(f"{token or 'the end'!r} where a number or '(' was expected")
-        value = self.total(depth + 1)
-        if self._take() != ")":
-            raise UnreadableError("a parenthesis is not closed")
-        return value
+    try:
+        return value(ast.parse(" ".join("n" if token[0].isdigit() else token for token in tokens), mode="eval").body)
+    except ZeroDivisionError:
+        return None
+    except (SyntaxError, RecursionError, MemoryError):
+        raise UnreadableError(f"{' '.join(tokens)[:60]!r} is no expression with + - * / and parentheses") from None
