@@ -22,6 +22,8 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src"
 PROJECT = SOURCE / "groupwise" / "cli" / "project"
 """What `groupwise init` writes: the user's, not ours."""
+WORLDS = {path.stem: path for path in sorted((ROOT / "recipes" / "worlds").glob("*.py"))}
+"""Python that is shipped beside the recipes; its files import each other by their plain names."""
 
 BROUGHT = {
     "annotated-types": "pydantic", "pydantic-core": "pydantic", "huggingface-hub": "transformers",
@@ -67,10 +69,10 @@ def _lets_fail(node: ast.AST) -> bool:
 
 @cache
 def of_modules() -> dict[str, list[Import]]:
-    """The imports of every module of the package."""
-    found = {}
+    """The imports of every module of the package, and of the worlds."""
+    found = {name: list(imports(ast.parse(path.read_text(encoding="utf-8")), "")) for name, path in WORLDS.items()}
     for path in sorted(SOURCE.rglob("*.py")):
-        if "worlds" in path.parts:  # recipes' Python, which imports its neighbours by their plain names
+        if "worlds" in path.parts:  # through the link to the recipes
             continue
         if path.is_relative_to(PROJECT):
             continue
@@ -104,7 +106,7 @@ def distribution(name: str) -> str:
 
 
 def is_ours_or_pythons(name: str) -> bool:
-    return name.partition(".")[0] in {"groupwise", *sys.stdlib_module_names}
+    return name.partition(".")[0] in {"groupwise", *WORLDS, *sys.stdlib_module_names}
 
 
 def undeclared(found: list[Import], project: dict[str, set[str]], extra: str = "") -> list[str]:
