@@ -23,7 +23,7 @@ VERIFIERS = Kinds(
         "program": f"{_HERE}.code:ProgramVerifier",
         "judge": f"{_HERE}.judge:JudgeVerifier",
         "knights_knaves": "worlds/knights_knaves.py:KnightsKnavesVerifier",
-        "json": "worlds/strict_json.py:JsonVerifier",
+        "json": f"{_HERE}.strict_json:JsonVerifier",
         "instructions": "worlds/instructions.py:InstructionsVerifier",
         "propositional_proof": "worlds/natural_deduction.py:PropositionalVerifier",
         "coq": f"{_HERE}.proofs.coq:CoqVerifier",
