@@ -2,16 +2,18 @@
 
 transformers models dispatch attention by name; ours is registered as "groupwise" and does what the `layout` object in
 the model call's keyword arguments says. Inputs are packed: one row `[1, H, N, D]` holds all N tokens of all
-sequences, so every linear layer of the model works on real tokens only. Sequences of like length are gathered into
-`Blocks`, the only place where padding exists; what completions see of their prompt is a `Prefix`, without any.
+sequences, so every linear layer of the model works on real tokens only. Where no fused kernel computes a layer,
+`Products` does; there sequences of like length are gathered into `Blocks`, the only place where padding exists.
 
 Dropout is refused by name rather than computed wrongly.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import lru_cache
+from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers import AttentionInterface
@@ -69,6 +71,8 @@ AttentionInterface.register(NAME, groupwise_attention)
 
 TILE = 48  # Fewest query rows of a causal product: what lies above the diagonal is computed only within a tile
 MOST_TILES = 8
+MAX_SCORES = 1 << 20
+"""Attention scores per head that one product may hold; bounds memory, keeps the working set near the cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,35 +97,46 @@ class Blocks:
 
     def scores(self, query: Tensor, key: Tensor, start: int, cap: float | None) -> Tensor:
         """Causal scores (S, Hkv, rows * rep, stop) in fp32 of the queries from `start`; -inf above the diagonal."""
-        scores = _products(query, key, cap)
+        scores = _scores(query, key, cap)
         rows = key.shape[2] - start
         above = torch.ones(rows, rows, dtype=torch.bool, device=query.device).triu_(1)
         scores[..., start:].masked_fill_(above.repeat_interleave(query.shape[2] // rows, 0), -torch.inf)
         return scores
 
 
-@dataclass(frozen=True, slots=True)
-class Prefix:
-    """Tokens that see others beside those of their own sequence, as completions their prompt; none is padded."""
+class InBlocks(NamedTuple):
+    """The causal sequences of a row in blocks."""
 
-    tokens: slice  # Of the completions, in the packed row
-    prompt: slice  # What they see, in the packed row
-    is_corner: bool = False
-    """At the edge of a window: of n tokens and n that they see, token i sees those from i on."""
-    depth: int = 0
-    """Of prefixes of one depth that are no corners, no two have a token in common."""
+    blocks: tuple[Blocks, ...]  # Every token of the row is in one of them
+    inverse: Tensor  # (N,) row of each token in the concatenated rows of all blocks
 
-    def scores(self, query: Tensor, key: Tensor, cap: float | None) -> Tensor:
-        """Scores (Hkv, n * rep, P) in fp32: all queries of a group meet the prompt's keys in one product."""
-        scores = _products(query, key, cap)
-        if self.is_corner:
-            rows = key.shape[-2]
-            unseen = torch.ones(rows, rows, dtype=torch.bool, device=query.device).tril_(-1)
-            scores.masked_fill_(unseen.repeat_interleave(query.shape[-2] // rows, 0), -torch.inf)
-        return scores
+    def in_order(self, parts: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+        """Return what was made of every block, in the order of the row."""
+        return [torch.cat(rows).index_select(0, self.inverse) for rows in zip(*parts, strict=True)]
 
 
-def _products(query: Tensor, key: Tensor, cap: float | None) -> Tensor:
+@lru_cache(maxsize=64)
+def in_blocks(lengths: tuple[int, ...], device: torch.device, max_scores: int) -> InBlocks:
+    """Put sequences of similar length together, so that little is padded and no product holds more scores."""
+    starts, chunks = np.cumsum((0, *lengths)), list[list[int]]()
+    for run in sorted(range(len(lengths)), key=lambda run: -lengths[run]):
+        if not chunks or (len(chunks[-1]) + 1) * lengths[chunks[-1][0]] ** 2 > max_scores:
+            chunks.append([])
+        chunks[-1].append(run)
+    blocks, rows = list[Blocks](), np.zeros(starts[-1], np.int64)
+    before = 0
+    for chunk in chunks:
+        offsets = np.arange(lengths[chunk[0]])[None]
+        padded = offsets >= np.array([lengths[run] for run in chunk])[:, None]
+        tokens = np.where(padded, 0, starts[chunk][:, None] + offsets)
+        rows[tokens[~padded]] = before + np.flatnonzero(~padded)
+        before += tokens.size
+        padding = torch.from_numpy(padded[:, :, None, None]).to(device) if padded.any() else None
+        blocks.append(Blocks(torch.from_numpy(tokens).to(device), padding))
+    return InBlocks(tuple(blocks), torch.from_numpy(rows).to(device))
+
+
+def _scores(query: Tensor, key: Tensor, cap: float | None) -> Tensor:
     scores: Tensor = (query @ key.transpose(-1, -2)).float()
     return soft_capped(scores, cap) if cap else scores
 
@@ -143,60 +158,40 @@ def _by_token(heads: Tensor, length: int) -> Tensor:
     return tokens.flatten(-3, -2)
 
 
-class PackedAttention(torch.autograd.Function):
-    """softmax(Q Kᵀ) V over blocks and prefixes; the backward recomputes the probabilities from the log-sum-exp.
+@dataclass(frozen=True, slots=True)
+class Products:
+    """The kernel (`models.fused.Kernel`) of all devices and layers, by plain products; queries come scaled.
 
-    Memory is linear in the number of tokens: scores exist for one product at a time. A token's keys lie in its own
-    sequence and in the prompt before it: each part is normalised alone, and joined by the parts' log-sum-exp. The
-    backward is that of FlashAttention (Dao 2022, arXiv:2205.14135, algorithm 4): dS = P ∘ (dO Vᵀ - rowsum(dO ∘ O)).
+    Scores exist for one product at a time; the backward makes the probabilities again from the log-sum-exp. It is that
+    of FlashAttention (Dao 2022, arXiv:2205.14135, algorithm 4): dS = P ∘ (dO Vᵀ - rowsum(dO ∘ O)).
     """
 
-    @staticmethod
-    def forward(
-        ctx: Any,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        blocks: tuple[Blocks, ...],
-        prefixes: tuple[Prefix, ...],
-        inverse: Tensor,
-        sinks: Tensor | None,
-        cap: float | None,
-    ) -> Tensor:
-        parts = [_block_forward(query, key, value, block, cap) for block in blocks]
-        out, log_sum = (torch.cat(rows).index_select(0, inverse) for rows in zip(*parts, strict=True))
-        for prefix in prefixes:  # the attention to the prompt is added in place
-            q = _by_head(query[prefix.tokens], key.shape[1])
-            k, v = (_by_head(tensor[prefix.prompt], key.shape[1]) for tensor in (key, value))
-            ours, log_ours = out[prefix.tokens], log_sum[prefix.tokens]
-            before, log_before = (_by_token(rows, len(ours)) for rows in _attend(prefix.scores(q, k, cap), v))
-            total = torch.logaddexp(log_ours, log_before)
-            ours.mul_((log_ours - total).exp_()).add_(before.mul_((log_before - total).exp_()))
-            log_ours.copy_(total)
-        if sinks is not None:
-            join_sinks(sinks, out, log_sum)
-        ctx.save_for_backward(query, key, value, out, log_sum, inverse, sinks)
-        ctx.blocks, ctx.prefixes, ctx.cap = blocks, prefixes, cap
-        return out
+    cap: float | None
+    at_once = False
 
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Any:
-        query, key, value, out, log_sum, inverse, sinks = ctx.saved_tensors
-        grad = grads[0].contiguous()
-        on_sinks = None if sinks is None else sink_gradients(sinks, grad, out, log_sum)
+    def fits(self, values: Tensor, width: int) -> bool:
+        return True
+
+    def forward(self, *arguments: Any) -> tuple[Tensor, Tensor]:
+        query, key, value, of_queries, _, is_causal, _ = arguments
+        if is_causal:
+            rows = in_blocks(of_queries, query.device, MAX_SCORES)
+            out, log_sum = rows.in_order([_block_forward(query, key, value, one, self.cap) for one in rows.blocks])
+        else:  # all queries of a group meet the prompt's keys in one product
+            q, k, v = (_by_head(tensor, key.shape[1]) for tensor in (query, key, value))
+            out, log_sum = (_by_token(rows, len(query)) for rows in _attend(_scores(q, k, self.cap), v))
+        return out, log_sum[..., 0]
+
+    def backward(self, *arguments: Any) -> Sequence[Tensor]:
+        grad, query, key, value, out, log_sum, of_queries, _, is_causal, _ = arguments
         delta = (grad.float() * out.float()).sum(-1, keepdim=True).to(grad.dtype)
-        tensors = query, key, value, grad, delta, log_sum
-        parts = [_block_backward(*tensors, block, ctx.cap) for block in ctx.blocks]
-        on_query, on_key, on_value = (torch.cat(rows).index_select(0, inverse) for rows in zip(*parts, strict=True))
-        for prefix in ctx.prefixes:  # by queries behind a prompt, by its keys and values
-            of_tokens = (_by_head(tensor[prefix.tokens], key.shape[1]) for tensor in (query, grad, delta, log_sum))
-            q, g, d, log_sums = of_tokens
-            k, v = (_by_head(tensor[prefix.prompt], key.shape[1]) for tensor in (key, value))
-            made = _gradients(prefix.scores(q, k, ctx.cap), q, k, v, g, d, log_sums, ctx.cap)
-            places = (on_query, prefix.tokens), (on_key, prefix.prompt), (on_value, prefix.prompt)
-            for (gradient, rows), part in zip(places, made, strict=True):
-                gradient[rows] += _by_token(part, len(gradient[rows]))
-        return on_query, on_key, on_value, None, None, None, on_sinks, None
+        tensors = query, key, value, grad, delta, log_sum[..., None]
+        if is_causal:
+            rows = in_blocks(of_queries, query.device, MAX_SCORES)
+            return rows.in_order([_block_backward(*tensors, block, self.cap) for block in rows.blocks])
+        q, k, v, g, d, log_sums = (_by_head(tensor, key.shape[1]) for tensor in tensors)
+        made = _gradients(_scores(q, k, self.cap), q, k, v, g, d, log_sums, self.cap)
+        return [_by_token(part, len(tensor)) for part, tensor in zip(made, (query, key, value), strict=True)]
 
 
 def join_sinks(sinks: Tensor, out: Tensor, log_sum: Tensor) -> None:

@@ -87,7 +87,7 @@ def head_states(body: nn.Module, packed: Pack) -> Tensor:
         for batch in rows.batches:  # (B, T) sequences that begin at position 0
             count, length = batch.shape
             position_ids = torch.arange(length, device=device).expand(count, -1)
-            alone = separate(count, length, device)
+            alone = separate(count, length)
             states.append(_states(body, packed.input_ids[0][batch], position_ids, alone).flatten(0, 1))
         return nn.functional.embedding(rows.places[packed.head_positions], torch.cat(states))
     row = _states(body, packed.input_ids, packed.position_ids, packed.layout)[0]

@@ -1,8 +1,8 @@
-"""Attention over a packed row by torch's fused kernels, forward and backward.
+"""Attention over a packed row, forward and backward: by torch's fused kernels, and by products where there is none.
 
-The kernels (FlashAttention, Dao 2022, arXiv:2205.14135) attend within the causal sequences, on a processor one after
-the other, on CUDA all in one call: they never hold more than a block of scores, give the log-sum-exp of each row, and
-read slices of the packed row where they lie. What a completion sees of its prompt, and of what stands before all
+The fused kernels (FlashAttention, Dao 2022, arXiv:2205.14135) attend within the causal sequences, on a processor one
+after the other, on CUDA all in one call: they never hold more than a block of scores, give the log-sum-exp of each row,
+and read slices of the packed row where they lie. What a completion sees of its prompt, and of what stands before all
 prompts, is computed by rectangular calls. All are joined by their log-sum-exp, and the backward of each gets the joined
 output, so its probabilities are those of the whole.
 """
@@ -17,25 +17,40 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from groupwise.models.attention import Prefix, Scoring, join_sinks, sink_gradients
+from groupwise.models.attention import Products, Scoring, join_sinks, sink_gradients
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """Tokens that see others beside those of their own sequence, as completions their prompt; none is padded."""
+
+    tokens: slice  # Of the completions, in the packed row
+    prompt: slice  # What they see, in the packed row
+    is_corner: bool = False
+    """At the edge of a window: of n tokens and n that they see, token i sees those from i on."""
+    depth: int = 0
+    """Of prefixes of one depth that are no corners, no two have a token in common."""
 
 
 @dataclass(frozen=True, slots=True)
 class FusedLayout:
-    """The layout of a packed row for training and prefill, where a fused kernel gives the log-sum-exp."""
+    """The layout of a packed row for training and prefill, at one window."""
 
     lengths: tuple[int, ...]
     """Tokens of the causal sequences that make up the row, in its order; each is at least 1."""
     prefixes: tuple[Prefix, ...]
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, scoring: Scoring) -> Tensor:
-        # under autocast normalised queries and keys come in fp32 beside values in bf16: all take the values' dtype
-        query, key = query.to(value.dtype), key.to(value.dtype)
-        width, of_values = key.shape[-1], value.shape[-1]
-        if width != of_values:  # the kernel knows one width: zeros change neither a score nor the values beside them
+        width, of_values, scale = key.shape[-1], value.shape[-1], scoring.scale
+        kernel = None if scoring.cap else KERNELS.get(value.device.type)
+        if kernel is None or not kernel.fits(value, max(width, of_values)):
+            kernel, query, scale = Products(scoring.cap), query * scale, 1.0
+        elif width != of_values:  # the kernel knows one width: zeros change neither a score nor the values beside them
             query, key = (pad(tensor, (0, max(0, of_values - width))) for tensor in (query, key))
             value = pad(value, (0, max(0, width - of_values)))
-        parts = self, scoring.scale, scoring.sinks
+        # under autocast normalised queries and keys come in fp32 beside values in bf16: all take the values' dtype
+        query, key = query.to(value.dtype), key.to(value.dtype)
+        parts = self, kernel, scale, scoring.sinks
         out: Tensor = _FusedAttention.apply(query, key, value, *parts)  # type: ignore[no-untyped-call]
         return out[..., :of_values]
 
@@ -86,9 +101,15 @@ class _FusedAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, query: Tensor, key: Tensor, value: Tensor, layout: FusedLayout, scale: float, sinks: Tensor | None
+        ctx: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        layout: FusedLayout,
+        kernel: "Kernel",
+        scale: float,
+        sinks: Tensor | None,
     ) -> Tensor:
-        kernel = KERNELS[query.device.type]
         out, log_sum = kernel.forward(query, key, value, layout.lengths, layout.lengths, True, scale)
         for call in layout.calls(kernel.at_once):
             parts = *call.asked(query), *call.seen(key, value), *call.lengths, call.is_corner, scale
@@ -103,14 +124,15 @@ class _FusedAttention(torch.autograd.Function):
         if sinks is not None:
             join_sinks(sinks, out, log_sum[..., None])
         ctx.save_for_backward(query, key, value, out, log_sum, sinks)
-        ctx.layout, ctx.scale = layout, scale
+        ctx.layout, ctx.kernel, ctx.scale = layout, kernel, scale
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
         layout: FusedLayout = ctx.layout
+        kernel: Kernel = ctx.kernel
         query, key, value, out, log_sum, sinks = ctx.saved_tensors
-        kernel, grad = KERNELS[query.device.type], grads[0].contiguous()
+        grad = grads[0].contiguous()
         on_sinks = None if sinks is None else sink_gradients(sinks, grad, out, log_sum[..., None])
         lengths = layout.lengths
         parts = grad, query, key, value, out, log_sum, lengths, lengths, True, ctx.scale
@@ -122,17 +144,11 @@ class _FusedAttention(torch.autograd.Function):
             _add(on_query, call.tokens, call.turned(of_query))
             for gradient, rows in zip((on_key, on_value), of_seen, strict=True):
                 _add(gradient, call.prompts, call.turned(rows))
-        return on_query, on_key, on_value, None, None, on_sinks
-
-
-def is_computed(values: Tensor, width: int) -> bool:
-    """Tell whether a kernel of their device computes such values and heads of this width."""
-    kernel = KERNELS.get(values.device.type)
-    return kernel is not None and kernel.fits(values, width)
+        return on_query, on_key, on_value, None, None, None, on_sinks
 
 
 class Kernel(Protocol):
-    """Fused attention of a device, within pairs of a range of queries and a range of keys.
+    """Attention within pairs of a range of queries and a range of keys.
 
     Both functions take tensors, the lengths of the ranges of queries and of keys, whether the pairs are causal, and the
     scale of scores. `forward` makes of (n, H, D) queries, (m, Hkv, D) keys and values the output (n, H, D) and the
@@ -140,7 +156,8 @@ class Kernel(Protocol):
     the gradients of queries, keys and values by the part of the attention that lies in the pairs.
     """
 
-    at_once: bool
+    @property
+    def at_once(self) -> bool: ...
 
     def fits(self, values: Tensor, width: int) -> bool:
         """Tell whether it computes values of this dtype and device, and heads of this width."""
@@ -225,5 +242,6 @@ def _ends(lengths: tuple[int, ...], device: torch.device) -> Tensor:
 
 
 KERNELS: dict[str, Kernel] = {"cpu": OneByOne(), "cuda": AtOnce()}
+"""The fused kernels, by the kind of device."""
 WIDEST = 256
 """Widest head of the kernel for CUDA, in multiples of 8."""

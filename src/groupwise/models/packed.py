@@ -1,9 +1,9 @@
 """Packing: all tokens of a micro-batch in one row, every prompt once, its completions after it, no padding.
 
 A `Sequences` is one prompt with the completions that continue it. `pack` lays them out, says which tokens attend to
-which (as `Blocks` and `Prefix` for the attention), and at which positions the head is applied. The last prompt token
-predicts the first token of every completion; the last token of a completion is predicted but never read. What all
-prompts begin with, such as a system text or an example, stands once, before them.
+which (causal sequences, and `Prefix` for what stands before them), and at which positions the head is applied. The last
+prompt token predicts the first token of every completion; the last token of a completion is predicted but never read.
+What all prompts begin with, such as a system text or an example, stands once, before them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,13 +15,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from groupwise.models.attention import Blocks, Layout, PackedAttention, Prefix, Scoring
-from groupwise.models.fused import FusedLayout, is_computed
+from groupwise.models import attention
+from groupwise.models.attention import Layout, Scoring
+from groupwise.models.fused import FusedLayout, Prefix
 
 MIN_SHARED = 16
 """Fewest tokens that all prompts of a row begin with for which one more product in every layer pays."""
-MAX_SCORES = 1 << 20
-"""Attention scores per head that one product may hold; bounds memory, keeps the working set near the cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +93,9 @@ def num_shared(prompts: Sequence[Sequence[int] | NDArray[np.int64]]) -> int:
     return len(first)
 
 
-def separate(num_rows: int, length: int, device: torch.device) -> "PackedLayout":
+def separate(num_rows: int, length: int) -> "PackedLayout":
     """Return the layout of sequences of one length, one after the other."""
-    return PackedLayout(tuple(_Run(row * length, length) for row in range(num_rows)), (), device)
+    return PackedLayout(tuple(_Run(row * length, length) for row in range(num_rows)), ())
 
 
 class _Run(NamedTuple):
@@ -112,37 +111,15 @@ class PackedLayout:
 
     runs: tuple[_Run, ...]  # Every token of the row is in one of them
     prefixes: tuple[Prefix, ...]
-    device: torch.device
-    made: dict[tuple[int | None, bool], "FusedLayout | BlockLayout"] = field(default_factory=dict)
-    """By window, and by whether a fused kernel computes it."""
+    made: dict[int | None, FusedLayout] = field(default_factory=dict)  # By window
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scoring: Scoring) -> Tensor:
         window = scoring.window if scoring.window and scoring.window < len(query) else None
-        kind = window, scoring.cap is None and is_computed(value, max(key.shape[-1], value.shape[-1]))
-        if kind not in self.made:
+        if window not in self.made:
             runs, prefixes = (self.runs, self.prefixes) if window is None else _in_window(self, window)
-            if kind[1]:
-                lengths = tuple(run.length for run in sorted(runs, key=lambda run: run.start))
-                self.made[kind] = FusedLayout(lengths, tuple(prefixes))
-            else:
-                self.made[kind] = _in_blocks(runs, prefixes, self.device)
-        return self.made[kind].attend(query, key, value, scoring)
-
-
-@dataclass(frozen=True, slots=True)
-class BlockLayout:
-    """A layout where no fused kernel gives the log-sum-exp."""
-
-    blocks: tuple[Blocks, ...]  # Every token of the row is in one of them
-    prefixes: tuple[Prefix, ...]
-    inverse: Tensor  # (N,) row of each token in the concatenated rows of all blocks
-
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, scoring: Scoring) -> Tensor:
-        # under autocast normalised queries and keys come in fp32 beside values in bf16: all take the values' dtype
-        query, key = (query * scoring.scale).to(value.dtype), key.to(value.dtype)
-        parts = self.blocks, self.prefixes, self.inverse, scoring.sinks, scoring.cap
-        out: Tensor = PackedAttention.apply(query, key, value, *parts)  # type: ignore[no-untyped-call]
-        return out
+            lengths = tuple(run.length for run in sorted(runs, key=lambda run: run.start))
+            self.made[window] = FusedLayout(lengths, tuple(prefixes))
+        return self.made[window].attend(query, key, value, scoring)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +183,7 @@ def pack(sequences: Sequence[Sequences], device: torch.device | str = "cpu", sha
         position_ids=tensor(np.concatenate(positions))[None],
         num_shared=shared,
         shapes=tuple((len(s.prompt) - shared, *(len(c) - 1 for c in s.completions)) for s in sequences),
-        layout=PackedLayout(tuple(run for run in runs if run.length), tuple(prefixes), device),
+        layout=PackedLayout(tuple(run for run in runs if run.length), tuple(prefixes)),
         head_positions=tensor(np.concatenate(heads) if heads else np.zeros(0, np.int64)),
         targets=tensor(np.concatenate(targets) if targets else np.zeros(0, np.int64)),
     )
@@ -214,28 +191,9 @@ def pack(sequences: Sequence[Sequences], device: torch.device | str = "cpu", sha
 
 def _seen(run: _Run, stop: int, depth: int = 0) -> Iterator[Prefix]:
     """All tokens behind a run see it, as many of them at a time as MAX_SCORES allows."""
-    end, size = run.start + run.length, max(1, MAX_SCORES // run.length)
+    end, size = run.start + run.length, max(1, attention.MAX_SCORES // run.length)
     for start in range(end, stop, size):
         yield Prefix(slice(start, min(start + size, stop)), slice(run.start, end), depth=depth)
-
-
-def _in_blocks(runs: Sequence[_Run], prefixes: Sequence[Prefix], device: torch.device) -> BlockLayout:
-    blocks, tokens, paddings = [], [], []
-    for chunk in _chunks(runs):
-        starts, lengths = np.array([[run.start for run in chunk], [run.length for run in chunk]])[..., None]
-        offsets = np.arange(lengths.max())[None]
-        padded = offsets >= lengths
-        indices = np.where(padded, 0, starts + offsets)
-        padding = torch.from_numpy(padded[:, :, None, None]).to(device) if padded.any() else None
-        blocks.append(Blocks(torch.from_numpy(indices).to(device), padding))
-        tokens.append(indices.ravel())
-        paddings.append(padded.ravel())
-    # each packed token stands in exactly one row among the concatenated rows of all blocks
-    real, num_tokens = ~np.concatenate(paddings), sum(run.length for run in runs)
-    inverse = np.full(num_tokens, -1, np.int64)
-    inverse[np.concatenate(tokens)[real]] = np.flatnonzero(real)
-    assert real.sum() == num_tokens and (inverse >= 0).all()
-    return BlockLayout(tuple(blocks), tuple(prefixes), torch.from_numpy(inverse).to(device))
 
 
 def _in_window(row: PackedLayout, window: int) -> tuple[Sequence[_Run], Sequence[Prefix]]:
@@ -276,15 +234,3 @@ def _reached(tokens: slice, before: slice, window: int, depth: int) -> Iterator[
         if rest > 1:
             corner = slice(tokens.start + free, tokens.start + most - 1), slice(first, first + rest - 1)
             yield Prefix(*corner, is_corner=True)
-
-
-def _chunks(runs: Sequence[_Run]) -> Iterator[list[_Run]]:
-    """Runs of similar length together, so that little is padded, within MAX_SCORES."""
-    chunk: list[_Run] = []
-    for run in sorted(runs, key=lambda run: -run.length):
-        if chunk and (len(chunk) + 1) * chunk[0].length ** 2 > MAX_SCORES:
-            yield chunk
-            chunk = []
-        chunk.append(run)
-    if chunk:
-        yield chunk

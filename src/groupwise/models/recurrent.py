@@ -158,7 +158,7 @@ class _Growing:
         pieces = self.seen.setdefault(layer, [])
         pieces.append((query, key, value))
         queries, keys, values = (torch.cat(parts) for parts in zip(*pieces, strict=True))
-        layout = separate(1, len(queries), query.device)
+        layout = separate(1, len(queries))
         return layout.attend(layer, queries, keys, values, scoring)[-len(query) :]
 
 

@@ -91,10 +91,10 @@ def test_the_kernel_of_cuda_is_the_blocks(monkeypatch: pytest.MonkeyPatch, how: 
     shapes = [(130, [300, 513, 40]), (1, [700]), (9, [1, 2])]
     batch, widths = pack(ragged(shapes, shared=20), "cuda"), (64, 64, 64)
     how = Scoring(how.scale, how.window, None if how.sinks is None else how.sinks.cuda())
-    fused, again = (attended(batch, torch.bfloat16, widths, heads, how) for _ in range(2))
-    for ours, theirs in zip(fused, again, strict=True):
+    found, again = (attended(batch, torch.bfloat16, widths, heads, how) for _ in range(2))
+    for ours, theirs in zip(found, again, strict=True):
         assert torch.equal(ours, theirs)
     monkeypatch.setattr(fused, "KERNELS", {})
     exact = attended(batch, torch.float32, widths, heads, how)
-    for ours, theirs in zip(fused, exact, strict=True):
+    for ours, theirs in zip(found, exact, strict=True):
         assert (ours.float() - theirs).norm() <= 0.01 * theirs.norm()

@@ -32,8 +32,8 @@ def either_layout(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
 
 
 def blocks(batch: Pack) -> Any:
-    layout: Any = batch.layout
-    return packed._in_blocks(layout.runs, layout.prefixes, layout.device).blocks
+    lengths = tuple(run.length for run in sorted(batch.layout.runs))  # type: ignore[attr-defined]
+    return attention.in_blocks(lengths, batch.input_ids.device, attention.MAX_SCORES).blocks
 
 
 def ragged(shapes: list[tuple[int, list[int]]] = SHAPES, seed: int = 0, shared: int = 0) -> list[Sequences]:
@@ -142,7 +142,7 @@ def test_the_cut_into_blocks_does_not_change_the_result(
     max_scores: int,
 ) -> None:
     whole = len(blocks(pack(ragged())))
-    monkeypatch.setattr(packed, "MAX_SCORES", max_scores)
+    monkeypatch.setattr(attention, "MAX_SCORES", max_scores)
     assert len(blocks(pack(ragged()))) > whole
     assert_equals_separate(tiny_policy(), ragged(), eager_logprobs)
 
@@ -216,7 +216,7 @@ def inputs(batch: Pack, widths: tuple[int, int, int], kv_heads: int, dtype: torc
 def test_attention_gradients_equal_finite_differences(
     in_blocks: None, monkeypatch: pytest.MonkeyPatch, kv_heads: int, max_scores: int, tile: int
 ) -> None:
-    monkeypatch.setattr(packed, "MAX_SCORES", max_scores)
+    monkeypatch.setattr(attention, "MAX_SCORES", max_scores)
     monkeypatch.setattr(attention, "TILE", tile)
     batch = pack(ragged(RAGGED))
     # the scores are fp32 by design, so the step is large and the tolerance that of fp32
@@ -308,8 +308,8 @@ def test_attention_equals_a_plain_loop(
 
 def test_a_window_costs_no_more_scores_than_it_holds() -> None:
     runs = [packed._Run(0, 1000), packed._Run(1000, 300), packed._Run(1300, 300)]
-    prefixes = [attention.Prefix(slice(1000, 1600), slice(0, 1000))]
-    row = packed.PackedLayout(tuple(runs), tuple(prefixes), torch.device("cpu"))
+    prefixes = [fused.Prefix(slice(1000, 1600), slice(0, 1000))]
+    row = packed.PackedLayout(tuple(runs), tuple(prefixes))
     pieces, parts = packed._in_window(row, 50)
     seen = sum(length * (length + 1) // 2 for _, length in pieces)
     for part in parts:
