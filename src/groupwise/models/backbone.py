@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -133,14 +133,6 @@ class Root(nn.Module):
     def _states_of(self, packed: Pack) -> Tensor:
         with precision(self.device, self.compute_dtype):
             return head_states(self.model.base_model, packed)
-
-
-class Saved(Protocol):
-    """A model that can be written as a checkpoint."""
-
-    def save(self, directory: Path) -> None:
-        """Write a directory that loads unchanged in transformers and vLLM."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,17 +280,17 @@ class Backbone:
         """Return a context in which forwards need no other rank; for sampling, of which ranks do more or less."""
         return nullcontext() if RANKS.size == 1 else whole(self.root)
 
-    def gathered(self) -> Saved:
-        """Return all weights where the first rank can `save` them; every rank has to ask for it."""
+    def gathered(self) -> Mapping[str, Tensor] | None:
+        """Return weights in shares whole, for the first rank to `save`; every rank has to ask. None in one process."""
         if RANKS.size == 1:
-            return self
+            return None
         settle(self.root)
-        adapters, weights = self.root.adapters, {}
+        adapters, weights = self.root.adapters, dict[str, Tensor]()
         for name, weight in self.model.named_parameters():
             if adapters is None or is_kept_with(adapters, name):
                 tensor = whole_tensor(weight.detach())
                 weights[name] = tensor.cpu() if RANKS.is_first else tensor[:0]
-        return Gathered(self, weights)
+        return weights
 
     def copy(self) -> Self:
         return replace(self, root=copy.deepcopy(self.root))
@@ -311,17 +303,6 @@ class Backbone:
     def freeze(self) -> Self:
         self.root.requires_grad_(False)
         return self
-
-
-@dataclass(frozen=True, slots=True)
-class Gathered:
-    """The weights of a checkpoint, on the first rank; `save` there writes what one process would."""
-
-    model: Backbone
-    weights: Mapping[str, Tensor]
-
-    def save(self, directory: Path) -> None:
-        self.model.save(directory, self.weights)
 
 
 @contextmanager

@@ -4,7 +4,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from groupwise.errors import CheckpointError
-from groupwise.models.backbone import Backbone, Saved, no_progress_bars
+from groupwise.models.backbone import Backbone, no_progress_bars
 from groupwise.models.config import ModelConfig
 from groupwise.models.located import is_adapter_directory, locate
 from groupwise.models.policy import Policy, start_policy
@@ -60,10 +60,15 @@ def write_plain(checkpoint: Path, directory: Path) -> None:
         whole.save(directory)
 
 
-def save_checkpoint(path: Path, policy: Saved, state: TrainerState | None = None) -> None:
-    """Write a checkpoint atomically; it loads unchanged in transformers and vLLM, adapters in peft."""
+def save_checkpoint(
+    path: Path, policy: Backbone, state: TrainerState | None = None, weights: Mapping[str, Tensor] | None = None
+) -> None:
+    """Write a checkpoint atomically; it loads unchanged in transformers and vLLM, adapters in peft.
+
+    `weights`: those that were `gathered`, in place of the policy's own.
+    """
     with new_directory(path) as directory, _disk_errors():
-        policy.save(directory)
+        policy.save(directory, weights)
         if state is not None:
             save_file(
                 {name: tensor.contiguous() for name, tensor in state.tensors.items()}, directory / OPTIMIZER_STATE

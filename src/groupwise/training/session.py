@@ -164,7 +164,7 @@ class Session:
             return path
         progress.step, progress.updates_done = step, self.optimizer.updates_done
         progress.ledger, progress.metrics = ledger, metrics
-        policy, state = self.policy.gathered(), self.optimizer.state()
+        weights, state = self.policy.gathered(), self.optimizer.state()
         if self.beside:
             settle()
             state |= {BESIDE + name: whole_tensor(weight.detach()) for name, weight in self.beside.trainable()}
@@ -172,7 +172,7 @@ class Session:
             state |= {BESIDE + MOMENT + name: moment for name, moment in moments.items()}
 
         def write() -> None:
-            save_checkpoint(path, policy, TrainerState(asdict(progress), state))
+            save_checkpoint(path, self.policy, TrainerState(asdict(progress), state), weights)
             directory.drop_old_checkpoints(self.config.keep_checkpoints)
 
         RANKS.by_first(write)

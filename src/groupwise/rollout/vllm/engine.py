@@ -203,8 +203,8 @@ class VllmEngine:
             label = REHEARSAL_BASE if name.startswith(REHEARSAL) else f"base-{adapters.base_fingerprint}"
             if label not in self._bases:
                 self._bases = {label: self._write(policy.base(), label)}
-            saved = policy.gathered()
-            directory = RANKS.by_first(lambda: self.folder.write_adapters(saved, name))
+            gathered = policy.gathered()
+            directory = RANKS.by_first(lambda: self.folder.write_adapters(policy, name, gathered))
             weights = Weights(label, self._bases[label], canary, directory)
         else:
             weights = Weights(name, self._write(policy, name), canary)

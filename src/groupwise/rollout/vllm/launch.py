@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import monotonic, sleep
@@ -18,7 +18,6 @@ from safetensors import safe_open
 from torch import Tensor
 
 from groupwise.errors import ConfigError, EngineError, InvariantError
-from groupwise.models.backbone import Saved
 from groupwise.models.checkpoint import WEIGHTS, save_for_serving, serving_weights
 from groupwise.models.policy import Policy
 from groupwise.ranks.group import RANKS, hosts_started
@@ -55,10 +54,10 @@ class WeightsFolder:
             self._check(temporary / WEIGHTS)
         return self._keep("weights", directory)
 
-    def write_adapters(self, saved: Saved, name: str) -> Path:
+    def write_adapters(self, policy: Policy, name: str, weights: Mapping[str, Tensor] | None) -> Path:
         directory = self.path / name
         with new_directory(directory) as temporary:
-            saved.save(temporary)
+            policy.save(temporary, weights)
         return self._keep("adapters", directory)
 
     def _keep(self, kind: str, directory: Path) -> Path:
