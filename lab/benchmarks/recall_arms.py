@@ -160,7 +160,7 @@ def show(results: Sequence[Mapping[str, Any]]) -> None:
             pairs = [(_number(by_arm[arm, seed][key]), _number(by_arm["none", seed][key])) for seed in seeds]
             differences = [one - other for one, other in pairs]
             mean, needed = mean_over_seeds(differences), seeds_needed(differences, Bounds(0, math.inf))
-            interval = f"{mean.value:+.3f} [{mean.low:+.3f}, {mean.high:+.3f}]"
+            interval = mean.signed
             print(f"{key}: {arm} {interval}, {len(seeds)} seeds; {needed} needed")
 
 

@@ -10,7 +10,6 @@ from rich.table import Table
 from groupwise.cli.app import Checkpoint, Json, Overrides, app, console, options_from, print_json, table_of
 
 if TYPE_CHECKING:
-    from groupwise.algorithms.statistics import Estimate
     from groupwise.evaluation.test_time.result import BudgetResult
 
 SETTINGS = "groupwise.evaluation.test_time.methods:BudgetConfig"
@@ -68,7 +67,7 @@ def tables(result: "BudgetResult") -> Iterator[Table]:
         for point in (point for point in result.points if point.budget == budget):
             over, way = point.over_majority, point.way
             rows.add_row(
-                point.method, str(point.accuracy), signed(over) if over else "",
+                point.method, str(point.accuracy), over.signed if over else "",
                 f"{way.value:.0%} [{way.low:.0%}, {way.high:.0%}]" if way else "", f"{point.policy_tokens:,.0f}",
                 f"{point.reward_tokens:,.0f}", f"{point.operations / 1e6:,.0f}", f"{1000 * point.seconds:,.1f}",
             )  # fmt: skip
@@ -79,7 +78,7 @@ def tables(result: "BudgetResult") -> Iterator[Table]:
         rows = table_of("difficulty by", right=names, title=title)
         for row in result.optimal:
             costs = (f"{float(cost.policy_tokens.mean()):,.0f}" for cost in (row.cost, row.difficulty_cost))
-            rows.add_row(row.difficulty, str(row.budget), str(row.accuracy), signed(row.gain), *costs)
+            rows.add_row(row.difficulty, str(row.budget), str(row.accuracy), row.gain.signed, *costs)
         yield rows
     if result.equal_tokens:
         title = "searches less choices from the pool at as many tokens; hardest fifth first"
@@ -89,16 +88,6 @@ def tables(result: "BudgetResult") -> Iterator[Table]:
         for search in result.equal_tokens:
             bins = (search.by_difficulty.get("pass_rate") or {}).values()
             by_rate = " ".join(f"{value.value:+.2f}" for value in bins)
-            numbers = (f"{search.samples:.1f}", signed(search.difference), by_rate)
+            numbers = (f"{search.samples:.1f}", search.difference.signed, by_rate)
             rows.add_row(search.method, str(search.budget), search.against, *numbers)
         yield rows
-
-
-def signed(estimate: "Estimate") -> str:
-    """Return a difference with its interval.
-
-    >>> from groupwise.algorithms.statistics import Estimate
-    >>> signed(Estimate(0.5, 0.25, 0.75))
-    '+0.500 [+0.250, +0.750]'
-    """
-    return f"{estimate.value:+.3f} [{estimate.low:+.3f}, {estimate.high:+.3f}]"

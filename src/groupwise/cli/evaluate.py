@@ -71,7 +71,7 @@ def evaluate(
     for check in measurement.second.values():
         show_second(check)
     if gain := measurement.difference:
-        shown = "-" if gain.value != gain.value else f"{gain.value:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]"
+        shown = "-" if gain.value != gain.value else gain.signed
         console.print(f"pass@1, paired difference to {settings['against']}: {shown}")
 
 

@@ -127,9 +127,8 @@ class ComparisonTable:
         ]
         for row in self.rows:
             gain, (wall, processor) = row.difference, (row.seconds, row.processor_seconds)
-            difference = f"{gain.value:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]" if gain else ""
             lines.append(
-                f"| {row.name} | {row.pass_at_1} | {difference} | {row.verdict} | {row.tokens:,.0f} | "
+                f"| {row.name} | {row.pass_at_1} | {gain.signed if gain else ''} | {row.verdict} | {row.tokens:,.0f} | "
                 f"{wall.value:.0f} [{wall.low:.0f}, {wall.high:.0f}] | "
                 f"{processor.value:.0f} [{processor.low:.0f}, {processor.high:.0f}] | {row.peak_memory_mb:,.0f} |"
             )
