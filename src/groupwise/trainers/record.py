@@ -21,7 +21,7 @@ from groupwise.runs.directory import RunDirectory
 from groupwise.runs.rollouts import Detailed, TokenColumns, measured, write_rollouts
 from groupwise.runs.row import Flat, Index, flat_because
 from groupwise.trainers.report import StepResult
-from groupwise.training.tokens import Arrays, per_token
+from groupwise.training.tokens import Arrays, logprobs_of
 from groupwise.types import AdvantagedGroup, Completion, FinishReason, ScoredGroup
 from groupwise.verifiers.style import loop_period
 from groupwise.verifiers.style.language import scripts_of, written_words
@@ -79,12 +79,8 @@ class Recorder:
             return {}
         chosen, after = self._chosen(step, result.groups), dict[int, Arrays]()
         if self._config.after_every and step % self._config.after_every == 0:
-            values = per_token(
-                [result.groups[i].scored.group for i in chosen],
-                lambda packed: self._policy.token_logprobs(packed, self._temperature).logprobs,
-                budget,
-                self._policy.device,
-            )
+            groups = [result.groups[i].scored.group for i in chosen]
+            values = logprobs_of(self._policy, groups, self._temperature, budget)
             after = dict(zip(chosen, values, strict=True))
         if self._index is None:
             return after

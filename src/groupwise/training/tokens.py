@@ -55,15 +55,15 @@ def per_token(
     return arrays
 
 
+def logprobs_of(policy: Policy, groups: Sequence[Group], temperature: float, budget: int) -> list[Arrays]:
+    """Return a policy's log-probabilities of all sampled tokens of the groups, as `per_token` does."""
+    return per_token(groups, lambda packed: policy.token_logprobs(packed, temperature).logprobs, budget, policy.device)
+
+
 def token_penalties(groups: Sequence[Group], reference: Policy, config: LossConfig, temperature: float) -> list[Arrays]:
     """Return β · KL estimate of every token of every completion, under the distribution that sampled it."""
     estimator = KL_ESTIMATORS[config.kl_estimator]
-    logprobs = per_token(
-        groups,
-        lambda packed: reference.token_logprobs(packed, temperature).logprobs,
-        config.tokens_per_micro_batch,
-        reference.device,
-    )
+    logprobs = logprobs_of(reference, groups, temperature, config.tokens_per_micro_batch)
     return [
         [
             (config.kl_coef * estimator(torch.from_numpy(completion.sampling_logprobs), torch.from_numpy(ref))).numpy()

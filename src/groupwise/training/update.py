@@ -20,7 +20,7 @@ from groupwise.training.gradient import accumulate
 from groupwise.training.invariants import Agreement, check_agreement, check_gradient
 from groupwise.training.micro_batches import MicroBatch, make_micro_batches
 from groupwise.training.optimizer import Optimizer
-from groupwise.training.tokens import Arrays, Seen, UpdateTrace, per_token
+from groupwise.training.tokens import Arrays, Seen, UpdateTrace, logprobs_of
 from groupwise.types import AdvantagedGroup
 
 
@@ -132,15 +132,11 @@ def _old_logprobs(updater: Updater, groups: Sequence[AdvantagedGroup]) -> list[A
 
     Where sums are fixed they will not: their last bits depend on how many completions a rank samples side by side.
     """
-    policy, config = updater.policy, updater.loss
+    config = updater.loss
     if config.num_updates == 1 or (config.correction.bound == "none" and not RANKS.are_sums_fixed):
         return None
-    return per_token(
-        [group.scored.group for group in groups],
-        lambda packed: policy.token_logprobs(packed, updater.temperature).logprobs,
-        config.tokens_per_micro_batch,
-        policy.device,
-    )
+    sampled = [group.scored.group for group in groups]
+    return logprobs_of(updater.policy, sampled, updater.temperature, config.tokens_per_micro_batch)
 
 
 class Sums(NamedTuple):
