@@ -44,6 +44,7 @@ from groupwise.types import Problem
 
 CONFIG = BudgetConfig(budgets=(1, 2, 4), samples=6, difficulty_samples=2, width=2, chains=2)
 ASKED: dict[str, Any] = {"task": "arithmetic", "problems": 4, "max_tokens": 64}
+PLAYED: dict[str, Any] = {"task": "episodes", "changes": {"task.environment.kind": "guess"}}
 
 
 @pytest.fixture(scope="module")
@@ -354,6 +355,9 @@ def test_completions_without_steps_or_an_end_score_nothing(models: Path) -> None
         ({"config": {"methods": ["beam"]}}, ConfigError, "prm must name"),
         ({"config": {"methods": ["weighted"]}}, ConfigError, "prm or orm must name one"),
         ({"config": {"samples": 2}}, ConfigError, "from a pool of 2 samples"),
+        ({**PLAYED, "config": {"methods": ["greedy", "cut"]}}, ConfigError, "in an environment, and cut"),
+        ({**PLAYED, "config": {"methods": ["majority", "force"]}}, ConfigError, "in an environment, and force"),
+        ({**PLAYED, "prm": "prm"}, ConfigError, "in an environment, and prm"),
     ],
 )
 def test_bad_input_is_named(

@@ -108,6 +108,13 @@ def measure_budget(
 def measure(subject: Subject, rewards: RewardModels, config: BudgetConfig, directory: Path) -> BudgetResult:
     """Measure a subject; otherwise as `measure_budget`."""
     methods, budgets = _checked(config, rewards, subject.sampling.temperature)
+    roles = [role for role, model in (("prm", rewards.prm), ("orm", rewards.orm)) if model]
+    played = next((problem.id for problem in subject.problems if problem.environment), None)
+    if played and (of_one := [name for name in (*roles, *methods) if name not in (GREEDY, "majority")]):
+        raise ConfigError(
+            f"problem {played} is played in an environment, and {of_one[0]} reads or continues a single completion: "
+            f"allowed are {GREEDY} and majority, without a reward model"
+        )
     scorers, chat = dict[Role, Scorer](), bool(subject.task.template.chat)
     if rewards.prm is not None:
         scorers["prm"] = Scorer.load(rewards.prm, "prm", config.step, chat, rewards.reference, rewards.beta)
