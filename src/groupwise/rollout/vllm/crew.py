@@ -18,7 +18,7 @@ from groupwise.rollout.vllm.canary import Proof, judge
 from groupwise.rollout.vllm.fleet import Event, Fleet, State
 from groupwise.rollout.vllm.loading import Asker, Weights, load
 from groupwise.rollout.vllm.server import Server, Unreachable
-from groupwise.rollout.vllm.wire import ForeignWeights, Unfinished
+from groupwise.rollout.vllm.wire import ForeignWeights
 from groupwise.runs.progress import tell
 
 PROBE_EVERY_S = 5.0
@@ -160,7 +160,7 @@ class Crew:
             weights.asker(self.asker).sample(server, (0,), 0, one, weights.label, weights.name, SUSPECT_S)
         except ForeignWeights:
             return Event.FOREIGN
-        except (Unreachable, Unfinished):
+        except Unreachable:
             return Event.SILENT
         return Event.ALIVE
 

@@ -11,8 +11,8 @@ from groupwise.errors import EngineError
 from groupwise.rollout.engine import Sampled
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.vllm.canary import DRAWS, Canary, Reading
-from groupwise.rollout.vllm.server import Refused, Server, Unreachable
-from groupwise.rollout.vllm.wire import ForeignWeights, Unfinished, read_sampled, read_scores, wanted, wanted_scores
+from groupwise.rollout.vllm.server import Refused, Server
+from groupwise.rollout.vllm.wire import ForeignWeights, read_sampled, read_scores, wanted, wanted_scores
 from groupwise.runs.progress import tell
 from groupwise.types import FinishReason
 
@@ -113,8 +113,6 @@ def load(server: Server, weights: Weights, asker: Asker) -> Reading:
             f"the server {server.address} was told that its weights are {label}, and answers from {error}: behind "
             "this address there is more than one engine (name each by its own), or it ignores what it is told"
         ) from None
-    except Unfinished as error:
-        raise Unreachable(f"the canary's completion ended by {error}") from None
     if weights.adapters:
         for name in server.models().keys() - {own.served, asker.served}:  # nobody asks for them any more
             server.unload_adapters(name)
@@ -128,8 +126,6 @@ def _has(server: Server, label: str, asker: Asker) -> bool:
         asker.sample(server, (0,), 0, _short(1.0), label, SALT, CANARY_S)
     except ForeignWeights:
         return False
-    except Unfinished as error:
-        raise Unreachable(f"a short completion ended by {error}") from None
     return True
 
 
@@ -201,8 +197,6 @@ def _check_one_engine(server: Server, asker: Asker) -> None:
                 f"behind the address {server.address} there is more than one engine (a balancer): new weights would "
                 "reach only one of them; name each engine by its own address"
             ) from None
-        except Unfinished as error:
-            raise Unreachable(f"a short completion ended by {error}") from None
         drawn.append(tuple(sampled.token_ids.tolist()))
     if drawn[::2] != drawn[1::2]:
         raise EngineError(f"the server {server.address} draws other tokens when it gets the same seed again")

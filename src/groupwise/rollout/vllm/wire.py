@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from groupwise.errors import EngineError
 from groupwise.rollout.engine import Sampled
 from groupwise.rollout.sampling import SamplingConfig
+from groupwise.rollout.vllm.server import Unreachable
 from groupwise.types import FinishReason
 
 NOT_FINITE = -9999.0
@@ -24,7 +25,7 @@ class ForeignWeights(Exception):  # noqa: N818 - it says what happened, and it i
     """An answer came from other weights than those of the day."""
 
 
-class Unfinished(Exception):  # noqa: N818
+class Unfinished(Unreachable):
     """The server ended a completion before its end: it must be asked for again."""
 
 
@@ -109,7 +110,7 @@ def read_sampled(
         raise EngineError(f"the server {server} answered with {len(found.choices)} completions where 1 was asked for")
     choice = found.choices[0]
     if choice.finish_reason not in (FinishReason.STOP, FinishReason.LENGTH):
-        raise Unfinished(choice.finish_reason)
+        raise Unfinished(f"a completion ended by {choice.finish_reason}")
     tokens, logprobs = choice.token_ids, [token.logprob for token in choice.logprobs.content]
     if [token.token_id for token in choice.logprobs.content] != tokens:
         raise EngineError(f"the server {server} gave log-probabilities of other tokens than those that it sampled")
@@ -127,10 +128,9 @@ def read_sampled(
     whole = [start for start, _, _ in versions] == ends[:-1] and ends[-1] == len(tokens)
     if not whole or {version for _, _, version in versions} != {label}:
         raise ForeignWeights(", ".join(f"{version} for tokens {start} to {end}" for start, end, version in versions))
-    if sampling.temperature == 0:  # the likeliest token is certain; servers give the model's own log-probability
-        _check_logprobs(logprobs, server)
-        logprobs = [0.0] * len(tokens)
     _check_logprobs(logprobs, server)
+    if sampling.temperature == 0:  # the likeliest token is certain; servers give the model's own log-probability
+        logprobs = [0.0] * len(tokens)
     return Sampled(
         np.array(tokens, np.int64),
         np.minimum(np.array(logprobs, np.float32), 0),
