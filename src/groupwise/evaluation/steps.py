@@ -1,6 +1,5 @@
 """Evaluation of process reward models on labelled steps: `groupwise eval --steps` prints its table."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import compress
@@ -16,8 +15,9 @@ from groupwise.algorithms.step_metrics import (
     predicted,
     step_calibration,
 )
-from groupwise.errors import DataError, ModelError, told_as
+from groupwise.errors import DataError, told_as
 from groupwise.models.config import ModelConfig
+from groupwise.models.reward_model import check_number
 from groupwise.models.steps import ScoresSteps, encode_steps, load_scorer, score_rows
 from groupwise.tasks.step_rows import StepRow, labelled, read_steps
 
@@ -93,12 +93,9 @@ def evaluate_scorer(
 def _scores(scorer: ScoresSteps, rows: Sequence[StepRow]) -> list[list[float]]:
     found = score_rows(scorer, [encode_steps(scorer, row) for row in rows]) if rows else []
     for row, of_row in zip(rows, found, strict=True):
-        if bad := [step for step, score in enumerate(of_row) if not math.isfinite(score)]:
-            raise ModelError(
-                f"the process reward model gives {of_row[bad[0]]} to step {bad[0]} of the row that starts with "
-                f"{row.prompt[:60]!r}: only numbers can be compared; its weights are damaged, or its compute_dtype is "
-                "too small for them"
-            )
+        of = f"of the row that starts with {row.prompt[:60]!r}"
+        for step, score in enumerate(of_row):
+            check_number(score, "the process reward model", f"step {step} {of}")
     return found
 
 

@@ -4,6 +4,7 @@ It is transformers' sequence classifier with one label, in the packed forward: i
 AutoModelForSequenceClassification, and any such directory with one label and full attention loads here.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,9 +16,10 @@ from transformers import AutoModelForSequenceClassification
 from groupwise.errors import ModelError
 from groupwise.models.backbone import Backbone, Root
 from groupwise.models.config import LoraConfig, ModelConfig
+from groupwise.models.cores import shared_out
 from groupwise.models.loading import Training, damaged, place, with_adapters
 from groupwise.models.located import locate
-from groupwise.models.packed import Pack, Sequences, pack
+from groupwise.models.packed import Pack, Sequences, micro_batch_tokens, micro_batches, pack
 from groupwise.models.rows import read, read_whole
 
 HEAD = "score.weight"
@@ -79,6 +81,41 @@ class RewardModel(Backbone):
     def end_states(self, sequences: Sequence[Sequences]) -> Tensor:
         """Return the (B, d) hidden states at the last token of every completion, of which the scores are made."""
         return self.root.states(_marked(sequences, _ends(sequences), self.device))
+
+
+@torch.no_grad()
+def score_completions(
+    model: RewardModel, path: str, sequences: Sequence[Sequences], names: Sequence[str], tokens_per_micro_batch: int = 0
+) -> list[float]:
+    """Return the score of every completion, in order; the names say what the completions of each prompt are.
+
+    Raises:
+        ModelError: one is longer than what the model can read, or its score is not a number.
+    """
+    for sequence, name in zip(sequences, names, strict=True):
+        longest = len(sequence.prompt) + max(map(len, sequence.completions))
+        if longest > model.context_length:
+            raise ModelError(
+                f"the reward model {path!r} reads {model.context_length} tokens, but {name} has {longest} with its "
+                "prompt: allow fewer"
+            )
+    budget = micro_batch_tokens(tokens_per_micro_batch, model.device)
+    chunks = list(micro_batches([sequence.num_read for sequence in sequences], budget))
+    parts = shared_out(lambda chunk: model.scores([sequences[i] for i in chunk]).tolist(), chunks, model.device)
+    scores: list[float] = [score for part in parts for score in part]
+    of = [name for sequence, name in zip(sequences, names, strict=True) for _ in sequence.completions]
+    for score, name in zip(scores, of, strict=True):
+        check_number(score, f"the reward model {path!r}", name)
+    return scores
+
+
+def check_number(score: float, model: str, of: str) -> None:
+    """Check that a score can be compared (ModelError)."""
+    if not math.isfinite(score):
+        raise ModelError(
+            f"{model} gives {score} to {of}: only numbers can be compared; its weights are damaged, or its "
+            "compute_dtype is too small for them"
+        )
 
 
 Ends = Sequence[Sequence[Sequence[int]]]

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
-import torch
 from pydantic import Field, model_validator
 
 from groupwise.config import Section
@@ -17,10 +16,10 @@ from groupwise.config.schema import DataRef, ModelRef, RewardModelRef, label
 from groupwise.errors import VerifierError
 from groupwise.models.config import ModelConfig
 from groupwise.models.loading import tokenizer_of
-from groupwise.models.packed import Sequences, micro_batches
+from groupwise.models.packed import Sequences
 from groupwise.models.policy import load_policy
 from groupwise.models.prompts import ended, prompt_ids
-from groupwise.models.reward_model import RewardModel, load_reward_model
+from groupwise.models.reward_model import RewardModel, load_reward_model, score_completions
 from groupwise.pipeline.base import Made, Stage, Workplace
 from groupwise.pipeline.collect import Asked, Filters, balanced, collect_rows, counts, data_row, episodes_in, keep
 from groupwise.pipeline.directory import read_rows
@@ -212,17 +211,16 @@ def _best(candidates: Sequence[Candidate], judge: ModelJudge, config: ModelConfi
     ]
     prompts = [candidate.prompt.removesuffix(prefill) if answers else candidate.prompt for candidate in candidates]
     readable = [index for index, text in enumerate(texts) if text and text.strip()]
-    scores = dict(zip(readable, _scores(model, [(prompts[i], str(texts[i]).strip()) for i in readable]), strict=True))
+    told = [(prompts[i], str(texts[i]).strip(), f"the completion of {candidates[i].problem}") for i in readable]
+    scores = dict(zip(readable, _scores(model, judge.path, told), strict=True))
     return set(sorted(readable, key=lambda index: (-scores[index], index))[: round(judge.keep * len(candidates))])
 
 
-@torch.no_grad()
-def _scores(model: RewardModel, pairs: Sequence[tuple[str, str]], budget: int = 16384) -> list[float]:
-    prompts = [prompt_ids(model, prompt, f"the prompt {prompt[:60]!r}") for prompt, _ in pairs]
-    completions = model.tokenizer([text for _, text in pairs], add_special_tokens=False)["input_ids"]
+def _scores(model: RewardModel, path: str, told: Sequence[tuple[str, str, str]], budget: int = 0) -> list[float]:
+    prompts = [prompt_ids(model, prompt, f"the prompt {prompt[:60]!r}") for prompt, _, _ in told]
+    completions = model.tokenizer([text for _, text, _ in told], add_special_tokens=False)["input_ids"]
     sequences = [Sequences(p, [ended(model, c)]) for p, c in zip(prompts, completions, strict=True)]
-    chunks = micro_batches([len(sequence.prompt) + len(sequence.completions[0]) for sequence in sequences], budget)
-    return [score for chunk in chunks for score in model.scores([sequences[i] for i in chunk]).tolist()]
+    return score_completions(model, path, sequences, [name for _, _, name in told], budget)
 
 
 def _approved(

@@ -2,20 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from typing import Literal
 
-import torch
 from pydantic import Field
 
 from groupwise.config import Section
 from groupwise.config.schema import RewardModelRef
-from groupwise.errors import ConfigError, ModelError
+from groupwise.errors import ConfigError
 from groupwise.models.config import ModelConfig
-from groupwise.models.cores import shared_out
-from groupwise.models.packed import Sequences, micro_batch_tokens, micro_batches
+from groupwise.models.packed import Sequences
 from groupwise.models.prompts import arguments_read, encode_prompt, ended
-from groupwise.models.reward_model import RewardModel, load_reward_model
+from groupwise.models.reward_model import RewardModel, load_reward_model, score_completions
 from groupwise.tasks.base import Template
 from groupwise.types import FinishReason, Group, Outcome, Problem, ScoredGroup
 from groupwise.verifiers.base import RESERVED, VerifierConfig
@@ -128,7 +125,6 @@ def _with_part(
     return rescored
 
 
-@torch.no_grad()
 def _scores(
     groups: Sequence[Group],
     texts: Sequence[Sequence[str | None]],
@@ -137,12 +133,10 @@ def _scores(
     template: Template,
 ) -> list[list[float | None]]:
     visible = [[text for text in group_texts if text is not None] for group_texts in texts]
-    pairs = zip(groups, visible, strict=True)
-    sequences = [_sequences(group, seen, model, config, template) for group, seen in pairs if seen]
-    budget = micro_batch_tokens(0, model.device)
-    chunks = list(micro_batches([sequence.num_read for sequence in sequences], budget))
-    scored = shared_out(lambda chunk: model.scores([sequences[i] for i in chunk]).tolist(), chunks, model.device)
-    scores = chain.from_iterable(scored)
+    asked = [(group, seen) for group, seen in zip(groups, visible, strict=True) if seen]
+    sequences = [_sequences(group, seen, model, config, template) for group, seen in asked]
+    names = [f"a completion of problem {group.prompt.problem.id}" for group, _ in asked]
+    scores = iter(score_completions(model, config.path, sequences, names))
     return [[None if text is None else next(scores) for text in group_texts] for group_texts in texts]
 
 
@@ -164,11 +158,4 @@ def _sequences(
         prompt = encode_prompt(model, own, group.prompt.problem, prefill=False)
         texts = [group.prompt.prefill + text for text in texts]
     encoded = [model.tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
-    completions = [ended(model, ids) for ids in encoded]
-    longest = len(prompt.token_ids) + max(map(len, completions))
-    if longest > model.context_length:
-        raise ModelError(
-            f"the reward model {config.path!r} reads {model.context_length} tokens, but a completion of problem "
-            f"{group.prompt.problem.id} has {longest} with its prompt: allow fewer in sampling.max_tokens"
-        )
-    return Sequences(prompt.token_ids, completions)
+    return Sequences(prompt.token_ids, [ended(model, ids) for ids in encoded])

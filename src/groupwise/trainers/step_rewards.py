@@ -4,7 +4,6 @@ The last step has the verdict's own reward. Ends are those that no later text mo
 baseline for all that follows it.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -16,9 +15,10 @@ from torch import nn
 from groupwise.algorithms.advantages import AdvantageEstimator
 from groupwise.config import ReadIf, Section
 from groupwise.config.schema import ModelRef, RewardModelRef
-from groupwise.errors import ConfigError, InvariantError, ModelError
+from groupwise.errors import ConfigError, ModelError
 from groupwise.models.config import ModelConfig
 from groupwise.models.policy import Policy
+from groupwise.models.reward_model import check_number
 from groupwise.models.steps import (
     EncodedSteps,
     ImplicitRewardModel,
@@ -164,13 +164,9 @@ class StepJudge:
         for group, of_group in zip(scored, asked, strict=True):
             given = dict(zip(of_group, next(found), strict=True)) if of_group else {}
             for index, own in given.items():
-                bad = next((number for number, score in enumerate(own) if not math.isfinite(score)), None)
-                if bad is not None:
-                    raise InvariantError(
-                        f"the process reward model {self.config.path!r} gives step {bad} of completion {index} of "
-                        f"problem {group.group.prompt.problem.id} the score {own[bad]}; only finite scores can be "
-                        "learnt from"
-                    )
+                of = f"of completion {index} of problem {group.group.prompt.problem.id}"
+                for number, score in enumerate(own):
+                    check_number(score, f"the process reward model {self.config.path!r}", f"step {number} {of}")
             scores.append([given.get(i, []) for i in range(len(group.verdicts))])
         return scores
 

@@ -1,4 +1,5 @@
 import importlib
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from groupwise.errors import VerifierError
+from groupwise.errors import ModelError, VerifierError
 from groupwise.models.checkpoint import save_checkpoint
 from groupwise.models.config import ModelConfig
 from groupwise.models.reward_model import load_reward_model, start_reward_model
@@ -35,9 +36,9 @@ def longest(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[tuple[str, str]]]:
         def freeze(self) -> "Model":
             return self
 
-    def scores(model: Any, pairs: Sequence[tuple[str, str]]) -> list[float]:
-        shown.append(pairs)
-        return [float(len(text)) for _, text in pairs]
+    def scores(model: Any, path: str, told: Sequence[tuple[str, str, str]]) -> list[float]:
+        shown.append([(prompt, text) for prompt, text, _ in told])
+        return [float(len(text)) for _, text, _ in told]
 
     monkeypatch.setattr(module, "load_reward_model", lambda config: Model())
     monkeypatch.setattr(module, "_scores", scores)
@@ -115,7 +116,7 @@ def test_what_the_prompt_begins_is_not_written_twice() -> None:
 def scorer(tiny_policy: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A reward model with random weights."""
     folder = tmp_path_factory.mktemp("models")
-    save_checkpoint(folder / "language", tiny_policy())
+    save_checkpoint(folder / "language", tiny_policy(max_position_embeddings=400))
     model = start_reward_model(ModelConfig(path=str(folder / "language"), device="cpu"))
     model.head.weight.data.normal_(generator=torch.Generator().manual_seed(0))
     save_checkpoint(folder / "reward", model)
@@ -125,12 +126,13 @@ def scorer(tiny_policy: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_scores_of_a_real_model_do_not_depend_on_the_batch(scorer: Path) -> None:
     model = load_reward_model(ModelConfig(path=str(scorer), device="cpu")).freeze()
     pairs = [("short", "yes"), ("a much longer question than the other", "no, " * 9), ("等一下", "好"), ("a", "b")]
-    together = module._scores(model, pairs)
+    told = [(*pair, "x") for pair in pairs]
+    together = module._scores(model, "m", told)
     assert len(set(together)) == 4
     # a score is the sum of many terms that may cancel, so what rounding changes goes by the scores' own size
     rounding = 1e-5 * max(map(abs, together))
-    assert module._scores(model, pairs, budget=1) == pytest.approx(together, rel=0, abs=rounding)
-    assert [module._scores(model, [pair])[0] for pair in pairs] == pytest.approx(together, rel=0, abs=rounding)
+    assert module._scores(model, "m", told, budget=1) == pytest.approx(together, rel=0, abs=rounding)
+    assert [module._scores(model, "m", [one])[0] for one in told] == pytest.approx(together, rel=0, abs=rounding)
 
 
 def test_a_real_model_sorts_candidates(scorer: Path) -> None:
@@ -143,3 +145,14 @@ def test_a_share_is_a_share() -> None:
     for keep in (0, -0.1, 1.1):
         with pytest.raises(ValueError, match="keep"):
             ModelJudge(path="x", keep=keep)
+
+
+def test_what_a_model_cannot_judge_is_named(scorer: Path, tmp_path: Path) -> None:
+    write_rows(tmp_path / "own.jsonl", [{"prompt": "p", "completion": "c" * 400}])
+    with pytest.raises(ModelError, match=r"reads 400 tokens, but the completion of own.jsonl:0 has 402"):
+        rows_of(file={"path": str(tmp_path / "own.jsonl")}, reward_models={"real": {"path": str(scorer)}})
+    model = start_reward_model(ModelConfig(path=str(scorer), device="cpu"))
+    model.head.weight.data.fill_(math.nan)
+    save_checkpoint(tmp_path / "damaged", model)
+    with pytest.raises(ModelError, match="gives nan to the completion of general/"):
+        rows_of(reward_models={"real": {"path": str(tmp_path / "damaged")}})

@@ -101,7 +101,7 @@ def score(model: RewardModel, prompt: str, completion: str) -> float:
 def test_the_part_is_weight_times_the_clipped_score(
     policy: Policy, models: dict[str, RewardModel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("groupwise.trainers.reward_part.micro_batch_tokens", lambda budget, device: 40)
+    monkeypatch.setattr("groupwise.models.reward_model.micro_batch_tokens", lambda budget, device: 40)
     configs = {"helpful": RewardModelPartConfig(path="x", weight=0.5, clip=8.0)}
     scored = [group(policy, TEXTS), group(policy, TEXTS[:2], "1+1+2=")]
     found = with_reward_model_parts(scored, models, configs, THINK, step=0)

@@ -14,7 +14,7 @@ import torch
 from groupwise.algorithms.step_advantages import ProcessGae
 from groupwise.checks.memory import plan
 from groupwise.config import parse
-from groupwise.errors import ConfigError, InvariantError, ModelError, VerifierError
+from groupwise.errors import ConfigError, ModelError, VerifierError
 from groupwise.models.checkpoint import save_checkpoint
 from groupwise.models.config import ModelConfig
 from groupwise.models.policy import Policy, load_policy
@@ -239,7 +239,7 @@ def test_only_judged_completions_with_a_text_are_learnt_from(paths: dict[str, st
 def test_a_score_that_is_no_number_is_named(policy: Policy, judge: StepJudge) -> None:
     with torch.no_grad():
         judge.model.head.weight.fill_(float("nan"))
-    with pytest.raises(InvariantError, match=r"gives step 0 of completion 0 of problem p the score nan"):
+    with pytest.raises(ModelError, match="gives nan to step 0 of completion 0 of problem p: only numbers"):
         judge([group(policy)])
 
 

@@ -6,7 +6,6 @@ is stored beside the parts, because it differs between repeats.
 """
 
 import json
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,10 +14,10 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self, TypeVar
 
 from groupwise.algorithms.step_metrics import aggregated
-from groupwise.errors import ConfigError, DataError, ModelError
+from groupwise.errors import ConfigError, DataError
 from groupwise.models.config import ModelConfig
 from groupwise.models.prompts import encode_prompt
-from groupwise.models.reward_model import RewardModel
+from groupwise.models.reward_model import RewardModel, check_number
 from groupwise.models.steps import EncodedSteps, ScoresSteps, check_reads, encode_steps, load_scorer, score_rows
 from groupwise.randomness import Draws
 from groupwise.rollout.sample_and_score import Actors, sample_and_score
@@ -272,11 +271,8 @@ class Scorer:
             Scored((), 0) if row is None else Scored(tuple(next(scores)), row.sequences.num_read) for row in encoded
         ]
         for told, of_text in zip(texts, scored, strict=True):
-            if bad := [score for score in of_text.steps if not math.isfinite(score)]:
-                raise ModelError(
-                    f"the {NAMES[self.role]} {self.path!r} gives {bad[0]} to a step of {told.name}: only numbers can "
-                    "be compared; its weights are damaged, or its compute_dtype is too small for them"
-                )
+            for score in of_text.steps:
+                check_number(score, f"the {NAMES[self.role]} {self.path!r}", f"a step of {told.name}")
         return scored
 
     def _encoded(self, told: Told) -> EncodedSteps:
