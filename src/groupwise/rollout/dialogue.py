@@ -10,6 +10,7 @@ into the system turn, and their results as the user.
 """
 
 import json
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -204,11 +205,8 @@ class Dialogue:
 
         if len(ids := written(longest)) <= self._most:
             return ids
-        low, high = 0, longest - 1
-        while low < high:
-            middle = (low + high + 1) // 2
-            low, high = (middle, high) if len(written(middle)) <= self._most else (low, middle - 1)
-        if len(ids := written(low)) > self._most:
+        most = bisect_right(range(1, longest), self._most, key=lambda most: len(written(most)))
+        if len(ids := written(most)) > self._most:
             raise ConfigError(
                 f"task.environment.max_reply_tokens = {self._most}: the shortest reply has {len(ids)} tokens; allowed "
                 "are at least as many"

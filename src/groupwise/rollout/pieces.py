@@ -1,6 +1,7 @@
 """Completions in pieces: phrases of the caller, results of tools, and how a completion continues."""
 
 import re
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -233,10 +234,8 @@ def reasoning_end(policy: Policy, pieces: Pieces) -> tuple[int, str] | None:
     ids = whole.token_ids.tolist()
     text = decode(ids)
     for mark in re.finditer(re.escape(CLOSED), text):
-        thought, tokens, high = text[: mark.start()], 0, len(ids)
-        while tokens < high:
-            middle = (tokens + high + 1) // 2
-            tokens, high = (middle, high) if len(decode(ids[:middle])) <= len(thought) else (tokens, middle - 1)
+        thought = text[: mark.start()]
+        tokens = bisect_right(range(1, len(ids) + 1), len(thought), key=lambda count: len(decode(ids[:count])))
         while not thought.startswith(decode(ids[:tokens])):  # it ends within a character
             tokens -= 1
         if whole.drawn[tokens]:

@@ -7,6 +7,7 @@ drawn tokens -> force: rows with a result take its next token instead
 """
 
 import warnings
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -156,15 +157,11 @@ class ToolWatch(Closing):
         return said, self._fitting(seen, tool.too_long)
 
     def _cut(self, seen: Seen, text: str) -> list[int]:
-        low, high = 0, len(text)  # characters kept: `low` fits, or is none at all
         most = self.tools[seen.tool].config.max_result_tokens
-        while low < high:
-            kept = (low + high + 1) // 2
-            if len(self._marked(seen.call, _shortened(text, kept))) <= most:
-                low = kept
-            else:
-                high = kept - 1
-        return self._fitting(seen, _shortened(text, low))
+        kept = bisect_right(
+            range(1, len(text) + 1), most, key=lambda kept: len(self._marked(seen.call, _shortened(text, kept)))
+        )
+        return self._fitting(seen, _shortened(text, kept))
 
     def _fitting(self, seen: Seen, text: str) -> list[int]:
         ids = self._marked(seen.call, text)
