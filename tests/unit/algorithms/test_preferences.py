@@ -165,7 +165,7 @@ def test_dpo_is_bradley_terry_on_the_implicit_rewards() -> None:
 
 
 def test_reliability_by_hand() -> None:
-    chosen, rejected = [3.0, 0.0, 0.1, 0.0], [0.0, 2.0, 0.0, 0.0]
+    chosen, rejected = [4.0, 1.0, 1.1, 1.0], [1.0, 3.0, 1.0, 1.0]
     bins = reliability(chosen, rejected, num_bins=2)
     assert bins == [
         pytest.approx(ReliabilityBin((0.5 + sigmoid(0.1)) / 2, 0.75, 2)),
