@@ -11,8 +11,6 @@ from itertools import combinations, pairwise
 from typing import Any
 
 import sympy as sp
-from sympy.core.relational import Relational
-from sympy.logic.boolalg import And
 
 from groupwise.verifiers.math.numbers import parse_number
 from groupwise.verifiers.math.parsing import parse
@@ -20,7 +18,6 @@ from groupwise.verifiers.math.structure import LETTER, between, read, spans_of, 
 
 _DIGITS = 40
 _TOLERANCE = sp.Rational(1, 10**30)
-_RELATIONS = (sp.Lt, sp.Le, sp.Gt, sp.Ge, sp.Ne, sp.Eq)
 _FLIPPED = {sp.Lt: sp.Gt, sp.Gt: sp.Lt, sp.Le: sp.Ge, sp.Ge: sp.Le, sp.Ne: sp.Ne}
 _JOINT = re.compile(r"[,; ]*(?:\\text ?\{[ ,]*(and|or)[ ,]*\}|(?<![A-Za-z\\])(and|or)(?![A-Za-z]))[, ]*")
 _OR = re.compile(r"\\(?:cup|lor|vee)(?![a-zA-Z])|(?<![A-Za-z\\])or(?![A-Za-z])")
@@ -44,7 +41,7 @@ class _NoSetError(Exception):
     """The text cannot be read as a set of real numbers."""
 
 
-def same_set_texts(reference: str, answer: str) -> bool | None:
+def same_sets(reference: str, answer: str) -> bool | None:
     """Compare two normalised texts as sets of real numbers; None if either cannot be read as one."""
     try:
         left, right = (
@@ -52,12 +49,17 @@ def same_set_texts(reference: str, answer: str) -> bool | None:
         )
     except _NoSetError:
         return None
-    return _same(left, right)
+    if left[0] and right[0] and left[0] != right[0]:
+        return None
+    ends = [*_ends(left[1]), *_ends(right[1])]
+    if not all(_is_real_number(end) for end in ends):
+        return None
+    return all(_holds(left[1], point) == _holds(right[1], point) for point in _witnesses(ends))
 
 
 def is_real_set(text: str) -> bool:
     """True when a normalised text is a set of real numbers that can be read."""
-    return same_set_texts(text, text) is not None
+    return same_sets(text, text) is not None
 
 
 def _read_set(text: str) -> Named:
@@ -214,38 +216,6 @@ _SPLITS = (
     (_OR, lambda parts: _join([_read_set(part) for part in parts], sp.Union)),
     (_AND, lambda parts: _join([_read_set(part) for part in parts], sp.Intersection)),
 )
-
-
-def same_sets(gold: Any, value: Any) -> bool | None:
-    """Compare two sets, or inequalities in one unknown, of real numbers; None when that cannot be told."""
-    return _same(_real_set(gold), _real_set(value))
-
-
-def _same(left: tuple[Any, Any] | None, right: tuple[Any, Any] | None) -> bool | None:
-    if left is None or right is None or (left[0] is not None and right[0] is not None and left[0] != right[0]):
-        return None
-    ends = [*_ends(left[1]), *_ends(right[1])]
-    if not all(_is_real_number(end) for end in ends):
-        return None
-    return all(_holds(left[1], point) == _holds(right[1], point) for point in _witnesses(ends))
-
-
-def _real_set(expression: Any) -> tuple[Any, Any] | None:
-    if isinstance(expression, And):
-        parts = [_real_set(part) for part in expression.args]
-        if None in parts or len({part[0] for part in parts if part}) != 1:
-            return None
-        return parts[0][0], sp.Intersection(*(part[1] for part in parts if part), evaluate=False)  # type: ignore[index]
-    if isinstance(expression, Relational):
-        kind, unknown, bound = type(expression), expression.lhs, expression.rhs
-        if not unknown.free_symbols and kind in _FLIPPED:
-            kind, unknown, bound = _FLIPPED[kind], bound, unknown
-        if not isinstance(bound, sp.Expr) or bound.free_symbols or not (unknown.is_Symbol or unknown.is_Function):
-            return None
-        is_plain = kind in _RELATIONS and unknown.func.__name__ != "Abs"
-        return (unknown, _solution_set(kind, [bound])) if is_plain else None
-    is_set = isinstance(expression, sp.Interval | sp.FiniteSet | sp.Union | sp.Intersection | sp.Complement)
-    return (None, expression) if is_set or expression in (sp.S.Reals, sp.S.EmptySet) else None
 
 
 def _ends(part: Any) -> Iterator[Any]:

@@ -21,7 +21,7 @@ from groupwise.verifiers.math.guards import size, unreadable
 from groupwise.verifiers.math.letters import Declared, declared, letters_of
 from groupwise.verifiers.math.numbers import DECIMALS, parse_number, rounded, split_unit
 from groupwise.verifiers.math.parsing import UnreadableError, agree, constant_ratio, one_line, parse, parse_both, rounds
-from groupwise.verifiers.math.real_sets import is_real_set, same_set_texts, same_sets
+from groupwise.verifiers.math.real_sets import is_real_set, same_sets
 from groupwise.verifiers.math.structure import Node, leaves, read
 
 logging.getLogger("math_verify").setLevel(logging.ERROR)
@@ -60,7 +60,7 @@ def judge(request: dict[str, Any]) -> dict[str, str]:
     decimals = request.get("decimals", DECIMALS)
 
     def same_whole(reference: str, answer: str) -> bool | None:
-        if (is_same := same_set_texts(reference, answer)) is not None:
+        if (is_same := same_sets(reference, answer)) is not None:
             return is_same
         left, right = declared(reference), declared(answer)
         if "Z" not in (*left.domains.values(), *right.domains.values()):
@@ -117,13 +117,13 @@ def _same(reference: str, answer: str, decimals: int) -> bool:
             break
     digits = size(reference) + size(answer)
     try:
-        return _same_objects(gold, value, digits)
+        return _same_objects(gold, value, digits, (reference, answer))
     except Exception as error:  # the answer's fault, unless the reference alone causes it, too: that is a crash
-        _same_objects(gold, gold, digits)
+        _same_objects(gold, gold, digits, (reference, reference))
         raise UnreadableError(one_line(error)) from None
 
 
-def _same_objects(gold: Any, value: Any, digits: float) -> bool:
+def _same_objects(gold: Any, value: Any, digits: float, texts: tuple[str, str]) -> bool:
     if _is_expression(gold) and _is_expression(value) and not _has(gold, _UNEVALUATED):
         is_same = agree(gold, value, digits)
         return _verify(gold, value) if is_same is None else is_same
@@ -134,7 +134,7 @@ def _same_objects(gold: Any, value: Any, digits: float) -> bool:
         return bool(len(unknowns) == 1 and value.free_symbols) and _solves(gold, next(iter(unknowns)), value, digits)
     if _is_expression(gold) and isinstance(value, sp.Set | sp.Tuple | Relational):
         return False
-    is_same = same_sets(gold, value)
+    is_same = same_sets(*texts)
     return _verify(gold, value) if is_same is None else is_same
 
 

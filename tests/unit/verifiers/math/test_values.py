@@ -77,4 +77,4 @@ def test_constant_ratio() -> None:
     ],
 )  # fmt: skip
 def test_sets_of_real_numbers(left: str, right: str, same: bool | None) -> None:
-    assert same_sets(*parse_both(normalise(left), normalise(right))) is same
+    assert same_sets(normalise(left), normalise(right)) is same
