@@ -172,7 +172,8 @@ def evaluate(tokens: Sequence[str]) -> Fraction | None:
             case ast.Name():
                 return next(numbers)
             case ast.BinOp(left, sign, right):
-                return _OPERATIONS[type(sign)](value(left), value(right))
+                result: Fraction = _OPERATIONS[type(sign)](value(left), value(right))
+                return result
         raise SyntaxError  # a sign before a number, a call, an empty pair of parentheses
 
     try:
