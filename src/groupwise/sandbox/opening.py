@@ -13,15 +13,15 @@ import base64
 import json
 import tempfile
 import threading
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping, Sequence
+from http.client import HTTPException
 from typing import Any
 
 from groupwise.errors import SandboxError
 from groupwise.sandbox.base import OUTPUT_KB, Program, RunResult, Sandbox, SandboxConfig, Status
 from groupwise.sandbox.bubblewrap import BubblewrapSandbox
 from groupwise.sandbox.local import LandlockSandbox
+from groupwise.sandbox.post import OversizedError, post
 
 _SPARE_S = 30.0  # seconds a request may take beside the deadlines of its programs
 _MAX_REPLY = 1 << 28
@@ -32,16 +32,15 @@ class RemoteSandbox(Sandbox):
 
     def __init__(self, config: SandboxConfig) -> None:
         self.config = config
-        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # no proxy of the environment
 
     def run_all(self, runs: Sequence[Sequence[Program]]) -> list[list[RunResult]]:
         body = {"runs": [[self._encode(program) for program in run] for run in runs]}
         headers = {"Content-Type": "application/json"}
-        request = urllib.request.Request(self.config.url, json.dumps(body).encode("ascii"), headers)
         seconds = _SPARE_S + sum(max(program.limits(self.config).wall_s for program in run) for run in runs)
         try:
-            with self._opener.open(request, timeout=seconds) as response:
-                reply = json.loads(response.read(_MAX_REPLY))
+            reply = post(self.config.url, json.dumps(body).encode("ascii"), headers, seconds, _MAX_REPLY)
+            if reply.status != 200:
+                raise ValueError(f"it answers with the status {reply.status}")
             results = [
                 [
                     RunResult(
@@ -54,12 +53,12 @@ class RemoteSandbox(Sandbox):
                     )
                     for end in run
                 ]
-                for run in reply["results"]
+                for run in json.loads(reply.body)["results"]
             ]
             if [len(run) for run in results] != [len(run) for run in runs]:
                 raise ValueError("the number of results is not that of the programs")
             return results
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        except (OSError, HTTPException, OversizedError, ValueError, KeyError, TypeError, RecursionError) as error:
             failed = RunResult(Status.FAILED, None, b"", b"", 0.0, f"{self.config.url}: {error!r}"[:400])
             return [[failed] * len(run) for run in runs]
 

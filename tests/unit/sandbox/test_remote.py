@@ -77,6 +77,25 @@ def test_a_broken_executor_is_no_finding(serve: Callable[[Answer], str], reply: 
     assert [found.status for found in remote.run_all([PAIR])[0]] == [Status.FAILED] * 2
 
 
+def test_an_executor_that_drips_does_not_hold_a_run(endpoint: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def drip(exchange: Any, _: int) -> None:
+        exchange.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        while not exchange.server.over.wait(0.02):
+            exchange.wfile.write(b" ")
+
+    endpoint.behaviour = drip
+    monkeypatch.setattr("groupwise.sandbox.opening._SPARE_S", 0.1)
+    found = RemoteSandbox(SandboxConfig(tier="remote", url=endpoint.url, wall_s=0.1)).run(Program("1"))
+    assert (found.status, "TimeoutError" in found.evidence) == (Status.FAILED, True)
+
+
+def test_an_address_is_asked_as_it_is_written(endpoint: Any) -> None:
+    endpoint.behaviour = lambda exchange, _: exchange.send(b"no", 302, Location=f"{endpoint.url}/elsewhere")
+    found = RemoteSandbox(SandboxConfig(tier="remote", url=f"{endpoint.url}/run?key=1")).run(Program("1"))
+    assert "status 302" in found.evidence
+    assert endpoint.paths == ["/v1/run?key=1"]
+
+
 def test_an_executor_that_is_not_there() -> None:
     with pytest.raises(SandboxError, match=r"new processes: failed .*refused"):
         open_sandbox(SandboxConfig(tier="remote", url="http://127.0.0.1:9/"))

@@ -27,11 +27,11 @@ from pydantic import SecretStr
 from groupwise.errors import ConfigError, VerifierError
 from groupwise.randomness import key, uniforms
 from groupwise.runs.progress import counted
+from groupwise.sandbox.post import MAX_BYTES, OversizedError, Response, post
 from groupwise.types import Outcome, Verdict
 from groupwise.verifiers.base import Finding, Request, Verifier, VerifierConfig, verdict
 from groupwise.verifiers.extraction import after_thinking, thought_once
 from groupwise.verifiers.judge.config import ACCEPTED_SHARE, JudgeConfig, Mode, render
-from groupwise.verifiers.post import MAX_BYTES, OversizedError, Response, post
 
 FIRST_BACKOFF_S = 1.0  # seconds before the second attempt
 

@@ -28,9 +28,9 @@ from groupwise.errors import ConfigError, VerifierError
 from groupwise.runs.progress import counted
 from groupwise.sandbox.base import Closing, Sandbox, SandboxConfig, Status
 from groupwise.sandbox.opening import LazySandbox
+from groupwise.sandbox.post import OversizedError, post
 from groupwise.types import Outcome
 from groupwise.verifiers.base import ExtractingConfig, Finding
-from groupwise.verifiers.post import OversizedError, post
 from groupwise.verifiers.proofs.base import PATIENCE, SEARCHED, LeanConfig, ProofVerifier, RuleError, without_comments
 
 _SEVERITIES = ("error", "warning", "info", "information", "trace")

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from groupwise.errors import VerifierError
+from groupwise.sandbox import post as post_module
 from groupwise.types import Outcome, Problem
 from groupwise.verifiers import Request
-from groupwise.verifiers import post as post_module
 from groupwise.verifiers.judge import backoff_s, retry_after_s
 
 YES = "VERDICT: CORRECT"

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 _tls = functools.cache(ssl.create_default_context)  # reading the certificates once saves milliseconds per request
-MAX_BYTES = 4 << 20  # most bytes of a response, headers included
+MAX_BYTES = 4 << 20  # most bytes of a response, headers included, where no other bound is given
 _PIECE = 1 << 16
 
 
@@ -30,11 +30,13 @@ class Response(NamedTuple):
 
 
 class OversizedError(Exception):
-    """The response is longer than MAX_BYTES."""
+    """The response is longer than it may be."""
 
 
-def post(url: str, body: bytes, headers: Mapping[str, str], timeout_s: float) -> Response:
-    """Send and receive within `timeout_s` seconds; connecting and the TLS handshake may each take that long again.
+def post(url: str, body: bytes, headers: Mapping[str, str], timeout_s: float, most: int | None = None) -> Response:
+    """Send, and receive at most so many bytes, within `timeout_s` seconds.
+
+    Connecting and the TLS handshake may each take that long again.
 
     Raises TimeoutError, OversizedError, and OSError, HTTPException or ValueError where what comes is not HTTP.
     """
@@ -48,8 +50,9 @@ def post(url: str, body: bytes, headers: Mapping[str, str], timeout_s: float) ->
     with contextlib.closing(connection):
         connection.connect()
         connection.sock.settimeout(_remaining_s(deadline))
-        connection.request("POST", parts.path, body, dict(headers) | {"Connection": "close"})
-        source = _Source(connection.sock, deadline)
+        target = parts._replace(scheme="", netloc="", fragment="").geturl()
+        connection.request("POST", target, body, dict(headers) | {"Connection": "close"})
+        source = _Source(connection.sock, deadline, most or MAX_BYTES)
         with contextlib.closing(HTTPResponse(source, method="POST")) as response:  # type: ignore[arg-type]
             response.begin()
             pieces: list[bytes] = []
@@ -64,8 +67,8 @@ def post(url: str, body: bytes, headers: Mapping[str, str], timeout_s: float) ->
 class _Source(io.RawIOBase):
     """The bytes of a response. Every read keeps the deadline and the limit, from the status line to the last chunk."""
 
-    def __init__(self, connection: socket.socket, deadline: float) -> None:
-        self._socket, self._deadline, self._remaining = connection, deadline, MAX_BYTES
+    def __init__(self, connection: socket.socket, deadline: float, most: int) -> None:
+        self._socket, self._deadline, self._remaining = connection, deadline, most
 
     def makefile(self, _mode: str) -> io.BufferedReader:
         return io.BufferedReader(self)
