@@ -23,9 +23,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from groupwise.errors import DataError, told_as
+from groupwise.errors import DataError
 from groupwise.runs.imports.foreign import Answer, Foreign, Scalars, as_text, measures_of, number
-from groupwise.runs.jsonl import read_jsonl
+from groupwise.runs.jsonl import opened, read_jsonl
 
 TRL = {
     "loss": "loss", "reward": "reward", "entropy": "entropy", "kl": "kl", "grad_norm": "grad_norm",
@@ -194,9 +194,8 @@ def _lines(folder: Path, damage: list[str]) -> Iterator[Mapping[str, Any]]:
 
 def _objects(path: Path, damage: list[str]) -> Iterator[Mapping[str, Any]]:
     """Read the objects of a file; a line that is cut is its last, as prime-rl reads it, too."""
-    told = told_as(DataError, f"{path} cannot be read", OSError, pa.ArrowException)
-    with told, pa.input_stream(str(path), compression="zstd" if path.suffix == ".zst" else None) as stream:
-        content = stream.read()
+    with opened(path) as file:
+        content = file.read()
     for place, line in enumerate(content.split(b"\n"), 1):
         if not line.strip():
             continue
