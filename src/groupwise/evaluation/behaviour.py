@@ -68,7 +68,13 @@ def run_patterns(run: Records) -> Patterns:
 def span_of(behaviour: Behaviour, row: Row, patterns: Patterns = PATTERNS) -> Span | None:
     """Return the characters that show a behaviour; None if it is absent. A course is shown by the whole text."""
     if behaviour in COURSES:
-        return (0, len(row.text)) if _course(row) is behaviour else None
+        reasoning, end_tag, _ = row.text.rpartition("</think>")
+        course = Behaviour.UNFINISHED
+        if after_thinking(row.prefill + row.text) is not None and row.outcome is not Outcome.UNPARSABLE:
+            # without tags the end of the reasoning is unknown: all of the text counts
+            count = len(_EQUATION.findall(reasoning.rpartition("<think>")[2] if end_tag else row.text))
+            course = Behaviour.WORKS_OUT if count >= MIN_EQUATIONS else Behaviour.AT_ONCE
+        return (0, len(row.text)) if course is behaviour else None
     if behaviour not in patterns:
         return _SIGNS[behaviour](row)
     matches = (search(pattern, row.text) for phrases in patterns[behaviour].values() for pattern in phrases)
@@ -112,16 +118,6 @@ def foreign_words(row: Row) -> tuple[list[str], list[str]] | None:
 
 def _scripts(row: Row) -> tuple[str, ...] | None:
     return None if row.language is None else scripts_of(row.language)
-
-
-def _course(row: Row) -> Behaviour:
-    text = row.text
-    reasoning, end_tag, _ = text.rpartition("</think>")
-    if after_thinking(row.prefill + text) is None or row.outcome is Outcome.UNPARSABLE:
-        return Behaviour.UNFINISHED
-    # without tags the end of the reasoning is unknown: all of the text counts
-    count = len(_EQUATION.findall(reasoning.rpartition("<think>")[2] if end_tag else text))
-    return Behaviour.WORKS_OUT if count >= MIN_EQUATIONS else Behaviour.AT_ONCE
 
 
 def _loop(row: Row) -> Span | None:

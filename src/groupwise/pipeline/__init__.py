@@ -68,26 +68,20 @@ def load_pipeline(source: config.Source, changes: config.Changes = ()) -> tuple[
             kind = beside(kind, folder)
             stage_class: type[AnyStage] = STAGES.find(kind)
         stage = stage_class.read(kind, place)
-        _check_references(stage, stages, tuple(recipe.stages))
+        if name == BASE:
+            raise ConfigError(f"stages.{BASE}: this name means the base model; any other is allowed")
+        makes = {earlier.name: earlier.makes for earlier in stages}
+        for reference in named(stage.config):
+            read, at = stage_of(reference.value), f"stages.{name}.{reference.key} = {reference.value!r}"
+            if read is not None and read not in makes:
+                is_later = read in recipe.stages
+                fault = f"the stage {read} does not come before it" if is_later else f"there is no stage {read!r}"
+                raise ConfigError(f"{at}: {fault}; before it come {', '.join((BASE, *makes))}")
+            if read is not None and makes[read] != reference.makes:
+                needed, actual = (kind.replace("_", " ") for kind in (str(reference.makes), makes[read]))
+                raise ConfigError(f"{at}: {needed} is read here, but the stage {read} makes {actual}")
         stages.append(stage)
     return recipe, stages
-
-
-def _check_references(stage: AnyStage, before: Sequence[AnyStage], names: Sequence[str]) -> None:
-    if stage.name == BASE:
-        raise ConfigError(f"stages.{BASE}: this name means the base model; any other is allowed")
-    makes = {earlier.name: earlier.makes for earlier in before}
-    for reference in named(stage.config):
-        name = stage_of(reference.value)
-        where = f"stages.{stage.name}.{reference.key} = {reference.value!r}"
-        if name is None:
-            continue
-        if name not in makes:
-            fault = f"the stage {name} does not come before it" if name in names else f"there is no stage {name!r}"
-            raise ConfigError(f"{where}: {fault}; before it come {', '.join((BASE, *makes))}")
-        if makes[name] != reference.makes:
-            needed, actual = (kind.replace("_", " ") for kind in (str(reference.makes), makes[name]))
-            raise ConfigError(f"{where}: {needed} is read here, but the stage {name} makes {actual}")
 
 
 RunSeed = Callable[[int, PipelineRecipe, Sequence[AnyStage]], bool]

@@ -79,20 +79,6 @@ class Compared:
         return "worse" if self.difference.high < 0 else "no difference shown"
 
 
-def read_run(path: Path) -> VariantRun:
-    """Read the figures of a finished run."""
-    run = Records.open(path).intact()
-    if run.test_after is None:
-        raise DataError(f"{path} has no test evaluation: set evaluation.test_problems above 0 to compare")
-    return VariantRun(
-        pass_at_1=float(run.test_after.line["pass_at_1"][0]),
-        tokens=sum(int(step["sampled_tokens"]) for step in run.metrics()),
-        seconds=sum(float(step[part]) for step in run.metrics() for part in ("generate_s", "verify_s", "train_s")),
-        processor_seconds=sum(float(step["processor_s"]) for step in run.metrics()),
-        peak_memory_mb=max(float(step["peak_memory_mb"]) for step in run.metrics()),
-    )
-
-
 def summarised(runs: Mapping[str, Sequence[VariantRun]]) -> list[Compared]:
     """Summarise each variant's runs (in the order of seeds) against the first variant's."""
     reference = next(iter(runs.values()))
@@ -196,7 +182,18 @@ def compare_variants(
     many(jobs, comparison.jobs, train, lambda job, done: on_run(done, len(jobs)))
     runs: dict[str, list[VariantRun]] = {name: [] for name in comparison.variants}
     for job in jobs:
-        runs[job.variant].append(read_run(job.directory))
+        run = Records.open(job.directory).intact()
+        if run.test_after is None:
+            raise DataError(f"{job.directory} has no test evaluation: set evaluation.test_problems above 0 to compare")
+        steps, phases = list(run.metrics()), ("generate_s", "verify_s", "train_s")
+        figures = VariantRun(
+            pass_at_1=float(run.test_after.line["pass_at_1"][0]),
+            tokens=sum(int(step["sampled_tokens"]) for step in steps),
+            seconds=sum(float(step[part]) for step in steps for part in phases),
+            processor_seconds=sum(float(step["processor_s"]) for step in steps),
+            peak_memory_mb=max(float(step["peak_memory_mb"]) for step in steps),
+        )
+        runs[job.variant].append(figures)
     table = ComparisonTable(tuple(summarised(runs)), Path(comparison.directory))
     (table.directory / "comparison.md").write_text(table.as_markdown(), encoding="utf-8")
     text = json.dumps(or_null(table.as_dict()), indent=1, allow_nan=False)

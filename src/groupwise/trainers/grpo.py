@@ -201,22 +201,17 @@ def advantaged(scored: Sequence[ScoredGroup], estimator: AdvantageEstimator, pol
         arrays = [None if value is None else np.where(completion.sampled, value, 0.0) for completion, value in pairs]
         groups.append(AdvantagedGroup(group, tuple(arrays)))
     if estimator.reads == "reward":  # parts get new weights, so their order is the estimator's own
-        for advantaged_group in groups:
-            _check_order(advantaged_group)
+        for made in groups:
+            earned, each = made.scored.rewards, zip(made.advantages, made.scored.group.completions, strict=True)
+            first = [None if array is None else float(array[completion.sampled][0]) for array, completion in each]
+            known = [(r, a) for r, a in zip(earned, first, strict=True) if r is not None and a is not None]
+            by_reward = [advantage for _, advantage in sorted(known)]
+            if by_reward != sorted(by_reward):
+                raise InvariantError(
+                    f"the rewards {earned} of problem {made.scored.group.prompt.problem.id} became the advantages "
+                    f"{first}, smaller where more was earned: they are another group's, or have the wrong sign"
+                )
     return groups
-
-
-def _check_order(group: AdvantagedGroup) -> None:
-    rewards = group.scored.rewards
-    pairs = zip(group.advantages, group.scored.group.completions, strict=True)
-    first = [None if array is None else float(array[completion.sampled][0]) for array, completion in pairs]
-    known = [(r, a) for r, a in zip(rewards, first, strict=True) if r is not None and a is not None]
-    by_reward = [advantage for _, advantage in sorted(known)]
-    if by_reward != sorted(by_reward):
-        raise InvariantError(
-            f"the rewards {rewards} of problem {group.scored.group.prompt.problem.id} became the advantages "
-            f"{first}, smaller where more was earned: they are another group's, or have the wrong sign"
-        )
 
 
 def turn_rewards(completion: Completion, total: float) -> torch.Tensor:

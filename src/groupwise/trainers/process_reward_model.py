@@ -129,8 +129,15 @@ def train_process_reward_model(recipe: ProcessRewardModelRecipe, restart: bool, 
         return Gradient(loss, num_tokens, {"accuracy": accuracy, "mean_score": mean})
 
     def figures(done: int) -> HeldOutSteps | None:
-        is_due = held_out and config.is_due(done, num_steps)
-        return measure_steps(done, model, held_out, size) if is_due else None
+        if not held_out or not config.is_due(done, num_steps):
+            return None
+        scores = score_rows(model, held_out, size)
+        known = labelled_scores(scores, [row.labels for row in held_out])
+        given, truth = (torch.tensor(column, dtype=torch.float64) for column in known)
+        loss = torch.nn.functional.binary_cross_entropy(given, truth).item()
+        f1 = first_errors(scores, [first_wrong(row.labels) for row in held_out], 0.5).f1
+        auc = area_under_curve(given.tolist(), (truth >= 0.5).tolist())
+        return HeldOutSteps(done, loss, *(None if number != number else number for number in (auc, f1)))
 
     return learn(session, gradient, on_report, figures, "held_out_steps")
 
@@ -167,19 +174,6 @@ def process_reward_model_gradient(
     loss, measured = accumulate_rows(loss_of, rows, lambda row: row.sequences, model, tokens_per_micro_batch)
     scores, labels = zip(*measured, strict=True)
     return loss, torch.cat(scores), torch.cat(labels)
-
-
-def measure_steps(
-    step: int, model: ScoresSteps, rows: Sequence[EncodedSteps], tokens_per_micro_batch: int
-) -> HeldOutSteps:
-    """Measure loss, area under the curve and F1 on some rows."""
-    scores = score_rows(model, rows, tokens_per_micro_batch)
-    known = labelled_scores(scores, [row.labels for row in rows])
-    given, truth = (torch.tensor(column, dtype=torch.float64) for column in known)
-    loss = torch.nn.functional.binary_cross_entropy(given, truth).item()
-    f1 = first_errors(scores, [first_wrong(row.labels) for row in rows], 0.5).f1
-    auc = area_under_curve(given.tolist(), (truth >= 0.5).tolist())
-    return HeldOutSteps(step, loss, *(None if number != number else number for number in (auc, f1)))
 
 
 TRAINER = Trainer(ProcessRewardModelRecipe, train_process_reward_model, makes="reward_model")

@@ -94,7 +94,11 @@ def update_policy(
     """
     reports: list[UpdateMetrics] = []
     policy, config, trace = updater.policy, updater.loss, trace or UpdateTrace()
-    old = _old_logprobs(updater, groups)
+    old: list[Arrays] | None = None
+    # the last bits of the sampler's depend on how many completions a rank samples side by side
+    if config.num_updates > 1 and (config.correction.bound != "none" or RANKS.are_sums_fixed):
+        sampled = [group.scored.group for group in groups]
+        old = logprobs_of(policy, sampled, updater.temperature, config.tokens_per_micro_batch)
     with policy.routers.watched():
         for _ in range(config.epochs):
             for part in np.array_split(np.arange(len(groups)), min(config.mini_batches, len(groups))):
@@ -109,7 +113,12 @@ def update_policy(
                 for of_micro, seen in accumulate(compute, batch, updater.weights, policy.device, costs):
                     sums = sums.added(of_micro)
                     trace.add(seen._replace(places=[(int(part[group]), place) for group, place in seen.places]))
-                agreement = _agreement(updater, sums)  # before the weights change
+                agreement = Agreement(0.0, 0.0, 0.0)
+                if sums.differences:  # of a step's first update, before the weights change
+                    # where importance weights correct for another sampler, only a stated bound holds
+                    stated = config.max_logprob_difference or (math.inf if config.correction.bound != "none" else None)
+                    differences = torch.cat(sums.differences)
+                    agreement = check_agreement(differences, updater.temperature, policy.compute_dtype, stated)
                 reports.append(_report(sums, agreement, updater.optimizer.update(step)))
                 trace.grad_norms.append(reports[-1].grad_norm)
         routes = policy.routers.routes()
@@ -125,18 +134,6 @@ def update_policy(
         expert_load=routes.load,
         router_entropy=routes.entropy,
     )
-
-
-def _old_logprobs(updater: Updater, groups: Sequence[AdvantagedGroup]) -> list[Arrays] | None:
-    """The trainer's log-probabilities before the first update, where the sampler's will not do.
-
-    Where sums are fixed they will not: their last bits depend on how many completions a rank samples side by side.
-    """
-    config = updater.loss
-    if config.num_updates == 1 or (config.correction.bound == "none" and not RANKS.are_sums_fixed):
-        return None
-    sampled = [group.scored.group for group in groups]
-    return logprobs_of(updater.policy, sampled, updater.temperature, config.tokens_per_micro_batch)
 
 
 class Sums(NamedTuple):
@@ -215,18 +212,6 @@ def _loss(updater: Updater, micro: MicroBatch, *, first: bool) -> tuple[Tensor, 
         importance, "sampler" if trainer is None else "trainer",
     )  # fmt: skip
     return loss, (sums, seen)
-
-
-def _agreement(updater: Updater, sums: Sums) -> Agreement:
-    """Trainer and sampler compared in a step's first update, over all its tokens.
-
-    Where importance weights correct for another sampler, only a stated bound holds.
-    """
-    if not sums.differences:
-        return Agreement(0.0, 0.0, 0.0)
-    config = updater.loss
-    stated = config.max_logprob_difference or (math.inf if config.correction.bound != "none" else None)
-    return check_agreement(torch.cat(sums.differences), updater.temperature, updater.policy.compute_dtype, stated)
 
 
 def _report(sums: Sums, agreement: Agreement, grad_norm: float) -> UpdateMetrics:

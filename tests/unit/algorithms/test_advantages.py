@@ -174,9 +174,6 @@ def test_equals_the_equation_as_a_loop(estimator: str, data: st.DataObject, rewa
     assert advantages(rewards, estimator, parts) == approx(SLOW[estimator](rewards, parts))
 
 
-# --- examples
-
-
 def test_five_of_eight_right() -> None:
     # mean 0.625, std sqrt(0.625 * 0.375) = 0.484
     (found,) = advantages([(1.0, 1.0, 1.0, 0.0, 1.0, 0.0, 0.0, 1.0)], "group_normalised")
@@ -205,9 +202,6 @@ def test_the_epsilon_is_small_beside_the_std_of_one_success_in_256() -> None:
     assert STD_EPS / smallest < 0.002
 
 
-# --- None
-
-
 @ESTIMATORS
 def test_a_failed_verdict_stays_none_and_changes_nobody_else(estimator: str) -> None:
     holes = advantages([(None, 1.0, None, 0.0, 1.0), (0.0, None, 2.0)], estimator)
@@ -229,9 +223,6 @@ def test_parts_of_a_failed_verdict_are_not_read(estimator: str) -> None:
     assert holes == [(None, *advantages([(1.0, 0.0)], estimator)[0])]
 
 
-# --- equal rewards
-
-
 @pytest.mark.parametrize("estimator", WITHIN)
 @pytest.mark.parametrize("rewards", [(1.0,), (0.0, 0.0), (0.1, 0.1, 0.1), (0.7,) * 6, (1.0,) * 64])
 @pytest.mark.parametrize("other", [[], [(0.3, 0.1, 1.0)]])
@@ -248,9 +239,6 @@ def test_the_bare_formulas_leave_the_rounding_of_the_mean() -> None:
 def test_nothing_to_divide_by_is_zero(estimator: str) -> None:
     assert advantage(estimator).within(torch.zeros(1)).tolist() == [0.0]
     assert advantage(estimator).within(torch.zeros(3)).tolist() == [0.0] * 3
-
-
-# --- sums
 
 
 @claiming("sums_to_zero", "group")
@@ -270,9 +258,6 @@ def test_advantages_sum_to_zero_over_the_step(estimator: str, rewards: Rewards) 
 @claiming("sums_to_zero", "step", "no")
 def test_where_groups_do_not_sum_to_zero(estimator: str) -> None:
     assert abs(sum(advantages(GROUPS, estimator)[1])) > 0.4
-
-
-# --- shifts
 
 
 def shifted(rewards: Rewards, shifts: Sequence[float]) -> Rewards:
@@ -302,9 +287,6 @@ def test_where_adding_to_rewards_changes_the_advantages_of_a_group(estimator: st
     shifts = (1.0, float(CLAIMS[estimator].shift == "no"))  # of a step: what is added to the other group alone
     before, after = advantages(GROUPS, estimator), advantages(shifted(GROUPS, shifts), estimator)
     assert after[1] != pytest.approx(before[1], abs=0.1)
-
-
-# --- scales
 
 
 def scaled(rewards: Rewards, factors: Sequence[float]) -> Rewards:
@@ -341,9 +323,6 @@ def test_where_scaling_one_group_changes_the_other(estimator: str) -> None:
 def test_where_scaling_the_rewards_scales_the_advantages(estimator: str, rewards: Rewards, factor: float) -> None:
     found = advantages(scaled(rewards, [factor] * len(rewards)), estimator)
     assert found == approx(scaled(advantages(rewards, estimator), [factor] * len(rewards)))
-
-
-# --- order
 
 
 @ESTIMATORS

@@ -180,9 +180,6 @@ def test_a_sequence_by_hand() -> None:
     assert new.grad.tolist() == pytest.approx([-1.2, -1.2, 0.0])  # two tokens of loss, half the slope each
 
 
-# --- random tokens
-
-
 class Batch(NamedTuple):
     new: Tensor
     old: Tensor
@@ -313,16 +310,10 @@ def test_at_a_bound_itself_nothing_is_stopped(name: str, advantage: float) -> No
     assert not one(name, 1.0, advantage, Bounds(0.0, 0.0, dual_clip=1.0))[2]
 
 
-# --- clipped ratio
-
-
 @given(ratio=st.floats(0.01, 20), advantage=st.floats(-3, 3))
 def test_the_dual_clip_bounds_the_loss_of_negative_advantages_and_nothing_else(ratio: float, advantage: float) -> None:
     single, dual = (one("clipped_ratio", ratio, advantage, bounds)[0] for bounds in (BOUNDS, DUAL))
     assert dual == pytest.approx(min(single, -3 * advantage) if advantage < 0 else single)
-
-
-# --- sequence ratio
 
 
 def test_on_policy_tokens_of_a_sequence_share_their_advantages() -> None:
@@ -341,9 +332,6 @@ def test_an_empty_sequence_changes_nothing() -> None:
     )
 
 
-# --- clipped weight
-
-
 @given(ratio=st.floats(0.01, 20), advantage=st.floats(0.1, 3), sign=st.sampled_from([1, -1]))
 def test_a_clipped_weight_never_stops_a_gradient(ratio: float, advantage: float, sign: int) -> None:
     _, slope, clipped = one("clipped_weight", ratio, sign * advantage, BOUNDS)
@@ -355,9 +343,6 @@ def test_a_clipped_weight_never_stops_a_gradient(ratio: float, advantage: float,
 
 def test_a_lower_clip_of_one_is_none() -> None:
     assert one("clipped_weight", 0.001, 1.0, Bounds(clip_low=1.0))[1:] == (pytest.approx(-0.001), False)
-
-
-# --- soft gate
 
 
 @given(st.floats(0.02, 10), st.floats(0.2, 5))
@@ -382,9 +367,6 @@ def test_the_gate_closes_alike_on_both_sides(distance: float, tau: float) -> Non
 def test_a_sharper_gate_closes_more(ratio: float, tau: float) -> None:
     soft, sharp = (one("soft_gate", ratio, -1.0, Bounds(tau_neg=t))[1] for t in (tau, 1.5 * tau))
     assert 0 < sharp < soft
-
-
-# --- dials
 
 
 def test_default_dials_are_those_of_ppo_and_sapo() -> None:

@@ -132,7 +132,8 @@ class Pools(NamedTuple):
     def sampled(self, k: int) -> Cost:
         """Return the cost of k samples: their expected tokens, results of tools included, and the prompt once."""
         tokens = k * np.array([pool.mean_tokens for pool in self.pools])
-        read = np.array([pool.prompt_tokens + k * pool.mean_put_in for pool in self.pools])
+        put_in = [sum(sample.num_put_in for sample in pool.samples) / len(pool.samples) for pool in self.pools]
+        read = np.array([pool.prompt_tokens for pool in self.pools]) + k * np.array(put_in)
         return self.sizes.cost(k * np.array([pool.seconds for pool in self.pools]), tokens, read)
 
     def read(self, role: Role, k: int) -> Cost:

@@ -128,10 +128,6 @@ class Pool(NamedTuple):
     def mean_tokens(self) -> float:
         return sum(sample.num_tokens for sample in self.samples) / len(self.samples)
 
-    @property
-    def mean_put_in(self) -> float:
-        return sum(sample.num_put_in for sample in self.samples) / len(self.samples)
-
 
 @dataclass(frozen=True, slots=True)
 class Sampler:

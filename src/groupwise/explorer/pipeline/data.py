@@ -48,10 +48,6 @@ class Stage(NamedTuple):
     run: Records | None
     lines: tuple[Mapping[str, Any], ...]
 
-    @property
-    def is_policy(self) -> bool:
-        return self.makes == "model" and self.algorithm not in ("reward_model", "process_reward_model")
-
 
 class PipelineData(NamedTuple):
     """One pipeline as its files tell it; the stages in order, the base model first."""
@@ -62,7 +58,8 @@ class PipelineData(NamedTuple):
 
     @property
     def policies(self) -> tuple[Stage, ...]:
-        return tuple(stage for stage in self.stages if stage.is_policy)
+        others = ("reward_model", "process_reward_model")
+        return tuple(stage for stage in self.stages if stage.makes == "model" and stage.algorithm not in others)
 
     @property
     def open_ended(self) -> frozenset[str]:

@@ -102,7 +102,21 @@ def _compare(left: str, right: str) -> bool | None:
         if all(any(row) for row in table) and all(any(column) for column in zip(*table, strict=True)):
             return True
         return None if any(None in row for row in table) else False
-    return _compare_values(*values)
+    num_agreed = 0
+    with mpmath.workdps(_DIGITS):
+        for point in range(_POINTS):
+            try:
+                a, b = (_Reader(text, point).value() for text in values)
+            except (_UnknownError, RecursionError):
+                return None
+            except (ArithmeticError, ValueError, TypeError):
+                continue  # outside the domain
+            scale = max(abs(a), abs(b))
+            error = abs(a - b) / scale if scale else mpmath.mpf(0)
+            if not error <= _EQUAL:
+                return False if error > _DIFFERENT else None
+            num_agreed += 1
+    return True if num_agreed >= _LEAST else None
 
 
 def _fraction(text: str) -> Fraction | None:
@@ -122,24 +136,6 @@ def _top_commas(text: str) -> list[int]:
         if char == "," and depth == 0:
             indices.append(index)
     return indices
-
-
-def _compare_values(left: str, right: str) -> bool | None:
-    num_agreed = 0
-    with mpmath.workdps(_DIGITS):
-        for point in range(_POINTS):
-            try:
-                a, b = (_Reader(text, point).value() for text in (left, right))
-            except (_UnknownError, RecursionError):
-                return None
-            except (ArithmeticError, ValueError, TypeError):
-                continue  # outside the domain
-            scale = max(abs(a), abs(b))
-            error = abs(a - b) / scale if scale else mpmath.mpf(0)
-            if not error <= _EQUAL:
-                return False if error > _DIFFERENT else None
-            num_agreed += 1
-    return True if num_agreed >= _LEAST else None
 
 
 class _Reader:
