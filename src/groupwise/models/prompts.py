@@ -18,6 +18,7 @@ from groupwise.models.loading import tokenizer_of
 from groupwise.ranks.group import RANKS
 from groupwise.runs.progress import tell
 from groupwise.tasks.base import ChatArguments, TaskConfig, Template
+from groupwise.tasks.conversations import THOUGHTS
 from groupwise.tasks.table import settled
 from groupwise.types import Problem, Prompt
 from groupwise.verifiers import VerifierConfig
@@ -62,15 +63,20 @@ def rendered(
     for message in messages:
         refuse_controls(tokenizer, message, place)
     text, marked = _rendered(tokenizer, messages, chat, generation, tools, place)
-    if not generation:
-        return Rendered(text, "", marked)
     dense = "".join(text.split())
     for message in messages:
-        if message["role"] not in ("system", "user") or not isinstance(said := message.get("content"), str):
-            continue
-        forms = said, json.dumps(said, ensure_ascii=False)[1:-1]  # as it is, or inside a string of JSON
-        if not any("".join(form.split()) in dense for form in forms):
-            raise ModelError(f"{place}: the chat template leaves out what {message['role']} says, {said!r:.60}")
+        calls = *(message.get("tool_calls") or ()), *filter(None, [message.get("function_call")])
+        said = [call.get("function", call).get("name") for call in calls]
+        if message is messages[-1]:  # of a turn in the past templates leave thinking out
+            said += [message.get(name) for name in THOUGHTS]
+        if generation and message["role"] in ("system", "user"):
+            said.append(message.get("content"))
+        for each in filter(lambda text: isinstance(text, str), said):
+            forms = each, json.dumps(each, ensure_ascii=False)[1:-1]  # as it is, or inside a string of JSON
+            if not any("".join(form.split()) in dense for form in forms):
+                raise ModelError(f"{place}: the chat template leaves out what {message['role']} says, {each!r:.60}")
+    if not generation:
+        return Rendered(text, "", marked)
     plain, _ = _rendered(tokenizer, messages, chat, False, tools, place)
     at = common(text, plain)
     header = _header(tokenizer, messages, chat, tools, text[:at])

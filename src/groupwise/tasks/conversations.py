@@ -17,6 +17,8 @@ LEARNT = ("weight", "loss", "train", "training")
 """Fields of a message, of OpenAI, ms-swift and Axolotl, that say with 0 that supervised training only reads it."""
 ARGUMENTS = "chat_template_kwargs"
 """Field of a row, TRL's name, with arguments of the chat template."""
+THOUGHTS = ("reasoning_content", "reasoning", "thinking")
+"""Fields of a message, of different templates, with what was thought before it was said."""
 _SHAREGPT = {"human": "user", "gpt": "assistant", "function_call": "assistant", "observation": "tool"}
 
 
@@ -61,6 +63,21 @@ def tools_of(record: Record, *, reads_arguments: bool = False) -> list[dict[str,
     return [_without_nulls(tool) for tool in tools]
 
 
+def with_system(record: Record, messages: list[Message]) -> list[Message]:
+    """Return a row's messages behind its field `system`, where ShareGPT and others have it, unless they begin so."""
+    system = record.fields.get("system")
+    if not isinstance(system, str) or not system or messages[0]["role"] == "system":
+        return messages
+    return [{"role": "system", "content": system}, *messages]
+
+
+def refuse_more(record: Record, prompt_field: str) -> None:
+    """Raise DataError where a row of plain texts has more of its prompt in a second field, as Alpaca's have."""
+    names = ("system", "input") if prompt_field == "instruction" else ("system",)
+    if more := next((name for name in names if record.fields.get(name)), None):
+        raise DataError(f"{record.place}: field {more!r} would be read by nothing: write it into {prompt_field!r}")
+
+
 def arguments_of(record: Record) -> dict[str, Any]:
     """Return the arguments that the chat template gets for this row, an object or its JSON; empty without any."""
     arguments = record.fields.get(ARGUMENTS) or {}
@@ -103,7 +120,7 @@ def _message(item: Any, place: str) -> Message:
         raise DataError(
             f"{place}: {odd} is {item[odd]!r:.60}; 1 for a turn that is learnt and 0 for others are allowed"
         )
-    if content is None and (calls or item.get("reasoning_content")):
+    if content is None and (calls or any(map(item.get, THOUGHTS))):
         content = ""  # a template would write the word None
     if not isinstance(content, str):
         raise DataError(f"{place}: its content is {content!r:.60}; role and content as text are needed")

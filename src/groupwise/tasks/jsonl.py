@@ -19,7 +19,7 @@ from groupwise.errors import ConfigError, DataError
 from groupwise.randomness import key
 from groupwise.runs.jsonl import Record
 from groupwise.tasks.base import TEMPLATES, Task, TaskConfig, Template
-from groupwise.tasks.conversations import Message, messages_in, question_in, tools_of
+from groupwise.tasks.conversations import Message, messages_in, question_in, tools_of, with_system
 from groupwise.tasks.data_files import BOXED, answer_of, field_of, read_file, text_of
 from groupwise.types import SPLITS, Problem, Split
 
@@ -233,6 +233,7 @@ class Jsonl(Task):
             asked = _field_of(record, fields, "question_field to that of the question")
             messages = messages_in(asked, f"{record.place}: field '{fields}'") or []
         if messages:
+            messages = with_system(record, messages)
             question, last = question_in(messages), messages[-1]["role"]
             if last not in ("user", "tool"):
                 raise DataError(f"{record.place}: {last} speaks last in field '{fields}'; user and tool are allowed")

@@ -27,7 +27,7 @@ from groupwise.randomness import Draw, key
 from groupwise.runs.jsonl import Record
 from groupwise.tasks import TaskOptions, make_task
 from groupwise.tasks.base import ChatArguments, Template
-from groupwise.tasks.conversations import Message, Said, said, tools_of
+from groupwise.tasks.conversations import Message, Said, refuse_more, said, tools_of, with_system
 from groupwise.tasks.data_files import field_of, has_field, read_file
 from groupwise.types import Problem
 from groupwise.verifiers.extraction import after_thinking
@@ -264,6 +264,7 @@ def _texts(record: Record, config: PairsFile, chosen: str, rejected: str) -> Pai
     if config.prompt_field in record.fields or "." in config.prompt_field:
         if isinstance(prompt := said(record, config.prompt_field), list):
             raise DataError(f"{record.place}: the prompt is a list of messages, the completions are text")
+        refuse_more(record, config.prompt_field)
         return Pair(prompt, chosen, rejected)
     prompt = "".join(a for a, _ in takewhile(lambda both: both[0] == both[1], zip(chosen, rejected, strict=False)))
     prompt = prompt.removesuffix(" ")
@@ -280,7 +281,7 @@ def _conversations(record: Record, config: PairsFile, chosen: list[Message], rej
     messages = stated_prompt if isinstance(stated_prompt, list) else []
     most = len(messages)  # completions may begin with the prompt that is stated beside them
     again = next(k for k in range(most, -1, -1) if chosen[:k] == rejected[:k] == messages[most - k :])
-    sides = [messages + chosen[again:], messages + rejected[again:]]
+    sides = [with_system(record, messages + tail[again:]) for tail in (chosen, rejected)]
     pairs = zip(*sides, strict=False)
     length = next((i for i, (left, right) in enumerate(pairs) if left != right), min(map(len, sides)))
     prompt, tails = sides[0][:length], [side[length:] for side in sides]

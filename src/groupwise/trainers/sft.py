@@ -22,7 +22,7 @@ from groupwise.randomness import shuffled_epochs
 from groupwise.rollout.tools import Tool, ToolSections, make_tools, put_in_spans
 from groupwise.runs.jsonl import Record
 from groupwise.tasks.base import ChatArguments
-from groupwise.tasks.conversations import arguments_of, said, tools_of
+from groupwise.tasks.conversations import arguments_of, refuse_more, said, tools_of, with_system
 from groupwise.tasks.data_files import has_field, read_file
 from groupwise.trainers.base import (
     FineTuningRecipe,
@@ -303,10 +303,8 @@ def _row(data: PairsData, record: Record) -> Row:
                 f"its fields are {', '.join(record.fields) or 'none'}"
             )
         prompt, completion = [], said(record, name)
-        system = record.fields.get("system") if name == "conversations" else None  # beside the turns, as in ShareGPT
-        if isinstance(completion, list) and isinstance(system, str) and system and completion[0]["role"] != "system":
-            completion = [{"role": "system", "content": system}, *completion]
     if isinstance(prompt, str) and isinstance(completion, str) and not data.chat:
+        refuse_more(record, data.prompt_field)
         return prompt, completion
     if isinstance(prompt, str):
         prompt = [{"role": "user", "content": prompt}]
@@ -314,6 +312,10 @@ def _row(data: PairsData, record: Record) -> Row:
         completion = [{"role": "assistant", "content": completion}]
     if is_pair and completion[0]["role"] != "assistant":
         raise DataError(f"{record.place}: {completion[0]['role']} begins the completion; the assistant is allowed")
+    if prompt:
+        prompt = with_system(record, prompt)
+    else:
+        completion = with_system(record, completion)
     tools, calls = tools_of(record, reads_arguments=True), str(record.fields.get("calls", ""))
     return Dialogue(prompt, completion, tools, record.place, calls, arguments_of(record))
 

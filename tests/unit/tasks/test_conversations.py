@@ -101,6 +101,8 @@ def test_a_row_of_verl_is_a_problem(tmp_path: Path) -> None:
     assert (problem.question, problem.reference, problem.difficulty) == ("What is 10 x 11?", "110", "easy")
     assert Template(chat=True).messages(problem) == [USER]
     assert problem.data["reward_model"] == VERL["reward_model"]
+    [told] = task(tmp_path, {**VERL, "system": "Be brief."}, template={"chat": True}, **NESTED).problems("train")
+    assert told.messages == (SYSTEM, USER)
 
 
 class Boxed(Template):

@@ -66,6 +66,8 @@ def test_the_prompt_is_all_that_the_conversations_share(tmp_path: Path) -> None:
     start = [{"role": "system", "content": "Be kind."}, USER, says("Hi!"), USER]
     [pair] = read(tmp_path, {"chosen": [*start, says("Again!")], "rejected": [*start, says("Go."), USER]})
     assert pair == Pair(start, [says("Again!")], [says("Go."), USER])
+    [pair] = read(tmp_path, {"system": "Be kind.", "prompt": [USER], "chosen": [says("a")], "rejected": [says("b")]})
+    assert pair == Pair(start[:2], [says("a")], [says("b")])
 
 
 @pytest.mark.parametrize(
@@ -79,6 +81,7 @@ def test_the_prompt_is_all_that_the_conversations_share(tmp_path: Path) -> None:
             row(chosen=[{"role": "assistant"}]),
             "line 2: field 'chosen', message 1: its content is None; role and content as text",
         ),
+        (row(system="Be kind."), "line 2: field 'system' would be read by nothing: write it into 'prompt'"),
         (row(chosen="What."), "line 2: the chosen and the rejected completion are the same"),
         (row(chosen=[says("Hi!")]), "line 2: one completion is text, the other a list of messages"),
         (row(prompt=[USER]), "line 2: the prompt is a list of messages, the completions are text"),

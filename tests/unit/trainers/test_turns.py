@@ -71,8 +71,9 @@ def shown(make_model: Callable[..., Any], tmp_path: Path) -> Callable[..., str]:
           for template, left in ((PLAIN, {"weight": 0}), (MARKED, {"loss": False}), (PLAIN, {"train": False}))),
         (MARKED, {"messages": TALK},
          "system:S<|end|>\nuser:a<|end|>\nassistant:[one<|end|>]\nuser:b<|end|>\nassistant:[two<|end|>]\n"),
-        (PLAIN, {"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}], "system": "S"},
-         "system:S<|end|>\nuser:a<|end|>\nassistant:[b<|end|>\n]"),
+        *((PLAIN, {**row, "system": "S"}, "system:S<|end|>\nuser:a<|end|>\nassistant:[b<|end|>\n]") for row in (
+            {"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]},
+            {"messages": [user("a"), says("b")]}, {"prompt": [user("a")], "completion": [says("b")]})),
         (PLAIN, {"messages": CALLS}, "user:w<|end|>\nassistant:[f<|end|>\n]tool:r<|end|>\nassistant:[d<|end|>\n]"),
         (PLAIN, {"prompt": TALK[:4], "completion": TALK[4:]},
          "system:S<|end|>\nuser:a<|end|>\nassistant:one<|end|>\nuser:b<|end|>\nassistant:[two<|end|>\n]"),
@@ -111,6 +112,8 @@ def test_texts_are_turns_where_the_recipe_says_so(shown: Callable[..., str]) -> 
     fields = {"prompt_field": "q.text", "completion_field": "answer"}
     assert shown(PLAIN, row, chat=True, **fields) == "user:a<|end|>\nassistant:[b<|end|>\n]"
     assert shown(PLAIN, row, **fields) == "a[b<|end|>]"
+    with pytest.raises(DataError, match="line 1: field 'input' would be read by nothing: write it into 'instruction'"):
+        shown(PLAIN, {"instruction": "a", "input": "1", "completion": "b"}, prompt_field="instruction")
     assert shown(None, {"text": "abc"}, "all") == "a[bc<|end|>]"
     assert shown(PLAIN, {"messages": TALK[1:3]}, "all")[:5] == "[user"
 
@@ -121,6 +124,11 @@ def test_texts_are_turns_where_the_recipe_says_so(shown: Callable[..., str]) -> 
         (FORGETFUL, {"messages": TALK}, r"line 1: the chat template writes 'ne<\|end\|>.*' while a turn is the last"),
         (PLAIN.replace("{% for m in messages %}", "{% for m in messages if m.role != 'system' %}"), {"messages": TALK},
          "line 1: the chat template leaves out what system says, 'S'"),
+        (PLAIN, {"messages": [user("a"), says("b", reasoning_content="why")]}, "leaves out what assistant says, 'why'"),
+        (PLAIN, {"messages": [user("a"), says("b", thinking="hm"), user("c"), says("d")]}, "what assistant says, 'hm'"),
+        (PLAIN.replace("tool_calls", "no_calls"), {"messages": CALLS}, "leaves out what assistant says, 'f'"),
+        (PLAIN, {"messages": [user("a"), says("", function_call={"name": "f"}), says("b")]}, "assistant says, 'f'"),
+        (PLAIN, {"prompt": "a", "completion": "b", "system": "S"}, "line 1: field 'system' would be read by nothing"),
         (PLAIN, {"messages": [user("a")]}, "line 1 has no token of the assistant"),
         (PLAIN, {"messages": [user("a"), says("b", weight=0)]}, "line 1 has no token of the assistant"),
         (PLAIN, {"messages": [user("a"), says("b", weight=0.5)]}, r"message 2: weight is 0\.5; 1 for a turn"),
