@@ -134,6 +134,7 @@ def test_sample_shows_verdicts_for_a_problem_of_the_task() -> None:
     assert set(verdicts) <= {"correct", "wrong", "unparsable"}
     assert "'391'" in out
     assert out == succeed("sample", "base", "What is 23 × 17?", "-n", 6)
+    assert "differs from '5'" in succeed("sample", "base", "What is 23 × 17?", "-n", 1, "--reference", 5)
 
 
 def test_sample_shows_answers_only_where_no_reference_is_known() -> None:

@@ -1,7 +1,7 @@
 """Ask a model one question. `groupwise sample` is `sample` with its answers printed as they are written."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from groupwise.config import Changes, parse
@@ -126,7 +126,8 @@ def _problem(context: Context, question: str | None, reference: str | None, seed
             f"the verifier of task {context.task.name} needs more than a reference answer: ask one of the task's "
             f"questions, for example {context.task.problems('test')[0].question!r}"
         )
-    return problem or Problem(id="asked", question=question, reference=reference or "0"), problem is not None
+    asked = problem or Problem(id="asked", question=question, reference="0")
+    return asked if reference is None else replace(asked, reference=reference), problem is not None
 
 
 def _asked(
