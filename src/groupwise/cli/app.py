@@ -166,6 +166,13 @@ class _Setting(NamedTuple):
     help: str
     min: int | None = None
     is_list: bool = False
+    only_with: str = ""
+
+
+def refuse(when: str, **options: Any) -> None:
+    """Refuse options that nothing reads where these are given (ConfigError: names the first that is set)."""
+    if given := [name for name, value in options.items() if value]:
+        raise ConfigError(f"--{given[0].replace('_', '-')} has no effect {when}: leave it out")
 
 
 def options_from(*places: str, **only_with: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -182,21 +189,25 @@ def options_from(*places: str, **only_with: str) -> Callable[[Callable[..., None
         defaults = dict(zip(reversed(spec.args), reversed(spec.defaults or ()), strict=False))
         declared = {name: _parameter(name, spec.annotations[name], defaults.get(name, _NONE)) for name in spec.args}
         found: dict[str, _Setting] = {}
-        for start, place in (*(("", place) for place in places), *((f"With --{o}: ", p) for o, p in only_with.items())):
+        for option, place in (*(("", place) for place in places), *only_with.items()):
             for setting in _settings(place):
                 if setting.name not in declared:
-                    found.setdefault(setting.name, setting._replace(help=start + setting.help))
+                    said = f"With --{option}: {setting.help}" if option else setting.help
+                    found.setdefault(setting.name, setting._replace(help=said, only_with=option))
         lists = [name for name, setting in found.items() if setting.is_list]
 
         @functools.wraps(command)
         def wrapped(**values: Any) -> None:
+            for each in found.values():
+                if each.only_with and values[each.only_with] is None and values[each.name] != each.default:
+                    refuse(f"without --{each.only_with}", **{each.name: True})
             for name in lists:
                 values[name] = [part.strip() for part in values[name].split(",") if part.strip()]
             command(**values)
 
         options = {
             name: _parameter(name, Annotated[kind, typer.Option(help=said, min=least)], default)
-            for name, kind, default, said, least, _ in found.values()
+            for name, kind, default, said, least, *_ in found.values()
         }
         last = {name: declared.pop(name) for name in ("overrides", "json") if name in declared}
         keyword_only = [*(declared | options | last).values()]

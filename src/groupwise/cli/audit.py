@@ -9,7 +9,7 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.text import Text
 
-from groupwise.cli.app import Json, Overrides, app, console, print_json, table_of
+from groupwise.cli.app import Json, Overrides, app, console, print_json, refuse, table_of
 
 if TYPE_CHECKING:
     from groupwise.checks.audit.judge import Result
@@ -57,8 +57,10 @@ def audit(
 
     result: SandboxAudit | Audit
     if subject == "sandbox":
+        refuse("on the sandbox", cases=cases, tier=tier, task=task, reference=reference)
         result = sandbox = audit_sandbox(probes or [], overrides or [])
     else:
+        refuse("on a verifier", probes=probes)
         result = verifier = audit_verifier(
             subject, cases=cases or (), tiers=tier or (), task=task, references=reference or (), problems=problems,
             changes=overrides or (),

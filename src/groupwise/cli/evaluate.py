@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from groupwise.cli.app import Checkpoint, Json, Overrides, app, console, options_from, print_json, table_of
+from groupwise.cli.app import Checkpoint, Json, Overrides, app, console, options_from, print_json, refuse, table_of
 from groupwise.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -56,9 +56,11 @@ def evaluate(
     quiet_transformers()
     of_suite, of_steps = ({name: settings.pop(name) for name in names} for names in (ONLY_OF_SUITES, ONLY_OF_STEPS))
     if suite is not None:
+        refuse("with --suite", steps=steps)
         evaluate_suite(checkpoint, suite, of_suite, settings, overrides or [], json)
         return
     if steps is not None:
+        refuse("with --steps", set=overrides, **settings)
         evaluate_steps(checkpoint, steps, of_steps, json)
         return
     from groupwise.evaluation.measure import evaluate

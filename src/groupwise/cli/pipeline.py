@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markdown import Markdown
 
-from groupwise.cli.app import Overrides, app, console, table_of
+from groupwise.cli.app import Overrides, app, console, refuse, table_of
 from groupwise.runs.progress import say
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ def pipeline(
     changes = overrides or []
     tables = read_toml(Path(named(recipe)[0]))  # a missing or malformed file is reported before torch is loaded
     if SOURCES in tables:
+        refuse("on a recipe of recall", only=only, **{"from": start}, dry_run=dry_run, seeds=seeds > 1, jobs=jobs > 1)
         recall(recipe, changes, restart)
         return
     if restart:

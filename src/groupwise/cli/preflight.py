@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from groupwise.checks import Severity, visible
-from groupwise.cli.app import Json, Overrides, app, console, table_of
+from groupwise.cli.app import Json, Overrides, app, console, refuse, table_of
 
 if TYPE_CHECKING:
     from groupwise.checks.preflight import Preflight, PreflightOptions
@@ -69,8 +69,10 @@ def check_recipe(
     quiet_transformers()
     changes = overrides or []
     if memory:
+        refuse("with --memory", leave_out=leave_out, price_per_hour=price_per_hour, write=write, json=json)
         show_memory(recipe, changes, prompt_tokens, ranks)
         return
+    refuse("without --memory", ranks=ranks > 1)
     check = check_stages if STAGES in read_recipe(recipe, changes) else check_run
     options = PreflightOptions(problems, samples, price_per_hour, seconds)
     facts = check(recipe, changes, options, leave_out or [], json)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from groupwise.cli import doctor
-from groupwise.cli.app import Overrides, app, console
+from groupwise.cli.app import Overrides, app, console, refuse
 from groupwise.runs.progress import say
 
 if TYPE_CHECKING:
@@ -97,6 +97,7 @@ def train(
 
     tables = read_toml(Path(named(recipe)[0]))  # a missing or malformed file is reported before torch is loaded
     if VARIANTS in tables:
+        refuse("on a comparison", extend=extend, restart=restart, ranks=ranks > 1, anyway=anyway, accept_changed=accept)
         compare(recipe, overrides or [])
         return
     from groupwise.cli.preflight import before_training

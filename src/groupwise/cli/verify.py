@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from groupwise.cli.app import Json, Overrides, app, console, print_json
+from groupwise.cli.app import Json, Overrides, app, console, print_json, refuse
 from groupwise.config.places import decoded
 from groupwise.errors import ConfigError, DataError, told_as
 from groupwise.runs.jsonl import read_json
@@ -51,6 +51,7 @@ def verify(
     from groupwise.verifiers.extraction import clipped
 
     if data and len(data) == 1 and ("=" not in data[0] or os.path.exists(data[0])):
+        refuse("on a file of problems", completion=completion, reference=reference, file=file, json=json)
         references = check_references(verifier, data[0], overrides or [])
         faulty = [problem for problem in references.problems if problem.id in references.faults]
         lines = [f"row {p.id.rpartition('-')[2]}: {clipped(p.reference)}: {references.faults[p.id]}" for p in faulty]

@@ -17,6 +17,29 @@ def test_an_argument_that_is_no_text_is_named(words: list[str]) -> None:
         app(words, standalone_mode=False)
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("eval base --dtype bfloat16", "--dtype has no effect without --suite"),
+        ("eval base --suite gsm8k --beta 1", "--beta has no effect without --steps"),
+        ("eval base --suite gsm8k --steps a", "--steps has no effect with --suite"),
+        ("eval base --steps a --problems 3", "--problems has no effect with --steps"),
+        ("eval base --steps a --set model.device=cpu", "--set has no effect with --steps"),
+        ("train compare --extend algorithms/dapo.toml", "--extend has no effect on a comparison"),
+        ("train compare --ranks 2", "--ranks has no effect on a comparison"),
+        ("pipeline recall --from web", "--from has no effect on a recipe of recall"),
+        ("preflight arithmetic --memory --json", "--json has no effect with --memory"),
+        ("preflight arithmetic --ranks 4", "--ranks has no effect without --memory"),
+        ("verify math --data a.jsonl --json", "--json has no effect on a file of problems"),
+        ("audit sandbox --cases a", "--cases has no effect on the sandbox"),
+        ("audit math --probes a", "--probes has no effect on a verifier"),
+    ],
+)
+def test_an_option_that_nothing_reads_is_refused(words: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        app(words.split(), standalone_mode=False)
+
+
 def test_a_command_has_an_option_for_every_plain_key_of_its_section() -> None:
     options = {parameter.name: parameter for parameter in commands["budget"].params}
     fields = BudgetConfig.model_fields
