@@ -220,7 +220,7 @@ OLDER = (
     "a control whose rewards are drawn", "PPO on products",
 )  # fmt: skip
 """Runs that are not judged anew when a rule changes: they are not kept."""
-LATER = ("habit_is_lost",)
+LATER = ("habit_is_lost", "reward_falls")
 """Rules that were made after the runs."""
 FOUND = "has it ([results.md](results.md#the-road-of-deepseek-r1-with-smollm2-135m-instruct))"
 
@@ -233,7 +233,8 @@ def document(rows: Sequence[dict[str, Any]], page: str = "") -> str:
     spoken = {name for row in rows for name, *_ in row["findings"]}
     left = ", ".join(f"`{name}`" for name in RULES if name not in {*spoken, *LATER})
     silent = f"\nRules that no run here has triggered, tested on series by hand alone: {left}.\n" if left else ""
-    silent += f"\n`{LATER[0]}` is younger than these runs and was not tried on them; a real run of ours {FOUND}.\n"
+    later = f"`{'` and `'.join(LATER)}` are younger than these runs and were not tried on them"
+    silent += f"\n{later}; of the first a real run of ours {FOUND}.\n"
     complete = {case.name for case in CASES} <= {row["case"] for row in rows}
     planted = f"{_about(rows)}{_faults(rows)}{SPOKEN}{_spoken(rows)}{silent}\n" if complete else _earlier(page)
     return f"{HEAD}{rules}{planted}## Healthy runs\n\n{_healthy(rows)}{_compared(scenarios.read())}"

@@ -89,7 +89,8 @@ def show(path: Path, diagnosis: "Diagnosis") -> None:
     counts = {severity: sum(found.severity is severity for found in diagnosis.findings) for severity in Severity}
     summary = ", ".join(f"{n} {severity}{'s' if n > 1 else ''}" for severity, n in counts.items() if n)
     judged = len(RULES) - len(diagnosis.not_judged)
-    headline = f"{path}: {diagnosis.num_steps} steps, {judged} rules: {summary or 'nothing found'}"
+    steps = "steps" if diagnosis.rhythm == 1 else f"recorded steps, {diagnosis.rhythm} steps apart"
+    headline = f"{path}: {diagnosis.num_steps} {steps}, {judged} rules: {summary or 'nothing found'}"
     console.print(Text(headline, style=STYLES[diagnosis.worst or Severity.NOTE] if summary else "green"))
     for finding in diagnosis.findings:
         console.print()

@@ -6,7 +6,9 @@ A rule compares a run with its start: a healthy run may lose entropy, grow longe
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import NamedTuple
 
 from pydantic import Field
@@ -31,7 +33,8 @@ class Diagnosis(NamedTuple):
 
     findings: tuple[Finding, ...]  # the worst first, then the earliest
     not_judged: dict[str, list[str]]  # rules that could not judge, with what the run did not record
-    num_steps: int
+    num_steps: int  # that have a line
+    rhythm: int  # steps from one line to the next: more than 1 where another system records some steps alone
 
     @property
     def worst(self) -> Severity | None:
@@ -45,7 +48,8 @@ def diagnose(run: RunFacts, ignore: Sequence[str] = ()) -> Diagnosis:
     findings = [found for rule in rules if (found := rule(every if rule.reads_all else run))]
     findings.sort(key=lambda finding: (-finding.severity.rank, finding.since_step))
     missing = {rule.name: names for rule in rules if (names := rule.missing(run))}
-    return Diagnosis(tuple(findings), missing, len(run.steps))
+    rhythm = median([b.step - a.step for a, b in pairwise(run.steps)] or [1])
+    return Diagnosis(tuple(findings), missing, len(run.steps), round(rhythm))
 
 
 def doctor(path: str | Path) -> Diagnosis:

@@ -32,10 +32,10 @@ def entropy_collapse(run: RunFacts) -> Finding | None:
     floor, now = 0.1 * start(series), recent(series)
     lately = [math.log(max(value, 1e-9)) for value in series[-4 * WINDOW :]]
     speed = slope(lately)
-    remaining = run.num_steps - len(series)
     arrives = (math.log(floor) - math.log(max(now, 1e-9))) / speed if speed < 0 else math.inf
     there = now <= floor
-    if (not there and (falls(lately) >= SURE or arrives > remaining)) or recent(run.values("sampled_correct")) >= 0.85:
+    comes = falls(lately) < SURE and arrives <= run.remaining
+    if not (there or comes) or recent(run.values("sampled_correct")) >= 0.85:
         return None
     distinct = [fmean(group.distinct for group in step.groups) for step in run.steps if step.groups]
     narrows = not distinct or (falls(distinct) < LIKELY and recent(distinct) < start(distinct))
@@ -55,7 +55,7 @@ def _was_worth_it(run: RunFacts) -> bool:
     """Return True if the pass rate gained while entropy fell, and a quarter or more of the gain is left."""
     steps = [step for step in run.steps if step.number("sampled_correct") is not None]
     entropy, correct = ([step.number(name) or 0.0 for step in steps] for name in ("entropy", "sampled_correct"))
-    if run.gains() >= SURE and recent(correct) - start(correct) < 0.1:
+    if len(correct) < WINDOW or (run.gains() >= SURE and recent(correct) - start(correct) < 0.1):
         return False
     ends = range(WINDOW, len(correct) + 1)
     smooth = [fmean(correct[end - WINDOW : end]) for end in ends]
@@ -85,7 +85,7 @@ def entropy_explosion(run: RunFacts) -> Finding | None:
     speed = slope(lately)
     if grade is None and falling and speed > 0 and rises(lately) < SURE:
         steps_to_double = math.log(2.0 * start(series) / recent(series)) / speed
-        grade = Grade(Severity.WARNING, growth, 2.0) if steps_to_double <= run.num_steps - len(series) else None
+        grade = Grade(Severity.WARNING, growth, 2.0) if steps_to_double <= run.remaining else None
     rewards = run.values("reward")
     if grade is None or (recent(rewards) >= start(rewards) and recent(rewards) > min(rewards)):
         return None
@@ -114,7 +114,7 @@ def entropy_bonus(run: RunFacts) -> Finding | None:
         **grade._asdict(), since_step=run.steps[0].step, unit="nats per token that the bonus pays",
         evidence=f"the bonus pays {coef:g} for a nat: {weight:.2f} for the {recent(series):.3f} nats of a token, "
         "beside advantages of about 1, and neither dev nor the pass rate rises",
-        wasted=len(run.steps),
+        wasted=run.since(run.steps[0].step),
     )  # fmt: skip
 
 
@@ -129,7 +129,8 @@ def length_runaway(run: RunFacts) -> Finding | None:
     if len(lengths) < 2 * WINDOW or start(lengths) <= 0 or run.improves():
         return None
     growth = recent(lengths) / start(lengths) - 1
-    follows = rank_correlation(lengths, run.values("reward"))
+    both = [step for step in run.steps if step.number("length") is not None and step.number("reward") is not None]
+    follows = rank_correlation(*([step.number(name) or 0.0 for step in both] for name in ("length", "reward")))
     if growth < 0.5 or rises(lengths) >= SURE:
         return None
     severity = Severity.CRITICAL if run.worsens() or follows >= 0.6 else Severity.WARNING
@@ -189,7 +190,7 @@ def truncation(run: RunFacts) -> Finding | None:
     falling = falls(series[-4 * WINDOW :]) < LIKELY or share <= start(series) + 0.05
     if grade is None or (run.improves() and falling and not shapes):
         return None
-    first = run.persists(lambda step: (step.number("truncated") or 0.0) >= 0.05)
+    first = run.persists("truncated", lambda share: share >= 0.05)
     never = "; hardly any stops, so the stop token may never have been learnt" if share >= 0.95 else ""
     return Finding(
         **grade._asdict(), since_step=first, unit="share of completions",
@@ -342,7 +343,7 @@ def ended_by_limits(run: RunFacts) -> Finding | None:
     share = 1 - recent(series)
     if (grade := graded(share, 0.25, 0.75)) is None:
         return None
-    first = run.persists(lambda step: (step.number(DONE) or 0.0) <= 0.75)
+    first = run.persists(DONE, lambda share: share <= 0.75)
     limits = (FinishReason.TURN_LIMIT, FinishReason.LENGTH)
     means = ", ".join(
         f"{recent(of_limit):.0%} by {limit}"

@@ -105,24 +105,25 @@ class RunFacts:
         )
 
     @property
-    def num_steps(self) -> int:
-        return int(self.key("run.num_steps", len(self.steps)))
+    def remaining(self) -> int:
+        """Steps that it has still to do."""
+        return int(self.key("run.num_steps", 0)) - 1 - self.steps[-1].step
 
     @property
     def dev_rates(self) -> list[float]:
         return [result.pass_at_1 for result in self.dev]
 
     def since(self, first: int) -> int:
-        """Steps from the first one on."""
-        return sum(step.step >= first for step in self.steps)
+        """Return the number of steps from the first one on, those without a line included."""
+        return max(0, self.steps[-1].step - first + 1)
 
-    def persists(self, bad: Callable[[StepFacts], bool]) -> int:
-        """First step of the stretch that lasts to the end and in which every step is bad; the last one without it."""
+    def persists(self, name: str, bad: Callable[[float], bool]) -> int:
+        """First step of the stretch that lasts to the end and in which a scalar is bad; the last one without it."""
         since = self.steps[-1].step
-        for step in reversed(self.steps):
-            if not bad(step):
+        for step, value in reversed(self.series(name)):
+            if not bad(value):
                 break
-            since = step.step
+            since = step
         return since
 
     def improves(self) -> bool:

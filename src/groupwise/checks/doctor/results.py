@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from groupwise.algorithms.statistics import mean_share
 from groupwise.checks import Advice, Finding, Place, Severity
 from groupwise.checks.doctor.facts import SHOWN, RunFacts
 from groupwise.checks.doctor.rule import Grade, graded, rule
@@ -25,6 +26,8 @@ def overfitting(run: RunFacts) -> Finding | None:
     gained = max(dev[-2:]) - dev[0]
     gap = (recent(correct) - start(correct)) - gained
     _, low, high = run.dev[-1].line.get("pass_at_1", (0.0, 0.0, 0.0))
+    if low == high and run.dev[-1].solved:  # an imported run has no interval
+        _, low, high = mean_share(list(run.dev[-1].solved.values()))
     value = gap - float(high - low) / 2 * 1.645 / 1.96  # to the one-sided 95 % bound
     grade = graded(value, 0.1, 0.2)
     follows = rises(dev[-4:]) < 0.1 and gained >= gap / 4
@@ -62,7 +65,7 @@ def forgetting(run: RunFacts) -> Finding | None:
         evidence=f"of {len(both)} dev problems {len(lost)} are solved less often than at the start and "
         f"{len(gained)} more often",
         places=tuple(Place(last.step, p, evaluation=f"dev-step-{last.step:06d}") for p in lost[:SHOWN]),
-        wasted=len(run.steps),
+        wasted=run.since(run.steps[0].step),
     )  # fmt: skip
 
 
@@ -186,7 +189,9 @@ def not_finite(run: RunFacts) -> Finding | None:
     said = [f"{name} is {bad[name][firsts[name]]} at step {firsts[name]}"
             + (f" and at {len(bad[name]) - 1} later" if len(bad[name]) > 1 else "") for name in names]  # fmt: skip
     first = firsts[names[0]]
+    is_paid = names[0].startswith(("reward", "part/"))
     return Finding(
+        advice=(Advice("verifier", "run it on the completions named: it gave no number"),) if is_paid else (),
         severity=Severity.CRITICAL, since_step=first, statistic=sum(map(len, bad.values())),
         threshold=1, unit="numbers", wasted=run.since(first),
         evidence=", ".join(said[: 2 * SHOWN]) + (f", and {len(said) - 2 * SHOWN} more" if said[2 * SHOWN :] else ""),

@@ -7,7 +7,7 @@ from statistics import fmean, pvariance
 from groupwise.algorithms.statistics import wilson
 from groupwise.checks import Advice, Finding, Place, Severity
 from groupwise.checks.doctor.facts import SHOWN, RunFacts
-from groupwise.checks.doctor.rule import Grade, graded, paid, rule, shown
+from groupwise.checks.doctor.rule import LR, Grade, graded, paid, rule, shown
 from groupwise.checks.doctor.trends import SURE, WINDOW, falls, recent, rises, start
 from groupwise.runs.row import Row
 from groupwise.types import Outcome
@@ -24,8 +24,9 @@ SOLVED = 0.85  # pass rate from which groups without signal mean that the proble
       statistic=f"lower 95 % bound of the share of groups without signal, of {WINDOW} steps; split by right, "
       "wrong, equal, failed; not judged where a critic gives the advantages",
       thresholds=f"warning 0.5, critical 0.75; a note where the share is 0.5 and the pass rate {SOLVED} or more "
-      "(and the temperature at least 0.5): solved", source="DAPO (arXiv:2503.14476) section 3.2; rldoctor 0.2, "
-      "detectors", advice=(HARDER, EASIER, WARMER))  # fmt: skip
+      "(and the temperature at least 0.5): solved; of these a warning if no group of 10 steps or more ever had one",
+      source="DAPO (arXiv:2503.14476) section 3.2; rldoctor 0.2, detectors",
+      advice=(HARDER, EASIER, WARMER))  # fmt: skip
 def no_signal(run: RunFacts) -> Finding | None:
     """Most groups have equal rewards, and so no gradient."""
     if len(run.steps) < WINDOW or run.key("critic") is not None:  # a critic finds an advantage in any group
@@ -34,6 +35,7 @@ def no_signal(run: RunFacts) -> Finding | None:
     asked = sum(len(step.groups) or int(step.number("sampled_groups") or 0) for step in run.steps[-WINDOW:])
     low = wilson(dead, asked, 1.645)[0] if asked else dead  # half of forty groups may be a third of all
     grade = graded(low, 0.5, 0.75)
+    never = len(run.steps) >= 2 * WINDOW and not any(run.values("signal"))
     warm = float(run.key("sampling.temperature", 1.0)) >= 0.5
     solved = warm and recent(run.values("sampled_correct")) >= SOLVED
     if grade is None and not (solved and dead >= 0.5):
@@ -41,17 +43,19 @@ def no_signal(run: RunFacts) -> Finding | None:
     lately = [(step.step, group) for step in run.steps[-WINDOW:] for group in step.groups]
     flat = [(step, group) for step, group in lately if group.flat]
     counts = {why: sum(group.flat == why for _, group in flat) for why in ("right", "wrong", "equal", "failed")}
-    first = run.persists(lambda step: (step.number("signal") or 0.0) <= 0.5)
+    first = run.persists("signal", lambda share: share <= 0.5)
     what = ", ".join(f"{count} {why}" for why, count in counts.items() if count)
     explanation = (
         f"{dead:.0%} of the groups of the last {WINDOW} steps have equal rewards and no gradient"
         + (f" ({what})" if what else "")
-        + (": the problems are solved, and more steps cost more than they teach"
-           if solved else f"; a step that teaches costs {1 / max(1 - dead, 0.01):.1f} times its price")
+        + (": no group of the run ever had one, so the reward may be the same for any answer" if solved and never else
+           ": the problems are solved, and more steps cost more than they teach" if solved
+           else f"; a step that teaches costs {1 / max(1 - dead, 0.01):.1f} times its price")
     )  # fmt: skip
     grade = grade or Grade(Severity.NOTE, low, 0.5)
     return Finding(
-        **(grade._replace(severity=Severity.NOTE) if solved else grade)._asdict(), since_step=first,
+        **(grade._replace(severity=Severity.WARNING if never else Severity.NOTE) if solved else grade)._asdict(),
+        since_step=first,
         unit="share of groups, lower bound",
         evidence=explanation, places=tuple(Place(step, group.problem) for step, group in flat[-SHOWN:]),
         wasted=round(dead * run.since(first)),
@@ -74,13 +78,15 @@ def never_correct(run: RunFacts) -> Finding | None:
         return None
     critical = len(run.steps) >= 4 * WINDOW and high < 0.02
     is_taught = len(run.steps) < 4 * WINDOW and recent(run.values("signal")) >= 0.5  # by other parts of the reward
+    before = start(run.values("sampled_correct"))
+    why = f"It was {before:.1%} at the start" if before >= 0.05 else "The verifier, template or difficulty is wrong"
     return Finding(
         severity=Severity.CRITICAL if critical else Severity.NOTE if is_taught else Severity.WARNING,
         since_step=run.steps[0].step, statistic=high, threshold=0.02 if critical else 0.05,
         unit="upper 95 % bound of the pass rate",
         evidence=f"{right} of the last {trials} judged completions are correct: at most {high:.1%} with 95 % "
-        "confidence, and that does not rise. The verifier, the template or the difficulty is wrong",
-        places=shown(lately[-1:], lambda row: row.outcome.judged), wasted=len(run.steps),
+        f"confidence, and that does not rise. {why}",
+        places=shown(lately[-1:], lambda row: row.outcome.judged), wasted=run.since(run.steps[0].step),
     )  # fmt: skip
 
 
@@ -162,6 +168,24 @@ def reward_without_result(run: RunFacts) -> Finding | None:
     return max(findings, key=lambda finding: finding.severity.rank, default=None)
 
 
+@rule(needs=("reward", "sampled_correct"), statistic="pass rate at the start - now, while it and the reward fall (both "
+      "p < 0.01) and dev does not rise; not judged under a curriculum", thresholds="warning 0.1, critical 0.2",
+      source="own", advice=(Advice("", "the sign of rewards and advantages; what a step trains on"), LR))  # fmt: skip
+def reward_falls(run: RunFacts) -> Finding | None:
+    """The reward falls, and the pass rate with it."""
+    rewards, correct = run.values("reward"), run.values("sampled_correct")
+    grade = graded(start(correct) - recent(correct), 0.1, 0.2)
+    if grade is None or max(falls(rewards), falls(correct)) >= SURE or run.improves() or run.key("batch.curriculum"):
+        return None
+    middle = (start(correct) + recent(correct)) / 2
+    first = next(step for step, value in run.series("sampled_correct") if value <= middle)
+    return Finding(
+        **grade._asdict(), since_step=first, unit="loss of pass rate", wasted=run.since(run.steps[0].step),
+        evidence=f"the reward went from {start(rewards):.3f} to {recent(rewards):.3f}, and the pass rate from "
+        f"{start(correct):.3f} to {recent(correct):.3f}: steps unlearn what they are paid for",
+    )  # fmt: skip
+
+
 @rule(needs=("sampled_correct",), statistic="share of the variance within groups that does not favour correct "
       "completions, while correctness does not rise; 5 to 10 steps with 10 groups that have right and wrong ones, "
       "else 10 steps of all groups; of a run without completions, of what the parts' means vary by from step to "
@@ -198,13 +222,16 @@ def part_dominates(run: RunFacts) -> Finding | None:
 
 def _part_varies(run: RunFacts) -> Finding | None:
     """The same of means alone: those of a batch vary from step to step as the completions do among themselves."""
-    correct = run.values("sampled_correct")
+    correct, known = run.values("sampled_correct"), dict(run.series("sampled_correct"))
     names = sorted({name for step in run.steps for name in step.line.get("parts", {}) if name.endswith("/mean")})
-    series = {name[5:-5]: run.values(name)[len(run.steps) // 2 :] for name in names}
-    if len(run.steps) < 20 * WINDOW or len(series) < 2 or len({len(values) for values in series.values()}) > 1:
+    series = {name[5:-5]: run.series(name) for name in names}
+    sizes = {len(of) for of in series.values()}
+    if len(series) < 2 or len(sizes) > 1 or min(sizes) < 20 * WINDOW:
         return None
-    noise = {name: fmean((b - a) ** 2 for a, b in pairwise(values)) for name, values in series.items()}
-    others = {name: value for name, value in noise.items() if series[name] != correct[len(run.steps) // 2 :]}
+    half = min(sizes) // 2
+    noise = {name: fmean((b - a) ** 2 for (_, a), (_, b) in pairwise(of[half:])) for name, of in series.items()}
+    others = {name: value for name, value in noise.items()
+              if any(known.get(step) != mean for step, mean in series[name][half:])}  # fmt: skip
     total = sum(noise.values())
     share = sum(others.values()) / total if total and len(others) < len(noise) else 0.0
     grade = graded(share, 0.7, 0.9)

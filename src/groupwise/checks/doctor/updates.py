@@ -9,13 +9,20 @@ from groupwise.checks.doctor.rule import EPOCHS, LR, Grade, graded, rule
 from groupwise.checks.doctor.trends import LIKELY, SURE, WINDOW, outlying, recent, rises, start
 
 
-@rule(needs=("signal",), statistic="equal fingerprints of the weights after 5 steps in a row",
-      thresholds="critical at 5 steps", source="own",
+@rule(needs=("signal",), statistic="equal fingerprints of the weights after 5 steps in a row; without fingerprints, a "
+      "learning rate of 0", thresholds="critical at 5 steps", source="own",
       advice=(Advice("optimizer.lr", "multiply by 10, and again"),
       Advice("model", "is anything trainable?")))  # fmt: skip
 def weights_stand_still(run: RunFacts) -> Finding | None:
     """Steps have a signal, and the weights do not change."""
     known = [step for step in run.steps if step.weights is not None]
+    rates = run.values("lr")[-WINDOW:]
+    if not known and len(rates) == WINDOW and not any(rates):
+        first = run.persists("lr", lambda rate: rate == 0)
+        return Finding(
+            severity=Severity.CRITICAL, since_step=first, statistic=0.0, threshold=0.0, unit="learning rate",
+            evidence=f"the learning rate is 0 from step {first} on", wasted=run.since(first),
+        )  # fmt: skip
     still = [b for a, b in pairwise(known) if a.weights == b.weights and (b.number("signal") or 0) > 0]
     lately = known[-WINDOW:]
     if len(lately) < WINDOW or len({step.weights for step in lately}) > 1 or not still:
@@ -87,7 +94,7 @@ def clipping(run: RunFacts) -> Finding | None:
     share = median(series[-WINDOW:])
     if (grade := graded(share, 0.2, 0.4)) is None:
         return None
-    first = run.persists(lambda step: (step.number("clipped") or 0.0) >= 0.2)
+    first = run.persists("clipped", lambda share: share >= 0.2)
     return Finding(
         **grade._asdict(), since_step=first, unit="share of tokens",
         evidence=f"a bound of the loss holds at {share:.0%} of the tokens: the updates of one step go too far",
@@ -96,8 +103,8 @@ def clipping(run: RunFacts) -> Finding | None:
 
 
 @rule(needs=("kl", "sampled_correct"), statistic="KL to the reference, mean of 5 steps, while nothing improves",
-      thresholds="warning 0.5, critical 2.0; warning where it never reached 1e-4", source="axolotl; rldoctor 0.2",
-      advice=(LR,))  # fmt: skip
+      thresholds="critical 2.0; if nothing has improved since the start: warning 0.5, or where it never reached 1e-4",
+      source="axolotl; rldoctor 0.2", advice=(LR,))  # fmt: skip
 def kl_to_reference(run: RunFacts) -> Finding | None:
     """The policy is far from its reference for nothing, or cannot leave it."""
     series = run.values("kl")
@@ -107,13 +114,15 @@ def kl_to_reference(run: RunFacts) -> Finding | None:
     value = recent(series)
     held = max(series) < 1e-4
     grade = Grade(Severity.WARNING, value, 1e-4) if held else graded(value, 0.5, 2.0)
-    if grade is None or (run.has_gained() if held else run.improves()):
+    led_somewhere = grade is not None and grade.severity is not Severity.CRITICAL and run.has_gained()
+    if grade is None or led_somewhere or (run.improves() and not held):
         return None
     said = "the KL term holds it at its start" if held else "it is far from its start"
+    first = run.steps[0].step
     return Finding(
-        **grade._asdict(), since_step=run.steps[0].step, unit="nats per token",
-        evidence=f"KL to the reference is {value:.2g} nats per token and nothing is gained: {said}",
-        advice=(Advice("loss.kl_coef", "divide by 10" if held else "multiply by 3"),), wasted=len(run.steps),
+        **grade._asdict(), since_step=first, unit="nats per token", wasted=run.since(first),
+        evidence=f"KL to the reference is {value:.2g} nats per token and nothing is gained by it: {said}",
+        advice=(Advice("loss.kl_coef", "divide by 10" if held else "multiply by 3"),),
     )  # fmt: skip
 
 
@@ -143,7 +152,9 @@ def gradient_spikes(run: RunFacts) -> Finding | None:
       thresholds="warning 0.4, critical 0.7", source="rldoctor 0.2", advice=(EPOCHS,))  # fmt: skip
 def gradient_vanishes(run: RunFacts) -> Finding | None:
     """Groups differ, and the gradient is exactly zero."""
-    taught = [step for step in run.steps if (step.number("signal") or 0.0) > 0 and step.number("grad_norm") is not None]
+    is_mean = any(b.step - a.step > 1 for a, b in pairwise(run.steps))  # of several steps; the norm is of the last
+    taught = [step for step in run.steps if step.number("grad_norm") is not None and (step.number("signal") or 0.0) > 0
+              and (not is_mean or any(group.flat is None for group in step.groups))]  # fmt: skip
     if len(taught) < WINDOW:
         return None
     lately = taught[-2 * WINDOW :]
@@ -169,7 +180,7 @@ def sampler_mismatch(run: RunFacts) -> Finding | None:
     share = recent(series)
     if (grade := graded(1 - share, 0.5, 0.7)) is None:
         return None
-    first = run.persists(lambda step: (step.number("effective_samples") or 0.0) <= 0.5)
+    first = run.persists("effective_samples", lambda share: share <= 0.5)
     return Finding(
         severity=grade.severity, since_step=first, statistic=share,
         threshold=0.3 if grade.severity is Severity.CRITICAL else 0.5, unit="effective samples, share",

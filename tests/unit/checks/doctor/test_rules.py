@@ -75,6 +75,7 @@ SICK = {
     "second_opinion": run({}, dev=[dev(5, 0.5, second={
         "share": [0.3, 0.2, 0.4], "verifier": "math", "rejected": 3, "judged": 10, "example": None})]),
     "reward_without_result": run({"reward": line(0.2, 0.9), "sampled_correct": LESS}),
+    "reward_falls": run({"reward": LESS, "sampled_correct": LESS}),
     "part_dominates": run({"sampled_correct": [0.5] * N}, groups=[group([C, C, W, W], [1.0, 0.0, 1.0, 0.0])]),
     "part_constant": run({"parts": [{"part/accuracy/std": 0.5, "part/form/std": 0.0, "part/form/mean": 0.2}] * N}),
     "overfitting": run({"sampled_correct": line(0.4, 0.9)}, dev=[dev(0, 0.5), dev(10, 0.45), dev(20, 0.4)]),
@@ -145,6 +146,7 @@ HEALTHY = {
     "large steps that lead somewhere": {
         "distributions": [{"kl_after_updates": 0.02, "length": {"num": 36}}] * N,
         "sampled_correct": [*line(0.3, 0.6, 10), *[0.6, 0.58] * 5]},
+    "a reward that falls while as many are right": {"reward": LESS},
     "a critic that knows the mean": {"explained_variance": [-0.03] * N},
 }  # fmt: skip
 
@@ -210,6 +212,8 @@ def test_dev_that_is_unsure_proves_no_overfitting() -> None:
     for half, found in ((0.02, ["overfitting"]), (0.3, [])):
         known = [DevFacts(i, 0.5, {"pass_at_1": [0.5, 0.5 - half, 0.5 + half]}, {}) for i in (0, 10, 20)]
         assert [one.check for one in diagnose(run(series, dev=known)).findings] == found
+    few = [DevFacts(i, 0.5, {"pass_at_1": [0.5] * 3}, {"a": 1.0, "b": 0.0}) for i in (0, 10, 20)]
+    assert diagnose(run(series, dev=few)).findings == ()  # an imported run has no interval, but problems
 
 
 def test_the_best_of_many_evaluations_is_no_rise() -> None:
@@ -274,6 +278,45 @@ def test_entropy_that_heads_for_noise() -> None:
     assert "entropy_explosion" not in [f.check for f in diagnose(run(series)).findings]  # it is over before
     longer = run(series, config={"run": {"num_steps": 80}})
     assert "entropy_explosion" in [f.check for f in diagnose(longer).findings]
+
+
+def test_scalars_that_not_every_step_has() -> None:
+    """TRL logs rewards and lengths at the steps that sample, entropy and gradients at all of them."""
+
+    def some(values: Sequence[float]) -> list[float | None]:
+        return [None if i % 2 else value for i, value in enumerate(values)]
+
+    series = {"length": line(20, 60), "reward": some(line(0.1, 0.4)), "truncated": some([0.5] * N)}
+    found = {one.check: one for one in diagnose(run(series)).findings}
+    assert "the reward +1.00" in found["length_runaway"].evidence
+    assert (found["truncation"].since_step, found["truncation"].wasted) == (0, 10)
+    parts = [{"part/right/mean": 0.5, "part/form/mean": 0.5 + 0.1 * (i % 4)} if i % 2 else {} for i in range(210)]
+    steps = tuple(StepFacts(i, {"sampled_correct": 0.5, "parts": of}, ()) for i, of in enumerate(parts))
+    assert [one.check for one in diagnose(RunFacts(config={}, steps=steps, dev=())).findings] == ["part_dominates"]
+
+
+def test_lines_of_ten_steps_each() -> None:
+    """A finished run of 200 steps is not judged by what would come, nor its means by the gradient of a last step."""
+    facts = run({"entropy": [0.2 * 0.94**i for i in range(N)], "signal": [0.6] * N, "grad_norm": [0.0, 0.3] * 10,
+                 "truncated": [0.5] * N, "lr": [0.0] * N}, config={"run": {"num_steps": 191}})  # fmt: skip
+    steps = tuple(replace(step, step=10 * step.step, weights=None) for step in facts.steps)
+    diagnosis = diagnose(replace(facts, steps=steps))
+    said = {one.check: (one.since_step, one.wasted) for one in diagnosis.findings}
+    assert said == {"truncation": (0, 96), "weights_stand_still": (0, 191)}  # the second: the learning rate is 0
+    assert (diagnosis.num_steps, diagnosis.rhythm) == (20, 10)
+
+
+def test_problems_that_no_group_ever_disagreed_on() -> None:
+    (finding,) = diagnose(run({"signal": [0.0] * N, "sampled_correct": [1.0] * N})).findings
+    assert (finding.check, finding.severity) == ("no_signal", Severity.WARNING)
+    assert "the same for any answer" in finding.evidence
+
+
+def test_what_a_distance_from_the_reference_was_worth() -> None:
+    gained = {"kl": line(0.0, 0.8), "sampled_correct": [*line(0.3, 0.8, 14), *[0.8, 0.78] * 3]}
+    lost = {**gained, "sampled_correct": [0.5, 0.49] * 10}
+    for series, found in ((gained, []), (lost, ["kl_to_reference"])):
+        assert [one.check for one in diagnose(run(series, config={"loss": {"kl_coef": 0.1}})).findings] == found
 
 
 def test_dead_groups_under_a_critic_are_no_matter() -> None:
