@@ -19,6 +19,7 @@ from groupwise.runs.imports import read_scalars, write_imported
 DATA = Path(__file__).parent / "scenarios.jsonl"
 NAMES = ("sampled_correct=rewards/correctness/mean", "dev=eval/accuracy")
 """What the scalars mean, as `groupwise import --scalar` is told."""
+SHARES = ("rewards/correctness/mean", "eval/accuracy", "frac_reward_zero_std", "completions/clipped_ratio")
 RULES: dict[str, tuple[str, ...]] = {
     "healthy": (), "entropy_collapse": ("entropy_collapse",), "saturated_groups": ("no_signal",),
     "too_hard": ("no_signal", "never_correct"), "reward_hacking": ("reward_without_result", "overfitting"),
@@ -60,12 +61,14 @@ def compare(peer: Path, seeds: range) -> list[dict[str, Any]]:
 def _judged(peer: Path, name: str, seed: int, expected: list[str], records: list[dict[str, Any]]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log.jsonl"
+        for record in records:  # its noise carries shares a little beyond 0 and 1, which no trainer logs
+            record.update({name: min(max(record[name], 0.0), 1.0) for name in SHARES if name in record})
         log.write_text("".join(json.dumps({**record, "_step": record["step"]}) + "\n" for record in records))
         done = subprocess.run(
             [str(peer), "diagnose", "-f", "json", str(log)], capture_output=True, text=True, check=True
         )
         theirs = [one for one in json.loads(done.stdout)["findings"] if one["severity"] in ("WARNING", "CRITICAL")]
-        foreign, _ = read_scalars("wandb", log, NAMES)
+        foreign = read_scalars("wandb", log, NAMES)
         write_imported(foreign, "wandb", log, Path(folder) / "run", None)
         ours = doctor(Path(folder) / "run").findings
     return {

@@ -161,6 +161,7 @@ class Views:
         for row in group.completions:
             ids, ends, sampled = row.token_ids, row.token_ends, row.sampled
             command = f"groupwise replay {shlex.quote(str(run.path))} --step {at} --problem {shlex.quote(row.problem)}"
+            can_replay = isinstance(at, int) and "imported" not in run.config()[0]
             found[row.sample] = {
                 **common, **_summary(row, MOST_WHOLE_TEXT), "loss_weight": row.loss_weight,
                 "policy_version": row.policy_version, "num_read": 0 if ids is None else len(ids),
@@ -169,7 +170,7 @@ class Views:
                 "sampled": None if sampled is None or sampled.all() else sampled.tolist(),
                 "bound": None if row.bound is None else row.bound.tolist(),
                 "figures": {name: floats(getattr(row, field)) for name, field in _FIGURES.items()},
-                "replay": f"{command} --sample {row.sample}" if isinstance(at, int) else None, "turns": turns_of(row),
+                "replay": f"{command} --sample {row.sample}" if can_replay else None, "turns": turns_of(row),
             }  # fmt: skip
         return found
 

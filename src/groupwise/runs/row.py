@@ -204,7 +204,7 @@ class Row:
     num_put_in: int = 0  # tokens of tools' results
     num_insertions: int = 0  # places at which results of tools stand
     step: int = 0
-    policy_version: int = 0  # optimizer updates behind the weights that sampled
+    policy_version: int | None = 0  # optimizer updates behind the weights that sampled
     reward: float | None = None  # None where the completion was not judged
     reward_parts: Mapping[str, float] = field(default_factory=dict)
     """By name, already weighted; their sum is the reward."""

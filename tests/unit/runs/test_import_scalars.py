@@ -211,12 +211,24 @@ def test_dev_and_parts_of_the_reward_come_with_the_scalars(tmp_path: Path) -> No
     rows = [{"_step": i, "train/reward": 0.5, "train/rewards/form/mean": 0.25} for i in range(2)]
     path = tmp_path / "history.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"_step": 2, "eval/accuracy": 0.75}]))
+    named = read_scalars("wandb", path, ["sampled_correct=train/rewards/form/mean"]).scalars[0]
+    assert (named["sampled_correct"], named["part/form/mean"]) == (0.25, 0.25)
     foreign = read_scalars("wandb", path, ["dev=eval/accuracy"])
     made = write_imported(foreign, "wandb", path, tmp_path / "run", None)
     assert (made.num_steps, made.num_evaluations) == (2, 1)
     records = Records.open(tmp_path / "run")
     assert [line["parts"] for line in records.metrics()] == [{"part/form/mean": 0.25}] * 2
     assert [(line["step"], line["pass_at_1"][0]) for line in records.metrics("dev")] == [(2, 0.75)]
+
+
+def test_steps_are_the_trainers_where_tables_are_logged_between_them(tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+    rows = [{"_step": 2 * i, "train/global_step": 5 * i, "train/reward": 0.5} for i in range(1, 4)]
+    tables = [{"_step": 2 * i + 1, "completions": {"_type": "table-file"}} for i in range(1, 4)]
+    path.write_text("".join(json.dumps(row) + "\n" for pair in zip(rows, tables, strict=True) for row in pair))
+    assert sorted(read_scalars("wandb", path).scalars) == [5, 10, 15]
+    path.write_text(path.read_text() + '{"_step": 9, "own": 1.0, "train/reward": 0.5}\n')  # one that has no such step
+    assert sorted(read_scalars("wandb", path).scalars) == [2, 4, 6, 9]
 
 
 def test_only_what_there_is_can_be_imported(tmp_path: Path) -> None:

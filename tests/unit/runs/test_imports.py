@@ -42,8 +42,9 @@ def trl_output(folder: Path, steps: range, right: Any = lambda step, i: i == 0) 
             "step": step, "epoch": 0.1, "loss": 0.0, "reward": 0.34, "reward_std": 0.1, "frac_reward_zero_std": 0.25,
             "completions/mean_length": 20.0 + step, "completions/clipped_ratio": 0.125, "grad_norm": NAN, "kl": 0.001,
             "entropy": 0.3, "clip_ratio/region_mean": 0.0, "learning_rate": 1e-6, "rewards/accuracy/mean": 0.125,
+            "rewards/style/mean": 0.25,
         })  # fmt: skip
-        history.append({"step": step, "eval_reward": 0.9, "entropy": 99.0})
+        history.append({"step": step - 1, "eval_reward": 0.9, "entropy": 99.0})
     history.append({"step": steps[-1], "train_runtime": 12.0})
     for number in (steps[0], steps[-1]):
         state = folder / f"checkpoint-{number}" / "trainer_state.json"
@@ -109,7 +110,8 @@ def test_the_pages_show_an_imported_run(trl: Records) -> None:
     assert facts["notices"] == []
     group = facts["groups"][0]["id"]
     assert views.group(0, place, group)["completions"][0]["outcome"] == "correct"
-    assert views.completion(0, place, group, 1)["text"] == "I say 1."
+    completion = views.completion(0, place, group, 1)
+    assert (completion["text"], completion["policy_version"], completion["replay"]) == ("I say 1.", None, None)
 
 
 def test_the_doctor_names_what_is_lacking_and_every_finding_leads_to_its_completions(tmp_path: Path) -> None:
@@ -149,7 +151,8 @@ def test_a_run_of_verl(tmp_path: Path) -> None:
     lines = [
         {"step": step, "elapsed_seconds": 1.0, "data": {
             "critic/rewards/mean": 0.1 * step, "actor/entropy": 0.5, "actor/grad_norm": 2.0, "actor/ppo_kl": 9.0,
-            "response_length/mean": 12.5, "response_length/clip_ratio": 0.0}}
+            "response_length/mean": 12.5, "response_length/clip_ratio": 0.0,
+            "rollout_corr/rollout_is_eff_sample_size": 0.25}}
         for step in range(1, 7)
     ]  # fmt: skip
     scalars.write_text("\n".join(map(json.dumps, lines)) + "\n")
@@ -160,12 +163,15 @@ def test_a_run_of_verl(tmp_path: Path) -> None:
     third = records.metrics()[2]
     assert (third["reward"], third["grad_norm"], third["length"]) == (pytest.approx(0.3), 2.0, 12.5)
     assert (third["sampled_correct"], third["signal"]) == (0.25, 1.0)
+    assert third["effective_samples"] == 0.25
     assert "kl_after_updates" not in third  # theirs is another quantity
     completion = records.group(3, records.groups(3)[0].problem).completions[0]
     assert (completion.reward, completion.outcome, dict(completion.measures)) == (0.5, "correct", {"acc": 1.0})
     assert records.evaluations() == [f"dev-step-{step:06d}" for step in range(1, 5)]
     assert records.metrics("dev")[0]["pass_at_1"][0] == 0.25
     assert doctor(tmp_path / "run").num_steps == 6
+    scalars.write_text('{"step": 1, "data": {"actor/reward_kl_penalty": 0.5}}\n')  # with the KL term in the reward
+    assert read_verl(source, scalars).scalars == {1: {"kl": 0.5}}
 
 
 def test_without_scalars_the_completions_say_what_they_can(tmp_path: Path) -> None:
@@ -261,6 +267,7 @@ def test_episodes_are_at_the_step_that_shipped_them_with_what_was_known_later(ou
     assert (first.prompt, first.text) == ("What is 1 + 1?", "I say 0.")
     assert (first.reward, first.parts, first.advantage) == (1.5, {"right": 1.0, "style": 0.5}, 0.5)
     assert foreign.answers[3][0].advantage is None
+    assert Correct.of("style").judge(first) == "correct"  # by its score of 1, for which its weight pays 0.5
     assert [len(own) for own in foreign.dev.values()] == [1]
     assert foreign.scalars == {step: {"reward": 0.75, "entropy": 0.5, "grad_norm": 1.0} for step in (1, 2)}
 

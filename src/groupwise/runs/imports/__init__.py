@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -64,7 +65,12 @@ def write_imported(foreign: Foreign, system: str, source: Path, target: Path, co
             f"there are {', '.join(parts)}"
         )
     judge = Correct.of(correct if correct is not None else (parts or ["reward"])[0])
-    judge.check(every)
+    names = {name for answer in every for name in ("reward", *answer.parts, *answer.measures)} or {
+        name[5:-5] for line in foreign.scalars.values() for name in line if re.fullmatch("part/.+/mean", name)
+    }
+    if correct is not None and judge.name not in names:
+        of = "completion has a number" if every else "completions were recorded, and no part of the reward is"
+        raise ConfigError(f"no {of} {judge.name!r}; there are {', '.join(sorted(names)) or 'none'}")
     lines = {step: _line(step, foreign, judge) for step in sorted({*foreign.scalars, *foreign.answers})}
     if not lines:
         raise DataError(f"{source} has no step to import")
@@ -113,7 +119,7 @@ def _groups(step: int, answers: Iterable[Answer], judge: Correct) -> list[list[d
             "prefill": "", "sample": len(group), "text": answer.text, "finish_reason": UNKNOWN, "outcome": str(outcome),
             "evidence": f"{judge.name} above {judge.above:g} counts as correct",
             "reward": answer.reward if outcome.judged or answer.not_finite else None, "reward_parts": answer.parts,
-            "measures": answer.measures, "advantage": answer.advantage, "policy_version": step,
+            "measures": answer.measures, "advantage": answer.advantage, "policy_version": None,
         })  # fmt: skip
     return list(groups.values())
 
@@ -125,7 +131,7 @@ def _line(step: int, foreign: Foreign, judge: Correct) -> dict[str, Any]:
         line[THEIRS] = theirs
     if odd := Counter(name for answer in foreign.answers.get(step, ()) for name in answer.not_finite):
         line[NOT_FINITE] = odd
-    scalars = foreign.scalars.get(step, {})
+    scalars = dict(foreign.scalars.get(step, {}))
     parts = {name: value for name, value in scalars.items() if name.startswith("part/")}
     if answers := foreign.answers.get(step):
         groups = _groups(step, answers, judge)
@@ -134,11 +140,15 @@ def _line(step: int, foreign: Foreign, judge: Correct) -> dict[str, Any]:
         signal = [flat_because([Outcome(r["outcome"]) for r in g], [r["reward"] for r in g]) is None for g in groups]
         correct = fmean(row["outcome"] == Outcome.CORRECT for row in judged) if judged else None
         for name in sorted({name for row in judged for name in row["reward_parts"]}):
-            every = [row["reward_parts"].get(name, 0.0) for row in judged]
+            every = [row["reward_parts"][name] for row in judged if name in row["reward_parts"]]
             values = [value for value in every if math.isfinite(value)] or [math.nan]
             parts = {f"part/{name}/mean": fmean(values), f"part/{name}/std": pstdev(values)} | parts
+        if scalars.get("signal") == 1 and not all(signal):
+            del scalars["signal"]  # theirs was of the batch as a whole, or of rewards that are no numbers
         reward = fmean(rewards) if rewards else None
         line |= {"reward": reward, "correct": correct, "sampled_correct": correct, "signal": fmean(signal)}
+    elif not foreign.answers and 0 <= parts.get(f"part/{judge.name}/mean", math.nan) <= 1:  # the mean of a 0 or 1
+        line["sampled_correct"] = parts[f"part/{judge.name}/mean"]
     return {**line, **{name: value for name, value in scalars.items() if name not in parts}, "parts": parts}
 
 

@@ -43,7 +43,7 @@ class Foreign:
 
 
 class Correct(NamedTuple):
-    """Criterion of a correct answer: a part or a measure above a bound."""
+    """Criterion of a correct answer: a measure, or a part of the reward, above a bound."""
 
     name: str
     above: float
@@ -65,16 +65,10 @@ class Correct(NamedTuple):
 
     def judge(self, answer: Answer) -> Outcome:
         """Return the outcome; none where the number, or the reward, is missing or not finite."""
-        value = {"reward": answer.reward, **answer.measures, **answer.parts}.get(self.name)
+        value = {"reward": answer.reward, **answer.parts, **answer.measures}.get(self.name)
         if any(number is None or not math.isfinite(number) for number in (value, answer.reward)):
             return Outcome.NONE
         return Outcome.CORRECT if value is not None and value > self.above else Outcome.WRONG
-
-    def check(self, answers: Iterable[Answer]) -> None:
-        """Refuse a name that no completion has. Raises ConfigError: says which there are."""
-        names = sorted({name for answer in answers for name in ("reward", *answer.parts, *answer.measures)})
-        if names and self.name not in names:
-            raise ConfigError(f"no completion has a number {self.name!r}; there are {', '.join(names)}")
 
 
 SHARES = ("signal", "sampled_correct", "clipped", "truncated", "dev")  # scalars between 0 and 1
@@ -128,10 +122,11 @@ class Scalars:
             for name, our in self.names.items():
                 if name in rest and our not in ours:
                     ours[our] = rest.pop(name)
-            for name in list(rest):
+            for name, value in row.items():
                 kind, _, part = name.removeprefix("train/").partition("/")
-                if kind == "rewards" and part.endswith(("/mean", "/std")):  # TRL's
-                    ours[f"part/{part}"] = rest.pop(name)
+                if kind == "rewards" and part.endswith(("/mean", "/std")):  # TRL's, also where it is the pass rate
+                    ours[f"part/{part}"] = value
+                    rest.pop(name, None)
                 elif kind == FLAT and "signal" not in ours:
                     ours["signal"] = 1 - rest.pop(name)
             for name, value in ours.items():

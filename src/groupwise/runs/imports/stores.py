@@ -168,8 +168,10 @@ BLOCK, HEAD = 32_768, 7
 START = struct.pack("<4sHB", b":W&B", 0xBEE1, 0)
 FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4
 STEP = "_step"
-STEPS = (STEP, "step", "Step", "global_step", "trainer/global_step", "train/global_step")
-"""Names of a row's step, W&B's own first: any program may write such a file."""
+TRAINER_STEP = "train/global_step"
+STEPS = (STEP, "step", "Step", "global_step", "trainer/global_step", TRAINER_STEP)
+"""Names of a row's step, W&B's own first: any program may write such a file. W&B counts what is logged, tables of
+completions too, so where every row with numbers has the step of a Hugging Face trainer, that counts."""
 UNFINISHED = "{}: its last record has no end: it is being written, or was cut"
 
 
@@ -183,9 +185,11 @@ def read_history(source: Path, scalars: Scalars) -> None:
         path = logs[0]
     seen: dict[str, int] = {}
     with told_as(DataError, f"{path} cannot be read", OSError, UnicodeDecodeError, csv.Error):
-        for place, row in enumerate(_rows(path, scalars.damage), 1):
-            named = flat(row)
-            step = next((named[name] for name in STEPS if named.get(name) not in (None, "")), None)
+        rows = [flat(row) for row in _rows(path, scalars.damage)]
+        numbered = [row for row in rows if any(name[:1] != "_" and number(row[name]) is not None for name in row)]
+        steps = STEPS if any(row.get(TRAINER_STEP) in (None, "") for row in numbered) else (TRAINER_STEP, *STEPS)
+        for place, named in enumerate(rows, 1):
+            step = next((named[name] for name in steps if named.get(name) not in (None, "")), None)
             if step is None:
                 scalars.damage.append(f"{path.name}, row {place}: it has no {STEP}, step or global_step")
                 continue

@@ -1,8 +1,9 @@
 """Runs of other trainers: TRL's GRPOTrainer, verl, prime-rl.
 
 TRL: `completions/completions_00010.parquet` (`log_completions = True`) has the columns step, prompt, completion, one
-for each reward function, and advantage; `log_history` in `trainer_state.json` of a checkpoint has the scalars, averaged
-since the last line. A step is the number of optimizer steps behind it.
+for each reward function, those of `log_extra`, and advantage, and where the step was evaluated the last completions of
+that; `log_history` in `trainer_state.json` of a checkpoint has the scalars, averaged since the last line. A step is the
+number of optimizer steps behind it.
 
 verl: `N.jsonl` in `trainer.rollout_data_dir` and `validation_data_dir` holds the completions of global step N, an
 object each with input, output, gts, score, step, and whatever else the reward function returned; the file logger writes
@@ -15,17 +16,21 @@ is folded in, the newest last.
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from math import nan
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from groupwise.errors import DataError
 from groupwise.runs.imports.foreign import Answer, Foreign, Scalars, as_text, measures_of, number
 from groupwise.runs.jsonl import opened, read_jsonl
+from groupwise.runs.row import grouped
 
 TRL = {
     "loss": "loss", "reward": "reward", "entropy": "entropy", "kl": "kl", "grad_norm": "grad_norm",
@@ -54,27 +59,18 @@ def read_trl(source: Path) -> Foreign:
             "completions/completions_*.parquet (log_completions = True writes them)"
         )
     scalars = Scalars(TRL)
-    answers: dict[int, list[Answer]] = {}
+    drawn: dict[int, list[dict[str, Any]]] = {}
     for path in files:
         try:
             rows = pq.read_table(path).to_pylist()
-            read: dict[int, list[Answer]] = {}
-            for row in rows:
-                numbers = {name: value for name, raw in row.items()
-                           if name not in _NO_REWARDS and (value := number(raw)) is not None}  # fmt: skip
-                # a function that was not asked about a completion left NaN: no 0, but no part of the reward either
-                parts = {name: value for name, value in numbers.items() if not math.isnan(value)} or numbers
-                read.setdefault(int(row["step"]), []).append(Answer(
-                    prompt=as_text(row["prompt"]), text=as_text(row["completion"]), parts=parts,
-                    reward=sum(parts.values()) if parts else None, advantage=number(row.get("advantage")),
-                ))  # fmt: skip
+            if rows and not {"prompt", "completion"} <= rows[0].keys():
+                raise KeyError("prompt, completion")
+            drawn |= grouped(rows, lambda row: int(row["step"]))
         except (OSError, pa.ArrowException, KeyError, ValueError, TypeError) as error:
             if len(files) == 1 and newest is None:
                 raise DataError(f"{path} holds no completions of TRL: {error!r}") from None
             scalars.damage.append(f"{path.name} holds no completions of TRL: {error!r}"[:300])
-            continue
-        for step, some in read.items():
-            answers.setdefault(step, []).extend(some)
+    history: list[Any] = []
     if newest is not None:
         try:
             history = json.loads(newest.read_text(encoding="utf-8-sig"))["log_history"]
@@ -82,20 +78,79 @@ def read_trl(source: Path) -> Foreign:
             raise DataError(f"{newest} is no trainer's state: {error!r}") from None
         if not isinstance(history, list):
             raise DataError(f"{newest} is no trainer's state: its log_history is no list")
-        for place, line in enumerate(history):
-            if not isinstance(line, Mapping):
-                scalars.damage.append(f"log_history[{place}] is no table of numbers: {str(line)[:60]}")
-                continue
-            is_dev = any(name.startswith("eval_") for name in line)
-            values = {f"eval_{name.removeprefix('eval_')}" if is_dev else name: value
-                      for name, value in line.items() if name != "step"}  # fmt: skip
-            scalars.add(line.get("step"), values, f"log_history[{place}]")
-    return scalars.foreign(answers)
+    evaluations: dict[float | None, Mapping[str, Any]] = {}
+    for place, line in enumerate(history):
+        if not isinstance(line, Mapping):
+            scalars.damage.append(f"log_history[{place}] is no table of numbers: {str(line)[:60]}")
+            continue
+        is_dev = any(name.startswith("eval_") for name in line)
+        values = {f"eval_{name.removeprefix('eval_')}" if is_dev else name: value
+                  for name, value in line.items() if name != "step"}  # fmt: skip
+        scalars.add(line.get("step"), values, f"log_history[{place}]")
+        if is_dev:
+            evaluations[number(line.get("step"))] = line
+    # what has a mean in the log is a reward function; other columns of floats may be of `log_extra`
+    logged = {name[8:-5] for row in scalars.steps.values() for name in row if re.fullmatch("rewards/.+/mean", name)}
+    floats = {name for rows in drawn.values() for row in rows for name, value in row.items() if type(value) is float}
+    names = sorted(logged or floats - {*_NO_REWARDS})
+    given = {step: np.array([[number(row.get(name)) for name in names] for row in rows], float)
+             for step, rows in drawn.items()}  # fmt: skip
+    weights = _weights(scalars, names, {step: gave for step, gave in given.items() if step not in evaluations})
+    answers, dev = dict[int, list[Answer]](), dict[int, list[Answer]]()
+    for step, rows in drawn.items():
+        every = list[Answer]()
+        for row, gave in zip(rows, given[step].tolist(), strict=True):
+            # a function that was not asked about a completion left NaN: no 0, but no part of the reward either
+            raw = {name: value for name, value in zip(names, gave, strict=True) if not math.isnan(value)}
+            parts = {name: weights[name] * value for name, value in raw.items()}
+            measures = measures_of(row, (*_NO_REWARDS, *names)) | {n: v for n, v in raw.items() if weights[n] != 1}
+            every.append(Answer(
+                prompt=as_text(row["prompt"]), text=as_text(row["completion"]), parts=parts, measures=measures,
+                reward=sum(parts.values()) if parts else None, advantage=number(row.get("advantage")),
+            ))  # fmt: skip
+        if step in evaluations:  # written over those of the step, behind as many of these as there is room for
+            means = np.array([number(evaluations[step].get(f"eval_rewards/{name}/mean")) for name in names], float)
+            firsts = (at for at in range(len(rows)) if np.allclose(given[step][at:].mean(axis=0), means, atol=1e-5))
+            dev[step] = every[next(firsts, 0) :]
+        else:
+            answers[step] = every
+    return scalars.foreign(answers, dev)
+
+
+def _weights(scalars: Scalars, names: Sequence[str], given: Mapping[int, NDArray[np.float64]]) -> dict[str, float]:
+    """Return the weights of the reward functions, and make what was logged of each what it paid.
+
+    TRL writes no weights down. It logs the reward, a sum with them: of the means that it logs, or, where a function did
+    not judge every completion, of what they gave in the batch of a step.
+    """
+    ones, is_whole = np.ones(len(names)), all(np.isfinite(gave).all() for gave in given.values())
+    sums = [[*([row.get(f"rewards/{name}/mean", nan) for name in names] if is_whole else
+               np.nansum(given[step], axis=0) / max(1, np.isfinite(given[step]).any(axis=1).sum())), row["reward"]]
+            for step, row in scalars.steps.items() if "reward" in row and (is_whole or step in given)]  # fmt: skip
+    table = np.array([row for row in sums if np.isfinite(row).all()]).reshape(-1, len(names) + 1)
+    known, paid = table[:, :-1], table[:, -1]
+    tried = [ones]
+    if len(paid) > len(names) and known.any() and np.linalg.cond(known[:, known.any(axis=0)]) < 1e4:
+        fitted = np.linalg.lstsq(known, paid)[0]
+        tried += [fitted.round(digits) for digits in (2, 4, 6)]
+    fits = [one.tolist() for one in tried if np.allclose(known @ one, paid, rtol=1e-4, atol=1e-6)]
+    if given and names and is_whole and not fits:
+        scalars.damage.append(
+            f"rewards that were logged are no sum of {', '.join(names)} with weights that could be found: the rewards "
+            "of completions are sums without weights"
+        )
+    weights = dict(zip(names, fits[0] if fits else ones.tolist(), strict=True))
+    for name, row in ((name, row) for name in weights for row in scalars.steps.values() if given):
+        for figure, factor in (("mean", weights[name]), ("std", abs(weights[name]))):
+            if (logged := f"rewards/{name}/{figure}") in row:
+                row[logged] *= factor
+    return weights
 
 
 VERL = {
     "actor/pg_loss": "loss", "critic/rewards/mean": "reward", "critic/score/mean": "reward", "actor/entropy": "entropy",
-    "actor/entropy_loss": "entropy", "actor/kl_loss": "kl", "actor/grad_norm": "grad_norm", "actor/lr": "lr",
+    "actor/entropy_loss": "entropy", "actor/kl_loss": "kl", "actor/reward_kl_penalty": "kl", "actor/lr": "lr",
+    "actor/grad_norm": "grad_norm", "rollout_corr/rollout_is_eff_sample_size": "effective_samples",
     "actor/pg_clipfrac": "clipped", "response_length/mean": "length", "response_length/clip_ratio": "truncated",
     "critic/vf_explained_var": "explained_variance", "timing_s/gen": "generate_s", "timing_s/reward": "verify_s",
     "timing_s/update_actor": "train_s",
@@ -212,12 +267,14 @@ def _objects(path: Path, damage: list[str]) -> Iterator[Mapping[str, Any]]:
 
 def _answer(trace: Mapping[str, Any], info: Mapping[str, Any], episode: Mapping[str, Any]) -> Answer | None:
     """Return a trace that was judged; one without rewards, such as a judge's own, is no answer."""
-    parts: dict[str, float] = {}
+    parts, measures = dict[str, float](), measures_of(_table(trace.get("metrics")))
     for name, reward in _table(trace.get("rewards")).items():
         raw, weight = _table(reward).get("score", ""), _table(reward).get("weight")
         score = math.nan if raw is None else number(raw)  # its writer makes null of NaN
         if score is not None:
             parts[str(name)] = score * (1.0 if weight is None else number(weight) or 0.0)
+            if parts[str(name)] != score:
+                measures[str(name)] = score  # what says that an answer is correct is not what that pays
     if not parts:
         return None
     messages = [_table(node.get("message")) for node in _list(trace.get("nodes"))]
@@ -225,7 +282,7 @@ def _answer(trace: Mapping[str, Any], info: Mapping[str, Any], episode: Mapping[
     group = str(_table(episode.get("group")).get("id") or "")
     return Answer(
         prompt=_joined(messages[:first]) or group, text=_joined(messages[first:]), reward=sum(parts.values()),
-        parts=parts, measures=measures_of(_table(trace.get("metrics"))), advantage=number(info.get("advantage")),
+        parts=parts, measures=measures, advantage=number(info.get("advantage")),
     )  # fmt: skip
 
 
