@@ -218,6 +218,10 @@ def test_conversations_are_text_and_bounds_are_read() -> None:
     talk = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]
     assert as_text(talk) == "user: hi\nassistant: ho"
     assert (as_text(None), as_text(3)) == ("", "3")
+    call = {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "now", "arguments": "{}"}}]}
+    assert as_text([call]) == 'assistant: [{"function": {"name": "now", "arguments": "{}"}}]'
+    blocks = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    assert as_text([{"role": "user", "content": blocks}]) == "user: ab"
     assert Correct.of("acc > 0") == ("acc", 0.0)
 
 

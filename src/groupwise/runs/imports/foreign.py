@@ -1,5 +1,6 @@
 """A run that another system recorded: what its importer returns, and a run directory is made of."""
 
+import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -173,9 +174,21 @@ def measures_of(values: Mapping[str, Any], but: Iterable[str] = ()) -> dict[str,
 
 
 def as_text(value: Any) -> str:
-    """Return a field as text: conversations as `role: content`, everything else as Python writes it."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list) and value and all(isinstance(item, Mapping) and "content" in item for item in value):
-        return "\n".join(f"{item.get('role', '')}: {item['content']}" for item in value)
+    """Return a field as text: conversations as `role: content`, blocks in a row, all else as Python writes it."""
+    items = value if isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value) else []
+    if items and all("content" in item or "tool_calls" in item for item in items):
+        return "\n".join(f"{item.get('role', '')}: {said(item)}" for item in items)
+    if items and all(isinstance(item.get("text"), str) for item in items):
+        return "".join(item["text"] for item in items)
     return "" if value is None else str(value)
+
+
+def said(message: Mapping[str, Any]) -> str:
+    """Return what a message says, and the calls of tools in it.
+
+    >>> said({"content": None, "tool_calls": [{"function": {"name": "now"}}]})
+    '[{"function": {"name": "now"}}]'
+    """
+    calls = message.get("tool_calls")
+    called = json.dumps(calls, ensure_ascii=False, default=str) if calls else ""
+    return " ".join(filter(None, (as_text(message.get("content")), called)))

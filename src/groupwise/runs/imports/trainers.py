@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from groupwise.errors import DataError
-from groupwise.runs.imports.foreign import Answer, Foreign, Scalars, as_text, measures_of, number
+from groupwise.runs.imports.foreign import Answer, Foreign, Scalars, as_text, measures_of, number, said
 from groupwise.runs.jsonl import opened, read_jsonl
 from groupwise.runs.row import grouped
 
@@ -289,8 +289,8 @@ def _answer(trace: Mapping[str, Any], info: Mapping[str, Any], episode: Mapping[
 def _joined(messages: list[Mapping[str, Any]]) -> str:
     """Return messages as text; of a single one its words alone."""
     if len(messages) == 1:
-        return as_text(messages[0].get("content"))
-    return "\n".join(f"{message.get('role', '')}: {as_text(message.get('content'))}" for message in messages)
+        return said(messages[0])
+    return "\n".join(f"{message.get('role', '')}: {said(message)}" for message in messages)
 
 
 def _table(value: Any) -> Mapping[str, Any]:
