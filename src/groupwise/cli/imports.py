@@ -68,4 +68,8 @@ def import_run(
         console.print(f"No numbers, and left out: {names}", style="dim", markup=False)
     if made.lacks:
         console.print(f"Not recorded there: {', '.join(made.lacks)}", style="dim", markup=False)
+    others = sorted({name for values in foreign.theirs.values() for name in values})
+    if made.lacks and others and system in READERS:
+        names = ", ".join(others[:20]) + (", ..." if others[20:] else "")
+        console.print(f"Unless it is one of these (--scalar OURS=THEIRS): {names}", style="dim", markup=False)
     console.print(f"Next: groupwise doctor {run}; groupwise explore {run}", markup=False, highlight=False)

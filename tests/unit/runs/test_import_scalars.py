@@ -216,6 +216,8 @@ def test_dev_and_parts_of_the_reward_come_with_the_scalars(tmp_path: Path) -> No
     foreign = read_scalars("wandb", path, ["dev=eval/accuracy"])
     made = write_imported(foreign, "wandb", path, tmp_path / "run", None)
     assert (made.num_steps, made.num_evaluations) == (2, 1)
+    told = CliRunner().invoke(app, ["import", "wandb", str(path), str(tmp_path / "again")]).output
+    assert "Unless it is one of these (--scalar OURS=THEIRS): eval/accuracy" in told
     records = Records.open(tmp_path / "run")
     assert [line["parts"] for line in records.metrics()] == [{"part/form/mean": 0.25}] * 2
     assert [(line["step"], line["pass_at_1"][0]) for line in records.metrics("dev")] == [(2, 0.75)]
