@@ -1,4 +1,4 @@
-"""Importance weights: by hand, as loops, and which of them are unbiased, as exact sums over short sequences."""
+"""Importance weights: by hand, as loops, and what they leave alone; the oracle has their bias (tests/lab/oracle)."""
 
 import math
 from itertools import product
@@ -8,7 +8,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
 from groupwise.algorithms.importance import ImportanceWeights, importance_weights
 
@@ -126,34 +125,3 @@ def test_the_effective_sample_size_is_at_most_the_sample_size(level: Level, boun
     found = weigh(batch, level, bound)
     units = len(batch) if level == "sequence" else sum(map(len, batch))
     assert found.sum.square() <= units * found.sum_squares * (1 + 1e-12)
-
-
-# --- expectations: every sequence of two tokens out of three
-
-
-def sequences(seed: int) -> Tensor:
-    """Log-probabilities (9, 2) of the tokens of every sequence; the second's depend on the first."""
-    table = torch.randn(4, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).log_softmax(-1)
-    return torch.stack([table[0].repeat_interleave(3), table[1:].flatten()], dim=1)
-
-
-def weighted_means(level: Level, cap: float) -> tuple[Tensor, Tensor]:
-    """Mean of a function of the last token over the policy, and its weighted mean over the sampler."""
-    policy, sampler = sequences(0), sequences(1)
-    function = torch.tensor([[0.0, 0.0], [0.0, 1.0], [0.0, 5.0]], dtype=torch.float64).repeat(3, 1)
-    lengths = torch.full((9,), 2)
-    weights = importance_weights(policy.flatten(), sampler.flatten(), lengths, level, "truncate", cap).weights
-    chances, old_chances = sampler.sum(1).exp(), policy.sum(1).exp()
-    return (old_chances[:, None] * function).sum(), (chances[:, None] * weights.view(9, 2) * function).sum()
-
-
-def test_unbounded_sequence_weights_are_unbiased_and_token_weights_are_not() -> None:
-    truth, weighted = weighted_means("sequence", 1e9)
-    torch.testing.assert_close(weighted, truth)
-    truth, weighted = weighted_means("token", 1e9)
-    assert abs(weighted - truth) > 0.05
-
-
-def test_a_bound_takes_the_unbiasedness_away() -> None:
-    truth, weighted = weighted_means("sequence", 1.1)
-    assert weighted < truth - 0.02
