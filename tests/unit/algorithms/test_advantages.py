@@ -359,15 +359,6 @@ def test_the_share_of_its_own_reward_that_the_baseline_leaves(estimator: str, sh
     assert after[0][0] - before[0][0] == pytest.approx(2 * share)
 
 
-@pytest.mark.parametrize("right", range(1, 8))
-def test_normalising_weighs_hard_and_easy_prompts_more(right: int) -> None:
-    # beside group_mean a prompt of success rate p counts 1 / sqrt(p (1 - p)) times, least at p = 1/2
-    group = [1.0] * right + [0.0] * (8 - right)
-    (plain,), (normalised,) = advantages([group], "group_mean"), advantages([group], "group_normalised")
-    share = right / 8
-    assert normalised[0] / plain[0] == pytest.approx(1 / math.sqrt(share * (1 - share)), rel=1e-3)
-
-
 @pytest.mark.parametrize("rewards", [(-1.0, 0.5), (-1.0, 1.0), (-1.0, 2.0), (-1.0, -2.0)])
 def test_dividing_by_the_mean_refuses_negative_rewards(rewards: tuple[float, ...]) -> None:
     with pytest.raises(ValueError, match=r"not negative, got -[12]$"):

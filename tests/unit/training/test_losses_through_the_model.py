@@ -77,23 +77,6 @@ def test_the_entropy_bonus_has_the_gradient_of_minus_the_entropy(policy: Policy,
         torch.testing.assert_close((bonus[name] - plain[name]).double(), parameter.grad, atol=2e-5, rtol=1e-3)
 
 
-def test_an_advantage_per_token_that_is_constant_equals_one_per_completion(policy: Policy) -> None:
-    groups = make_groups(policy)
-    per_token = [
-        dataclasses.replace(
-            group,
-            advantages=tuple(
-                np.full(completion.num_tokens, advantage, np.float32)
-                for completion, advantage in zip(group.scored.group.completions, group.advantages, strict=True)
-            ),
-        )
-        for group in groups
-    ]
-    ours, theirs = (run(policy, one)[1].gradients[0] for one in (per_token, groups))
-    for name in ours:
-        assert torch.equal(ours[name], theirs[name])
-
-
 def test_each_token_takes_its_own_advantage(policy: Policy, eager_logprobs: Any) -> None:
     [group] = make_groups(policy, [(1.0, 0.0)])
     lengths = [completion.num_tokens for completion in group.scored.group.completions]
