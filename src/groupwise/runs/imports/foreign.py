@@ -2,9 +2,12 @@
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from groupwise.errors import ConfigError
 from groupwise.types import Outcome
@@ -113,6 +116,35 @@ class Scalars:
                 said = "of two numbers for one step the later counts"
                 self._odd.setdefault(said, []).append(f"{name} of step {at:.0f} is {row[name]:g}, then {value:g}")
             row[name] = value
+
+    def weights(self, names: Sequence[str], given: Mapping[int, NDArray[np.float64]]) -> dict[str, float]:
+        """Return the weights of the reward functions, and make what was logged of each what it paid.
+
+        TRL writes no weights down. It logs the reward, a sum with them: of the means that it logs, or, where a function
+        did not judge every completion, of what they gave in the batch of a step.
+        """
+        ones, is_whole = np.ones(len(names)), all(np.isfinite(gave).all() for gave in given.values())
+        sums = [[*([row.get(f"rewards/{name}/mean", math.nan) for name in names] if is_whole else
+                   np.nansum(given[step], axis=0) / max(1, np.isfinite(given[step]).any(axis=1).sum())), row["reward"]]
+                for step, row in self.steps.items() if "reward" in row and (is_whole or step in given)]  # fmt: skip
+        table = np.array([row for row in sums if np.isfinite(row).all()]).reshape(-1, len(names) + 1)
+        known, paid = table[:, :-1], table[:, -1]
+        tried = [ones]
+        if len(paid) > len(names) and known.any() and np.linalg.cond(known[:, known.any(axis=0)]) < 1e4:
+            fitted = np.linalg.lstsq(known, paid)[0]
+            tried += [fitted.round(digits) for digits in (2, 4, 6)]
+        fits = [one.tolist() for one in tried if np.allclose(known @ one, paid, rtol=1e-4, atol=1e-6)]
+        if given and names and is_whole and not fits:
+            self.damage.append(
+                f"rewards that were logged are no sum of {', '.join(names)} with weights that could be found: the "
+                "rewards of completions are sums without weights"
+            )
+        weights = dict(zip(names, fits[0] if fits else ones.tolist(), strict=True))
+        for name, row in ((name, row) for name in weights for row in self.steps.values() if given):
+            for figure, factor in (("mean", weights[name]), ("std", abs(weights[name]))):
+                if (logged := f"rewards/{name}/{figure}") in row:
+                    row[logged] *= factor
+        return weights
 
     def foreign(self, answers: Mapping[int, list[Answer]], dev: Mapping[int, list[Answer]] | None = None) -> Foreign:
         """Return the run, with our names for what has one."""

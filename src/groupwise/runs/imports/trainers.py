@@ -17,7 +17,7 @@ is folded in, the newest last.
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from math import nan
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from groupwise.errors import DataError
 from groupwise.runs.imports.foreign import Answer, Foreign, Scalars, as_text, measures_of, number, said
@@ -95,7 +94,7 @@ def read_trl(source: Path) -> Foreign:
     names = sorted(logged or floats - {*_NO_REWARDS})
     given = {step: np.array([[number(row.get(name)) for name in names] for row in rows], float)
              for step, rows in drawn.items()}  # fmt: skip
-    weights = _weights(scalars, names, {step: gave for step, gave in given.items() if step not in evaluations})
+    weights = scalars.weights(names, {step: gave for step, gave in given.items() if step not in evaluations})
     answers, dev = dict[int, list[Answer]](), dict[int, list[Answer]]()
     for step, rows in drawn.items():
         every = list[Answer]()
@@ -115,36 +114,6 @@ def read_trl(source: Path) -> Foreign:
         else:
             answers[step] = every
     return scalars.foreign(answers, dev)
-
-
-def _weights(scalars: Scalars, names: Sequence[str], given: Mapping[int, NDArray[np.float64]]) -> dict[str, float]:
-    """Return the weights of the reward functions, and make what was logged of each what it paid.
-
-    TRL writes no weights down. It logs the reward, a sum with them: of the means that it logs, or, where a function did
-    not judge every completion, of what they gave in the batch of a step.
-    """
-    ones, is_whole = np.ones(len(names)), all(np.isfinite(gave).all() for gave in given.values())
-    sums = [[*([row.get(f"rewards/{name}/mean", nan) for name in names] if is_whole else
-               np.nansum(given[step], axis=0) / max(1, np.isfinite(given[step]).any(axis=1).sum())), row["reward"]]
-            for step, row in scalars.steps.items() if "reward" in row and (is_whole or step in given)]  # fmt: skip
-    table = np.array([row for row in sums if np.isfinite(row).all()]).reshape(-1, len(names) + 1)
-    known, paid = table[:, :-1], table[:, -1]
-    tried = [ones]
-    if len(paid) > len(names) and known.any() and np.linalg.cond(known[:, known.any(axis=0)]) < 1e4:
-        fitted = np.linalg.lstsq(known, paid)[0]
-        tried += [fitted.round(digits) for digits in (2, 4, 6)]
-    fits = [one.tolist() for one in tried if np.allclose(known @ one, paid, rtol=1e-4, atol=1e-6)]
-    if given and names and is_whole and not fits:
-        scalars.damage.append(
-            f"rewards that were logged are no sum of {', '.join(names)} with weights that could be found: the rewards "
-            "of completions are sums without weights"
-        )
-    weights = dict(zip(names, fits[0] if fits else ones.tolist(), strict=True))
-    for name, row in ((name, row) for name in weights for row in scalars.steps.values() if given):
-        for figure, factor in (("mean", weights[name]), ("std", abs(weights[name]))):
-            if (logged := f"rewards/{name}/{figure}") in row:
-                row[logged] *= factor
-    return weights
 
 
 VERL = {
