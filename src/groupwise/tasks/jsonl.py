@@ -187,8 +187,9 @@ class Jsonl(Task):
         setting = getattr(self.config, dial, None)
         number = getattr(self._preset.train, dial) if setting is None else setting
         if len(records) != number:
+            key_of = f" ({dial})" if hasattr(self.config, dial) else ""
             raise DataError(
-                f"{self._label}: {len(records)} {description}, exactly {number} are allowed ({dial}): "
+                f"{self._label}: {len(records)} {description}, exactly {number} are allowed{key_of}: "
                 f"{', '.join(records[:3]) or 'none found'}"
             )
 

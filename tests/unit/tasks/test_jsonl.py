@@ -62,8 +62,8 @@ def test_known_repeats_are_left_out_of_training(tmp_path: Path) -> None:
     [
         ('{"prompt": "x"}', "no field 'question'; its fields are prompt: set question_field to"),
         ('{"question": "x"}', r"a.jsonl, line 3 has no field 'answer'; its fields are question"),
-        ('{"question": "x", "answer": " "}', r"1 records without an answer, exactly 0 are allowed .*a.jsonl, line 3"),
-        ('{"question": "x", "answer": null}', r"1 records without an answer, exactly 0 are allowed .*a.jsonl, line 3"),
+        ('{"question": "x", "answer": " "}', r"1 records without an answer, exactly 0 are allowed.*a.jsonl, line 3"),
+        ('{"question": "x", "answer": null}', r"1 records without an answer, exactly 0 are allowed.*a.jsonl, line 3"),
         ('{"question": "", "answer": 1}', r"a.jsonl, line 3: the question in field 'question' is empty"),
         ('{"question": "x", "answer": true}', r"a.jsonl, line 3: field 'answer' is True; text or a number"),
     ],
