@@ -18,7 +18,6 @@ LEARNT = ("weight", "loss", "train", "training")
 ARGUMENTS = "chat_template_kwargs"
 """Field of a row, TRL's name, with arguments of the chat template."""
 THOUGHTS = ("reasoning_content", "reasoning", "thinking")
-"""Fields of a message, of different templates, with what was thought before it was said."""
 _SHAREGPT = {"human": "user", "gpt": "assistant", "function_call": "assistant", "observation": "tool"}
 
 
@@ -66,9 +65,8 @@ def tools_of(record: Record, *, reads_arguments: bool = False) -> list[dict[str,
 def with_system(record: Record, messages: list[Message]) -> list[Message]:
     """Return a row's messages behind its field `system`, where ShareGPT and others have it, unless they begin so."""
     system = record.fields.get("system")
-    if not isinstance(system, str) or not system or messages[0]["role"] == "system":
-        return messages
-    return [{"role": "system", "content": system}, *messages]
+    is_more = isinstance(system, str) and system and messages[0]["role"] != "system"
+    return [{"role": "system", "content": system}, *messages] if is_more else messages
 
 
 def refuse_more(record: Record, prompt_field: str) -> None:

@@ -1,5 +1,6 @@
 """The stage between sampling and advantages: one verdict per completion, and the stop when the verifier fails."""
 
+import math
 import queue
 import threading
 from collections import Counter
@@ -44,6 +45,8 @@ def _request(group: Group, completion: Completion, max_tokens: int | None) -> Re
 
 def by_calls(finish_reason: FinishReason, calls: Sequence[ToolCall], verdict: Verdict) -> Verdict:
     """The verdict on a completion that ended so: not judged where a tool failed, wrong where a call was malformed."""
+    if odd := {name: value for name, value in verdict.parts.items() if not math.isfinite(value)}:
+        return Verdict(Outcome.CRASHED, {}, f"its parts of the reward are {odd}; finite numbers are allowed")
     evidence = calls[-1].evidence if calls else ""
     if finish_reason is FinishReason.TOOL_FAILED:
         return Verdict(Outcome.CRASHED, {}, f"a tool failed: {evidence}")

@@ -69,6 +69,18 @@ def test_a_verifier_that_loses_a_verdict_is_an_error() -> None:
         score([group("a", "3", ["x"])], Lossy())
 
 
+class Odd(Verifier):
+    def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
+        return [Verdict(Outcome.CORRECT, {"accuracy": float(request.text)}, "") for request in requests]
+
+
+def test_a_part_that_is_no_finite_number_is_a_failure_of_the_verifier() -> None:
+    scored = score([group("a", "3", ["1", "nan", "inf"])], Odd())
+    assert scored[0].rewards == (1.0, None, None)
+    with pytest.raises(VerifierError, match=r"2 crashed.*its parts of the reward are {'accuracy': nan}; finite"):
+        check_failures(scored, 0.05)
+
+
 def test_part_statistics_by_hand() -> None:
     verdicts = (
         Verdict(Outcome.CORRECT, {"accuracy": 1.0, "tone": 0.1}, "", measures={"tone": 1.0, "disagreement/judge": 1.0}),
