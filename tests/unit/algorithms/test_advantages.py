@@ -99,8 +99,6 @@ BY_HAND: dict[str, tuple[list[float], list[float]]] = {
     "parts_normalised": ([1.20957, -1.20957, -1.20957, 1.20957], [-0.69835, 0.38445, -0.69835, 1.01224]),
 }
 
-# --- what each estimator claims
-
 
 class Claims(NamedTuple):
     """`group`: holds for each group on its own; `step`: for the step as a whole only; `no`: for neither."""
@@ -151,9 +149,6 @@ STEPS = st.lists(st.lists(QUARTERS, min_size=1, max_size=6), min_size=1, max_siz
 SIGNALS = st.lists(
     st.lists(QUARTERS, min_size=2, max_size=6).filter(lambda group: len(set(group)) > 1), min_size=1, max_size=4
 )
-
-
-# --- every entry is proven
 
 
 @pytest.mark.parametrize("proofs", [SLOW, BY_HAND, CLAIMS])
@@ -346,9 +341,6 @@ def test_a_better_reward_is_never_a_smaller_advantage(estimator: str, rewards: R
         assert ranked == sorted(ranked)
 
 
-# --- what the docstrings say
-
-
 @pytest.mark.parametrize(
     ("estimator", "share"), [("none", 1.0), ("leave_one_out", 1.0), ("group_mean", 3 / 4), ("batch_mean", 7 / 8)]
 )
@@ -393,9 +385,6 @@ def test_a_single_normalised_part_is_the_group_normalised_reward() -> None:
 
 def test_rewards_without_parts_have_no_normalised_parts() -> None:
     assert step_advantages([(1.0, 0.0)], [[[], []]], advantage("parts_normalised")) == [(0.0, 0.0)]
-
-
-# --- what recipes are checked by
 
 
 def test_what_an_estimator_asks_for_is_said_by_its_class() -> None:

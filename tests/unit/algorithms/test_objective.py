@@ -210,9 +210,6 @@ def test_skipped_completions_stay_in_the_denominator(aggregation: str) -> None:
     assert weights(aggregation, batch=doubled) == pytest.approx([w / 2 for w in weights(aggregation)])
 
 
-# --- the critic's loss
-
-
 NUMBERS = st.floats(-3, 3)
 ROWS = st.lists(st.tuples(NUMBERS, NUMBERS, NUMBERS), min_size=1, max_size=8)
 """(value, old value, return) of every token."""

@@ -260,9 +260,6 @@ def test_diagnostics_carry_no_gradient_and_dtypes_stay(name: str, dtype: torch.d
     assert out.loss.shape == out.ratio.shape == out.clipped.shape == new.shape
 
 
-# --- what every loss has in common
-
-
 @LOSSES
 @BOTH_BOUNDS
 def test_on_policy_the_gradient_is_that_of_reinforce(name: str, bounds: Bounds) -> None:

@@ -69,9 +69,6 @@ def test_calibration_by_hand() -> None:
     assert step_calibration([1.0, 0.0], [1.0, 0.0]) == 0
 
 
-# --- one score of a completion
-
-
 SCORES = st.lists(st.floats(0, 1), min_size=1, max_size=6)
 
 
