@@ -51,10 +51,6 @@ BY_HAND: dict[tuple[str, str], tuple[list[float], list[bool], float, float]] = {
 }
 
 
-def test_every_kind_has_a_hand_example() -> None:
-    assert list(BY_HAND) == KINDS
-
-
 @EVERY_KIND
 def test_by_hand(level: Level, bound: Bound) -> None:
     weights, bounded, total, squares = BY_HAND[level, bound]

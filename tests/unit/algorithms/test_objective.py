@@ -177,11 +177,6 @@ SLOW: dict[str, Callable[[list[list[float]]], float]] = {
 }
 
 
-@pytest.mark.parametrize("proofs", [SLOW, BY_HAND])
-def test_every_aggregation_has_its_proofs(proofs: dict[str, object]) -> None:
-    assert list(proofs) == list(AGGREGATIONS)
-
-
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
 def test_weights_by_hand(aggregation: str) -> None:
     assert weights(aggregation) == pytest.approx(BY_HAND[aggregation])

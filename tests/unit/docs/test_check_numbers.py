@@ -1,9 +1,8 @@
 """The script that reruns numbers of the documents: what it calls the same, what it picks, and that it resumes."""
 
-import importlib.util
+import importlib
 import re
 import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,13 +14,9 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("check_numbers", ROOT / "lab" / "check_numbers.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "lab"))
+        return importlib.import_module("check_numbers")
 
 
 @pytest.fixture
