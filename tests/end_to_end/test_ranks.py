@@ -115,7 +115,8 @@ def world(tmp_path_factory: pytest.TempPathFactory, server: None) -> Path:
         {"prompt": f"{i}+1=", "completions": [f"{i + 1} ", "is ", "it"], "labels": [1.0, float(i % 2), 0.0]}
         for i in range(9)
     ]
-    (path / "steps.jsonl").write_text("\n".join(map(json.dumps, steps)))
+    for name, rows in {"steps": steps[:6], "measured": steps[6:]}.items():
+        (path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
     return path
 
 
@@ -130,7 +131,7 @@ def recipe(world: Path, algorithm: str, directory: Path, partial_sums: int, **ch
     if algorithm == "sft":
         values["data"] = {"source": "jsonl", "path": str(world / "pairs.jsonl")}
     if algorithm == "process_reward_model":
-        values["data"] = {"path": str(world / "steps.jsonl"), "held_out": str(world / "steps.jsonl")}
+        values["data"] = {"path": str(world / "steps.jsonl"), "held_out": str(world / "measured.jsonl")}
     if algorithm == "distill":
         values["teacher"] = {"path": str(world / "teacher"), "device": "cpu"}
     return parse(TRAINERS.find(algorithm).recipe, values | (ALGORITHMS | OFFLOADED)[name] | changes)

@@ -18,7 +18,7 @@ from groupwise.models.policy import Policy
 from groupwise.rollout import sample_and_score
 from groupwise.trainers import ppo
 from groupwise.training.optimizer import Optimizer
-from groupwise.types import Completion, Outcome, ScoredGroup, Verdict
+from groupwise.types import AdvantagedGroup, Completion, Outcome, ScoredGroup, Verdict
 from groupwise.verifiers import scoring
 
 RECIPE: dict[str, Any] = {
@@ -165,13 +165,13 @@ def shuffled_returns(patch: pytest.MonkeyPatch) -> None:
     """The critic is taught the returns of other completions, with the wrong sign."""
     real = ppo.with_critic
 
-    def taught(learner: Any, scored: Sequence[ScoredGroup]) -> ppo.Judged:
-        judged = real(learner, scored)
-        for group in judged.groups:
+    def taught(learner: Any, scored: Sequence[ScoredGroup]) -> tuple[list[AdvantagedGroup], float | None]:
+        groups, variance = real(learner, scored)
+        for group in groups:
             for view in group.critic:
                 if view is not None:
                     view.returns[:] = -view.returns
-        return judged
+        return groups, variance
 
     patch.setattr(ppo, "with_critic", taught)
 
@@ -230,7 +230,7 @@ CASES = (
           "evaluation.num_problems=4"),
          is_mild=True),
     Case("too hard", "problems that the model never solves", ("no_signal", "never_correct"),
-         ('task.kinds=["product"]', "task.digits=[3, 3]")),
+         ("task.digits=[3, 3]",)),
     Case("cold", "a temperature of 0.1", ("no_signal",), ("sampling.temperature=0.1",)),
     Case("refused", "a verifier that accepts nothing", ("never_correct",), (), refuses),
     Case("verifier crashes", "a verifier that crashes on one completion in thirty", ("verifier_fails",),

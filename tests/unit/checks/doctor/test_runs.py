@@ -19,7 +19,7 @@ from groupwise.explorer.export import write_report
 
 SMALL = ("run.num_steps=7", "sampling.max_tokens=24", "grpo.prompts_per_step=4", "evaluation.num_problems=2")
 GRPO = {**RECIPE, "algorithm": "grpo", "grpo": BATCH}
-HARD = next(case for case in CASES if case.name == "too hard")
+HARD = Case("too hard", "", (), ('task.kinds=["product"]', "task.digits=[3, 3]"))  # also for the shipped model
 
 
 @pytest.fixture(scope="module")
