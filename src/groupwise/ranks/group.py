@@ -34,8 +34,9 @@ class Ranks:
         self.rank, self.size, self.partial_sums = 0, 1, 1
         self._store: Any = None
         self._meetings = 0
-        self._board: Any = torch._C._distributed_c10d.HashStore()
-        """Store in which ranks leave words for each other; that of one process is its own."""
+        self._board: Any = None
+        """Store in which ranks leave words for each other; one process uses `_words`."""
+        self._words: dict[str, bytes] = {}
         self.deadline_s = math.inf
         self.offloads = False
         """True where the weights in shares lie in the processor's memory, wherever ranks compute."""
@@ -104,7 +105,7 @@ class Ranks:
         dist.barrier()
         dist.destroy_process_group()
         self.rank, self.size, self.partial_sums = 0, 1, 1
-        self._board, self.deadline_s, self.offloads = torch._C._distributed_c10d.HashStore(), math.inf, False
+        self._board, self.deadline_s, self.offloads = None, math.inf, False
 
     def is_first_to_say(self, sentence: str) -> bool:
         """Return True for the first rank that asks, so that all say an error once; before they meet, for each."""
@@ -161,13 +162,21 @@ class Ranks:
 
     def post(self, name: str, word: str) -> None:
         """Leave a word where all ranks can read it, at once and from any thread; a later one replaces it."""
-        self._board.set(name, word)
+        if self._board is None:
+            self._words[name] = word.encode()
+        else:
+            self._board.set(name, word)
 
     def posted(self, name: str) -> str:
+        if self._board is None:
+            return self._words.get(name, b"").decode()
         return self._board.get(name).decode() if self._board.check([name]) else ""
 
     def count(self, name: str, more: int = 0) -> int:
-        return int(self._board.add(name, more))
+        if self._board is not None:
+            return int(self._board.add(name, more))
+        self._words[name] = str(total := int(self._words.get(name, b"0")) + more).encode()
+        return total
 
     def shares(self, items: Sequence[T]) -> list[Sequence[T]]:
         """Return this rank's shares of some items, of which there are `partial_sums` in all, as even as can be.
