@@ -61,8 +61,7 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     install = [folder / "bin" / "python", "-m", "pip", "install", "-q", "--no-index", "--no-deps", wheel]
     subprocess.run(install, env=without_checkout(), check=True)
     (packages,) = folder.glob("lib/python*/site-packages")
-    # a line of a .pth file adds the folder, and does not read the .pth files in it: no editable install is found there,
-    # but the laboratory's command, which names a module
+    # a line of a .pth file adds the folder, and does not read the .pth files in it: no editable install is there
     (packages / "dependencies.pth").write_text(f"{sysconfig.get_paths()['purelib']}\n{ROOT / 'lab'}\n")
     return folder
 

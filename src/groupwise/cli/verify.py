@@ -51,7 +51,8 @@ def verify(
     from groupwise.verifiers.extraction import clipped
 
     if data and len(data) == 1 and ("=" not in data[0] or os.path.exists(data[0])):
-        refuse("on a file of problems", completion=completion, reference=reference, file=file, json=json)
+        answer = completion not in (None, "-")
+        refuse("on a file of problems", completion=answer, reference=reference, file=file, json=json)
         references = check_references(verifier, data[0], overrides or [])
         faulty = [problem for problem in references.problems if problem.id in references.faults]
         lines = [f"row {p.id.rpartition('-')[2]}: {clipped(p.reference)}: {references.faults[p.id]}" for p in faulty]

@@ -18,7 +18,7 @@ from groupwise.models.loading import tokenizer_of
 from groupwise.ranks.group import RANKS
 from groupwise.runs.progress import tell
 from groupwise.tasks.base import ChatArguments, TaskConfig, Template
-from groupwise.tasks.conversations import THOUGHTS
+from groupwise.tasks.conversations import THOUGHTS, is_learnt
 from groupwise.tasks.table import settled
 from groupwise.types import Problem, Prompt
 from groupwise.verifiers import VerifierConfig
@@ -65,9 +65,9 @@ def rendered(
     text, marked = _rendered(tokenizer, messages, chat, generation, tools, place)
     dense = "".join(text.split())
     for message in messages:
-        calls = *(message.get("tool_calls") or ()), *filter(None, [message.get("function_call")])
-        said = [call.get("function", call).get("name") for call in calls]
-        if message is messages[-1]:  # of a turn in the past templates leave thinking out
+        calls = *(message.get("tool_calls") or ()), message.get("function_call")
+        said = [call.get("function", call).get("name") if isinstance(call, Mapping) else call for call in calls]
+        if message is messages[-1] and message["role"] == "assistant" and is_learnt(message):  # thoughts of the past go
             said += [message.get(name) for name in THOUGHTS]
         if generation and message["role"] in ("system", "user"):
             said.append(message.get("content"))

@@ -97,7 +97,7 @@ def score_completions(
         if longest > model.context_length:
             raise ModelError(
                 f"the reward model {path!r} reads {model.context_length} tokens, but {name} has {longest} with its "
-                "prompt: allow fewer"
+                "prompt: allow fewer in sampling.max_tokens"
             )
     budget = micro_batch_tokens(tokens_per_micro_batch, model.device)
     chunks = list(micro_batches([sequence.num_read for sequence in sequences], budget))

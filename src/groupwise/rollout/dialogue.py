@@ -159,7 +159,10 @@ class Dialogue:
         allowed = f"allowed as task.environment.calls are {', '.join(map(repr, FORMATS))}"
         if not self._template.chat:
             raise ModelError(f"no chat template shows how this model calls tools: {allowed}")
-        written = self._rendered([*_BEGIN, _called("probe_tool"), {"role": "tool", "content": _NEXT}], tools)
+        try:
+            written = self._rendered([*_BEGIN, _called("probe_tool"), {"role": "tool", "content": _NEXT}], tools)
+        except ModelError as error:
+            raise ModelError(f"calls of tools cannot be written ({error}): {allowed}") from None
         if (shown := format_shown(written)) is None:
             at = max(written.find("probe_tool") - 40, 0)
             raise ModelError(

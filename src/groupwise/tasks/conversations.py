@@ -69,10 +69,10 @@ def with_system(record: Record, messages: list[Message]) -> list[Message]:
     return [{"role": "system", "content": system}, *messages] if is_more else messages
 
 
-def refuse_more(record: Record, prompt_field: str) -> None:
+def refuse_more(record: Record, prompt_field: str, *, in_chat: bool = False) -> None:
     """Raise DataError where a row of plain texts has more of its prompt in a second field, as Alpaca's have."""
-    names = ("system", "input") if prompt_field == "instruction" else ("system",)
-    if more := next((name for name in names if record.fields.get(name)), None):
+    names = ["input"] * (prompt_field == "instruction") + ["system"] * (not in_chat)  # which is a turn of a chat
+    if more := next((name for name in names if str(record.fields.get(name) or "").strip()), None):
         raise DataError(f"{record.place}: field {more!r} would be read by nothing: write it into {prompt_field!r}")
 
 

@@ -307,6 +307,7 @@ def _row(data: PairsData, record: Record) -> Row:
         refuse_more(record, data.prompt_field)
         return prompt, completion
     if isinstance(prompt, str):
+        refuse_more(record, data.prompt_field, in_chat=True)
         prompt = [{"role": "user", "content": prompt}]
     if isinstance(completion, str):
         completion = [{"role": "assistant", "content": completion}]

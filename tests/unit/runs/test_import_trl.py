@@ -67,6 +67,8 @@ def test_what_was_not_judged_tells_no_weights(tmp_path: Path) -> None:
         assert [dict(answer.parts).get("long") for answer in foreign.answers[1]] == [told, None] * 4
     write_imported(foreign, "trl", tmp_path, tmp_path / "run", "right")
     assert Records.open(tmp_path / "run").metrics()[0]["parts"]["part/long/mean"] == 3.0
+    (said,) = read_trl(output(tmp_path / "means", gave, (1.0, 0.5), every=2)).damage  # means of two steps, one of which
+    assert "no sum of long, right with weights that could be found" in said  # is recorded
 
 
 def test_rewards_that_no_weights_explain_are_told(tmp_path: Path) -> None:

@@ -126,6 +126,7 @@ def test_texts_are_turns_where_the_recipe_says_so(shown: Callable[..., str]) -> 
          "line 1: the chat template leaves out what system says, 'S'"),
         (PLAIN, {"messages": [user("a"), says("b", reasoning_content="why")]}, "leaves out what assistant says, 'why'"),
         (PLAIN, {"messages": [user("a"), says("b", thinking="hm"), user("c"), says("d")]}, "what assistant says, 'hm'"),
+        (PLAIN, {"messages": [user("a"), says("b", function_call="go")]}, "leaves out what assistant says, 'go'"),
         (PLAIN.replace("tool_calls", "no_calls"), {"messages": CALLS}, "leaves out what assistant says, 'f'"),
         (PLAIN, {"messages": [user("a"), says("", function_call={"name": "f"}), says("b")]}, "assistant says, 'f'"),
         (PLAIN, {"prompt": "a", "completion": "b", "system": "S"}, "line 1: field 'system' would be read by nothing"),

@@ -77,11 +77,6 @@ def weights_of(lengths: list[int], aggregation: str, **changes: Any) -> list[flo
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("aggregation", ["constant", "token", "sequence"])
-def test_every_weight_is_the_same_however_long_results_are(aggregation: str) -> None:
-    assert weights_of([0, 0, 0], aggregation) == weights_of([1, 20, 3], aggregation)
-
-
 def test_the_gradient_of_logits_is_exactly_zero_at_results(tiny_policy: Callable[..., Policy]) -> None:
     """The whole (T, V) gradient of a loss, by an ordinary forward with hooks on its logits."""
     policy = tiny_policy()

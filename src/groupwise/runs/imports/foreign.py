@@ -133,8 +133,8 @@ class Scalars:
         if len(paid) > len(names) and known.any() and np.linalg.cond(known[:, known.any(axis=0)]) < 1e4:
             fitted = np.linalg.lstsq(known, paid)[0]
             tried += [fitted.round(digits) for digits in (2, 4, 6)]
-        fits = [one.tolist() for one in tried if np.allclose(known @ one, paid, rtol=1e-4, atol=1e-6)]
-        if given and names and is_whole and not fits:
+        fits = [one.tolist() for one in tried if len(paid) and np.allclose(known @ one, paid, rtol=1e-4, atol=1e-6)]
+        if given and names and any("reward" in row for row in self.steps.values()) and not fits:
             self.damage.append(
                 f"rewards that were logged are no sum of {', '.join(names)} with weights that could be found: the "
                 "rewards of completions are sums without weights"

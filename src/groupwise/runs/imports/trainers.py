@@ -109,8 +109,11 @@ def read_trl(source: Path) -> Foreign:
             ))  # fmt: skip
         if step in evaluations:  # written over those of the step, behind as many of these as there is room for
             means = np.array([number(evaluations[step].get(f"eval_rewards/{name}/mean")) for name in names], float)
-            firsts = (at for at in range(len(rows)) if np.allclose(given[step][at:].mean(axis=0), means, atol=1e-5))
-            dev[step] = every[next(firsts, 0) :]
+            tails = ((at, np.ma.masked_invalid(given[step][at:]).mean(axis=0).filled(nan)) for at in range(len(rows)))
+            first = next((at for at, tail in tails if np.allclose(tail, means, atol=1e-5, equal_nan=True)), None)
+            dev[step] = every[first:]
+            if first is None:
+                scalars.damage.append(f"step {step}: what is of its evaluation cannot be told; all is kept")
         else:
             answers[step] = every
     return scalars.foreign(answers, dev)
