@@ -1,6 +1,6 @@
 """Conversations in data: lists of messages as TRL, OpenAI, verl, OpenRLHF and ShareGPT write them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from groupwise.errors import DataError
@@ -86,7 +86,7 @@ def arguments_of(record: Record) -> dict[str, Any]:
     return dict(_without_nulls(arguments))
 
 
-def is_learnt(message: Message) -> bool:
+def is_learnt(message: Mapping[str, Any]) -> bool:
     """Tell whether a turn of the assistant is learnt."""
     return all(message.get(name, 1) for name in LEARNT)
 
