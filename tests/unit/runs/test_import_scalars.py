@@ -226,9 +226,11 @@ def test_dev_and_parts_of_the_reward_come_with_the_scalars(tmp_path: Path) -> No
 def test_steps_are_the_trainers_where_tables_are_logged_between_them(tmp_path: Path) -> None:
     path = tmp_path / "history.jsonl"
     rows = [{"_step": 2 * i, "train/global_step": 5 * i, "train/reward": 0.5} for i in range(1, 4)]
-    tables = [{"_step": 2 * i + 1, "completions": {"_type": "table-file"}} for i in range(1, 4)]
+    tables = [{"_step": 2 * i + 1, "completions": {"_type": "table-file"}, "profiling/s": 0.1} for i in range(1, 4)]
     path.write_text("".join(json.dumps(row) + "\n" for pair in zip(rows, tables, strict=True) for row in pair))
-    assert sorted(read_scalars("wandb", path).scalars) == [5, 10, 15]
+    foreign = read_scalars("wandb", path)
+    assert sorted(foreign.scalars) == [5, 10, 15]
+    assert "no train/global_step: 3, the first is row 2 (completions, profiling/s)" in foreign.damage[0]
     path.write_text(path.read_text() + '{"_step": 9, "own": 1.0, "train/reward": 0.5}\n')  # one that has no such step
     assert sorted(read_scalars("wandb", path).scalars) == [2, 4, 6, 9]
 

@@ -170,8 +170,8 @@ FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4
 STEP = "_step"
 TRAINER_STEP = "train/global_step"
 STEPS = (STEP, "step", "Step", "global_step", "trainer/global_step", TRAINER_STEP)
-"""Names of a row's step, W&B's own first: any program may write such a file. W&B counts what is logged, tables of
-completions too, so where every row with numbers has the step of a Hugging Face trainer, that counts."""
+"""Names of a row's step, W&B's own first: any program may write such a file. W&B counts what is logged, tables and
+times too, so where every row of `train/` and `eval/` has the step of a Hugging Face trainer, that counts."""
 UNFINISHED = "{}: its last record has no end: it is being written, or was cut"
 
 
@@ -186,12 +186,15 @@ def read_history(source: Path, scalars: Scalars) -> None:
     seen: dict[str, int] = {}
     with told_as(DataError, f"{path} cannot be read", OSError, UnicodeDecodeError, csv.Error):
         rows = [flat(row) for row in _rows(path, scalars.damage)]
-        numbered = [row for row in rows if any(name[:1] != "_" and number(row[name]) is not None for name in row)]
-        steps = STEPS if any(row.get(TRAINER_STEP) in (None, "") for row in numbered) else (TRAINER_STEP, *STEPS)
+        own = [row for row in rows if any(
+            name.startswith(("train/", "eval/")) and number(value) is not None for name, value in row.items())]  # fmt: skip
+        is_trainers = bool(own) and all(row.get(TRAINER_STEP) not in (None, "") for row in own)
+        steps = (TRAINER_STEP,) if is_trainers else STEPS
+        strays = dict[int, str]()  # by place, what a row without a step has
         for place, named in enumerate(rows, 1):
             step = next((named[name] for name in steps if named.get(name) not in (None, "")), None)
             if step is None:
-                scalars.damage.append(f"{path.name}, row {place}: it has no {STEP}, step or global_step")
+                strays[place] = ", ".join(name for name in named if name[:1] != "_")
                 continue
             named = {name: value for name, value in named.items() if name not in STEPS and not name.startswith("_")}
             blank = [name for name, value in named.items() if value is None or value == ""]
@@ -205,6 +208,10 @@ def read_history(source: Path, scalars: Scalars) -> None:
             scalars.add(step, values, f"{path.name}, row {place}")
     if not scalars.steps:
         raise DataError(f"{path} has no line of a history with {STEP}")
+    if strays:
+        step, first = TRAINER_STEP if is_trainers else "step", min(strays)
+        what = f"rows that have no {step}: {len(strays)}, the first is row {first} ({strays[first][:100]})"
+        scalars.damage.append(f"{path.name}: left out are {what}")
 
 
 _ALWAYS = 3  # rows with a name and its neighbours after which a blank beside these is no gap
