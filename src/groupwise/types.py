@@ -278,6 +278,9 @@ class Verdict:
     steps: tuple[StepReward, ...] = ()
     """Process supervision: the rewards of the steps, in order; empty where only the outcome is judged."""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "outcome", Outcome(self.outcome))  # a verifier of the user's may write its text
+
     @property
     def reward(self) -> float | None:
         """Sum of the parts; None where the completion was not judged, which is not a zero."""

@@ -33,7 +33,10 @@ for name in COMMANDS:
     import_module(f"groupwise.cli.{name}")
 
 for point in sorted(entry_points(group="groupwise.command"), key=lambda point: point.name):
-    point.load()  # a command of an installed package: importing it registers it
+    try:
+        point.load()  # a command of an installed package: importing it registers it
+    except Exception as error:  # the others work
+        print(f"groupwise: the command {point.name} ({point.value}) is not there: {error!r}", file=sys.stderr)
 
 POSIX_ONLY = ("fcntl", "resource")
 """Modules of Python that only Linux and macOS have: locks of run directories and limits of workers need them."""

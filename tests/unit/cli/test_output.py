@@ -3,6 +3,7 @@
 import errno
 import io
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,15 @@ def test_a_reader_that_went_away_and_a_full_disk_end_nothing() -> None:
             assert output.lost.errno == number
     with _safe(None)[0] as stream:  # it was closed before
         assert stream.write("x") == 1
+
+
+def test_a_broken_command_of_a_package_leaves_the_others(tmp_path: Path) -> None:
+    (tmp_path / "other-1.dist-info").mkdir()
+    (tmp_path / "other-1.dist-info" / "entry_points.txt").write_text("[groupwise.command]\nother = no_such_module\n")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+    words = [sys.executable, "-c", "import groupwise.cli.main"]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
+    assert "the command other (no_such_module) is not there: ModuleNotFoundError" in done.stderr
 
 
 def ended(monkeypatch: pytest.MonkeyPatch, error: Any, words: list[str]) -> Any:

@@ -152,12 +152,12 @@ def test_a_run_of_verl(tmp_path: Path) -> None:
         {"step": step, "elapsed_seconds": 1.0, "data": {
             "critic/rewards/mean": 0.1 * step, "actor/entropy": 0.5, "actor/grad_norm": 2.0, "actor/ppo_kl": 9.0,
             "response_length/mean": 12.5, "response_length/clip_ratio": 0.0,
-            "rollout_corr/rollout_is_eff_sample_size": 0.25}}
+            "rollout_corr/rollout_is_eff_sample_size": 0.25, "val-core/gsm8k/acc/mean@1": 0.75}}
         for step in range(1, 7)
     ]  # fmt: skip
     scalars.write_text("\n".join(map(json.dumps, lines)) + "\n")
     made = write_imported(read_verl(source, scalars, dev), "verl", source, tmp_path / "run", "acc")
-    assert (made.num_steps, made.num_completions, made.num_evaluations) == (6, 80, 4)
+    assert (made.num_steps, made.num_completions, made.num_evaluations) == (6, 80, 6)
     assert made.lacks == ("kl", "clipped", "lr", "loss")
     records = Records.open(tmp_path / "run")
     third = records.metrics()[2]
@@ -168,7 +168,8 @@ def test_a_run_of_verl(tmp_path: Path) -> None:
     completion = records.group(3, records.groups(3)[0].problem).completions[0]
     assert (completion.reward, completion.outcome, dict(completion.measures)) == (0.5, "correct", {"acc": 1.0})
     assert records.evaluations() == [f"dev-step-{step:06d}" for step in range(1, 5)]
-    assert records.metrics("dev")[0]["pass_at_1"][0] == 0.25
+    passed = {line["step"]: line["pass_at_1"][0] for line in records.metrics("dev")}  # scalars where no completions are
+    assert passed == {1: 0.25, 2: 0.25, 3: 0.25, 4: 0.25, 5: 0.75, 6: 0.75}
     assert doctor(tmp_path / "run").num_steps == 6
     scalars.write_text('{"step": 1, "data": {"actor/reward_kl_penalty": 0.5}}\n')  # with the KL term in the reward
     assert read_verl(source, scalars).scalars == {1: {"kl": 0.5}}

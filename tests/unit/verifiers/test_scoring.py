@@ -71,7 +71,7 @@ def test_a_verifier_that_loses_a_verdict_is_an_error() -> None:
 
 class Odd(Verifier):
     def verify_many(self, requests: Sequence[Request]) -> list[Verdict]:
-        return [Verdict(Outcome.CORRECT, {"accuracy": float(request.text)}, "") for request in requests]
+        return [Verdict("correct", {"accuracy": float(request.text)}, "") for request in requests]
 
 
 def test_a_part_that_is_no_finite_number_is_a_failure_of_the_verifier() -> None:

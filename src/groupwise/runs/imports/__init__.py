@@ -92,7 +92,7 @@ def write_imported(foreign: Foreign, system: str, source: Path, target: Path, co
             if step in foreign.answers or foreign.scalars[step].keys() - {DEV}}  # fmt: skip
     for line in done.values():
         run.metrics.append(line)
-    for step, value in dev.items():
+    for step, value in ((step, value) for step, value in dev.items() if step not in foreign.dev):
         run.metrics.append({"kind": "dev", "step": step, "pass_at_1": [value] * 3})
     for step, answers in sorted(foreign.dev.items()):
         groups = _groups(step, answers, judge)
@@ -105,7 +105,7 @@ def write_imported(foreign: Foreign, system: str, source: Path, target: Path, co
     for step in sorted(foreign.theirs.keys() - done.keys()):
         run.metrics.append({"kind": THEIRS, "step": step, THEIRS: foreign.theirs[step]})
     write_file(run.finished, b"{}\n")
-    return Imported(len(done), len(every), len(dev) + len(foreign.dev), lacks)
+    return Imported(len(done), len(every), len({*dev, *foreign.dev}), lacks)
 
 
 def _groups(step: int, answers: Iterable[Answer], judge: Correct) -> list[list[dict[str, Any]]]:

@@ -162,6 +162,8 @@ class Scalars:
                     rest.pop(name, None)
                 elif kind == FLAT and "signal" not in ours:
                     ours["signal"] = 1 - rest.pop(name)
+                elif kind == "val-core" and "/mean@" in part and "dev" not in ours:  # verl's, of the first of its sets
+                    ours["dev"] = rest.pop(name)
             for name, value in ours.items():
                 if (name in SHARES and not -1e-6 <= value <= 1 + 1e-6) or (name in AMOUNTS and value < 0):
                     allowed = "a share is between 0 and 1" if name in SHARES else "this is never negative"
