@@ -1,5 +1,7 @@
 """Tool `calculator`: `<<45×77=` is a call, and `3465>>` is put in after it (the notation of GSM8K's annotations)."""
 
+import ast
+import operator
 import re
 from collections.abc import Sequence
 from fractions import Fraction
@@ -13,11 +15,11 @@ MAX_BITS = 4096
 """Size of the numerator and the denominator of any number on the way."""
 MAX_PLACES = 12
 """Most digits behind the point; a number with more of them is written as a fraction."""
-MAX_DEPTH = 32
-"""Brackets and signs within one another."""
 
-_TOKEN = re.compile(r"\s*(?:(?P<number>\d+(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+)|(?P<sign>\*\*|[-+×*÷/^()%−$·]))")
-_SIGNS = {"×": "*", "·": "*", "÷": "/", "^": "**", "−": "-"}
+_TOKEN = re.compile(
+    r"\s*(?:(?P<number>\d+(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+)(?P<percent>\s*%)?|(?P<sign>\*\*|[-+×*÷/^()−$·]))"
+)
+_SIGNS = {"×": "*", "·": "*", "÷": "/", "^": "**", "−": "-", "$": ""}  # a currency says nothing about the number
 
 
 class ExpressionError(ValueError):
@@ -32,7 +34,22 @@ def value_of(text: str) -> Fraction:
     """
     if len(text) > MAX_CHARACTERS:
         raise ExpressionError(f"{len(text)} characters; at most {MAX_CHARACTERS} are allowed")
-    return _Parser(_tokens(text)).whole()
+    numbers, tokens, at = list[Fraction](), list[str](), 0
+    while at < len(text.rstrip()):
+        if (match := _TOKEN.match(text, at)) is None:
+            raise ExpressionError(f"{text[at:].strip()[0]!r} is no part of an expression")
+        if match["number"]:
+            tokens.append(f"n{len(numbers)}")
+            numbers.append(Fraction(match["number"].replace(",", "")) / (100 if match["percent"] else 1))
+        else:
+            tokens.append(_SIGNS.get(match["sign"], match["sign"]))
+        at = match.end()
+    try:
+        return _value(ast.parse(" ".join(tokens).strip(), mode="eval").body, numbers)
+    except (SyntaxError, MemoryError) as error:  # the latter: too many brackets within one another
+        raise ExpressionError(f"it is no expression: {error}") from None
+    except ZeroDivisionError:
+        raise ExpressionError("division by zero") from None
 
 
 def written(value: Fraction) -> str:
@@ -58,101 +75,30 @@ def _powers(number: int, prime: int) -> tuple[int, int]:
     return count, number
 
 
-def _tokens(text: str) -> list[str]:
-    tokens, at, end = [], 0, len(text.rstrip())
-    while at < end:
-        match = _TOKEN.match(text, at)
-        if match is None:
-            raise ExpressionError(f"{text[at:].strip()[0]!r} is no part of an expression")
-        token = match["number"] or _SIGNS.get(match["sign"], match["sign"])
-        if token != "$":  # a currency sign says nothing about the number
-            tokens.append(token)
-        at = match.end()
-    return tokens
-
-
-class _Parser:
-    def __init__(self, tokens: list[str]) -> None:
-        self._tokens, self._at, self._depth = tokens, 0, 0
-
-    def whole(self) -> Fraction:
-        value = self._sum()
-        if self._at < len(self._tokens):
-            raise ExpressionError(f"{self._next!r} is not expected there")
-        return value
-
-    @property
-    def _next(self) -> str:
-        return self._tokens[self._at] if self._at < len(self._tokens) else ""
-
-    def _take(self, *options: str) -> str:
-        token = self._next
-        if token not in options or not token:
-            return ""
-        self._at += 1
-        return token
-
-    def _sum(self) -> Fraction:
-        value = self._product()
-        while sign := self._take("+", "-"):
-            other = self._product()
-            value = _bounded(value + other if sign == "+" else value - other)
-        return value
-
-    def _product(self) -> Fraction:
-        value = self._factor()
-        while sign := self._take("*", "/"):
-            other = self._factor()
-            if sign == "/" and not other:
-                raise ExpressionError("division by zero")
-            value = _bounded(value * other if sign == "*" else value / other)
-        return value
-
-    def _factor(self) -> Fraction:
-        self._depth += 1
-        if self._depth > MAX_DEPTH:
-            raise ExpressionError(f"more than {MAX_DEPTH} brackets and signs within one another")
-        sign = self._take("+", "-")
-        value = self._power() if not sign else self._factor() * (-1 if sign == "-" else 1)
-        self._depth -= 1
-        return value
-
-    def _power(self) -> Fraction:
-        base = self._atom()
-        if not self._take("**"):
-            return base
-        exponent = self._factor()
-        if exponent.denominator != 1:
-            raise ExpressionError("a power needs a whole exponent")
-        if not base and exponent < 0:
-            raise ExpressionError("division by zero")
-        if base in (0, 1, -1):
-            return base ** int(exponent % 2 + 2) if exponent else Fraction(1)
-        bits = max(base.numerator.bit_length(), base.denominator.bit_length())
-        if abs(exponent) * (bits - 1) > MAX_BITS:
-            raise ExpressionError(f"the result has more than {MAX_BITS} bits")
-        return _bounded(Fraction(base ** int(exponent)))
-
-    def _atom(self) -> Fraction:
-        if self._take("("):
-            value = self._sum()
-            if not self._take(")"):
-                raise ExpressionError("a bracket is not closed")
-            return value
-        token = self._next
-        if not token or not (token[0].isdigit() or token[0] == "."):
-            raise ExpressionError(
-                f"a number is missing before {token!r}" if token else "a number is missing at the end"
-            )
-        self._at += 1
-        value = Fraction(token.replace(",", ""))
-        return value / 100 if self._take("%") else value
-
-
-def _bounded(value: Fraction) -> Fraction:
+def _value(node: ast.expr, numbers: Sequence[Fraction]) -> Fraction:
+    if isinstance(node, ast.Name):
+        return numbers[int(node.id[1:])]
+    if isinstance(node, ast.UnaryOp):
+        value = _value(node.operand, numbers)
+        return -value if isinstance(node.op, ast.USub) else value
+    if not isinstance(node, ast.BinOp):
+        raise ExpressionError("a sign before a bracket, or a number in it, is missing")
+    signs = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
+    value = Fraction(signs.get(type(node.op), _power)(_value(node.left, numbers), _value(node.right, numbers)))
     if max(value.numerator.bit_length(), value.denominator.bit_length()) > MAX_BITS:
         raise ExpressionError(f"a number has more than {MAX_BITS} bits")
     return value
+
+
+def _power(base: Fraction, exponent: Fraction) -> Fraction:
+    if exponent.denominator != 1:
+        raise ExpressionError("a power needs a whole exponent")
+    if base in (1, -1):
+        return base ** int(exponent % 2)
+    bits = max(base.numerator.bit_length(), base.denominator.bit_length())
+    if abs(exponent) * (bits - 1) > MAX_BITS:
+        raise ExpressionError(f"the result has more than {MAX_BITS} bits")
+    return Fraction(base ** int(exponent))
 
 
 BEGIN, END = "<<", ">>"
