@@ -60,7 +60,7 @@ def evaluate(
         evaluate_suite(checkpoint, suite, of_suite, settings, overrides or [], json)
         return
     if steps is not None:
-        refuse("with --steps", set=overrides, **settings)
+        refuse("with --steps", set=overrides, **settings | {"temperature": settings["temperature"] is not None})
         evaluate_steps(checkpoint, steps, of_steps, json)
         return
     from groupwise.evaluation.measure import evaluate
