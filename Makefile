@@ -5,7 +5,7 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3.14 pyth
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help venv test test-all lint slow browser vllm mutate parity demo real r1 deepseekmath process tools bench lock docs base clean
+.PHONY: help venv test whole test-all lint slow browser vllm mutate parity demo real r1 deepseekmath process tools bench lock docs base clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -20,11 +20,15 @@ venv: .venv/installed ## create .venv with the pinned versions; again only when 
 	touch $@
 
 # not reordered: the modules that take longest stand in the first folders, so no process is left alone with one at the end
-test: venv ## the fast tests and the examples in docstrings (CPU, no network)
-	$(BIN)/python -m pytest -n auto --dist loadscope --no-loadscope-reorder --doctest-modules tests src
+PYTEST := $(BIN)/python -m pytest -n auto --dist loadscope --no-loadscope-reorder
+test: venv ## the everyday tests and the examples in docstrings (CPU, no network)
+	$(PYTEST) --doctest-modules --ignore=tests/end_to_end tests src
 
-test-all: venv ## the fast tests and those that take minutes
-	$(BIN)/python -m pytest -n auto --dist loadscope --no-loadscope-reorder --doctest-modules -m 'not peers and not browser' tests src
+whole: venv ## the tests of whole runs: trained, killed and resumed, with several ranks, by every command
+	$(PYTEST) tests/end_to_end
+
+test-all: venv ## these two, and those that take minutes
+	$(PYTEST) --doctest-modules -m 'not peers and not browser' tests src
 
 lint: venv ## lint, format and types, all without changing a file
 	$(BIN)/ruff check .
