@@ -1,5 +1,6 @@
 """From messages and texts to the ids that a model reads: the one place that knows chat templates and control tokens."""
 
+import copy
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,6 +31,7 @@ THINKING = re.compile(r"</?[\w:|]*think\w*\|?>|\[/?THINK\]")
 _ASKS = ("defined", "undefined", "none", "default", "d")
 _ANSWER, _NEXT = "forty-two", "and then?"
 """Texts of turns that are rendered to see what a template writes around them."""
+_OTHER = "_of_another_name"
 
 
 class Rendered(NamedTuple):
@@ -63,17 +65,23 @@ def rendered(
     for message in messages:
         refuse_controls(tokenizer, message, place)
     text, marked = _rendered(tokenizer, messages, chat, generation, tools, place)
-    dense = "".join(text.split())
-    for message in messages:
-        calls = *(message.get("tool_calls") or ()), message.get("function_call")
-        said = [call.get("function", call).get("name") if isinstance(call, Mapping) else call for call in calls]
-        if message is messages[-1] and message["role"] == "assistant" and is_learnt(message):  # thoughts of the past go
+    asked, dense = messages, "".join(text.split())
+    if tools and any(map(_called, messages)):  # a template that lists the tools may drop their calls
+        asked = copy.deepcopy(messages)
+        for call in (call for message in asked for call in _called(message)):
+            if isinstance(call, dict) and isinstance(call.get("name"), str):
+                call["name"] += _OTHER
+        dense = "".join(_rendered(tokenizer, asked, chat, generation, tools, place)[0].split())
+    for message in asked:
+        said: list[Any] = [call.get("name") if isinstance(call, Mapping) else call for call in _called(message)]
+        if message is asked[-1] and message["role"] == "assistant" and is_learnt(message):  # thoughts of the past go
             said += [message.get(name) for name in THOUGHTS]
         if generation and message["role"] in ("system", "user"):
             said.append(message.get("content"))
         for each in filter(lambda text: isinstance(text, str), said):
             forms = each, json.dumps(each, ensure_ascii=False)[1:-1]  # as it is, or inside a string of JSON
             if not any("".join(form.split()) in dense for form in forms):
+                each = each.removesuffix(_OTHER)
                 raise ModelError(f"{place}: the chat template leaves out what {message['role']} says, {each!r:.60}")
     if not generation:
         return Rendered(text, "", marked)
@@ -90,6 +98,13 @@ def rendered(
     if tag := THINKING.search(written):
         end = min(end, tag.start())
     return Rendered(text, written[end:] if written[end:].strip() else "", marked)
+
+
+def _called(message: Mapping[str, Any]) -> list[Any]:
+    """Return what has the names of a message's calls, and calls that are texts."""
+    one = message.get("function_call")
+    calls = [*(message.get("tool_calls") or ()), *(one if isinstance(one, list) else [one])]
+    return [call.get("function", call) if isinstance(call, Mapping) else call for call in calls if call]
 
 
 def common(first: Sequence[object], second: Sequence[object]) -> int:

@@ -179,7 +179,7 @@ def test_many_and_long_results_are_cut(policy: Policy, play: Any) -> None:
 def test_a_format_or_a_template_that_is_not_read_is_named(play: Any, policy: Policy) -> None:
     with pytest.raises(ModelError, match=r"writes calls as .*probe_tool.* which is not read: allowed as .*'hermes'"):
         play("3", template=QWEN.replace("<tool_call>", "[CALL]"))
-    with pytest.raises(ModelError, match="leaves calls of tools out"):
+    with pytest.raises(ModelError, match="leaves out what assistant says, 'probe_tool'"):
         play("3", template=QWEN.replace("m.tool_calls or []", "[]"))
     changes = QWEN.replace("'\\n<tool_response>", "loop.index0 | string + '\\n<tool_response>")
     with pytest.raises(ModelError, match="behind another"):
