@@ -6,6 +6,7 @@ import inspect
 import json
 import re
 import shutil
+import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -32,6 +33,7 @@ from groupwise.config.places import expanded
 from groupwise.errors import ConfigError
 from groupwise.runs import progress
 from groupwise.runs.ledger import or_null
+from groupwise.runs.processes import stop
 from groupwise.runs.progress import Work
 
 HALF = re.compile("[\ud800-\udfff]")
@@ -55,6 +57,12 @@ class _Commands(TyperGroup):
         homes = [re.fullmatch(r"(--[\w-]+=)?(~|~[\w.-]*/.*)", word, re.DOTALL) for word in args]
         whole = [(m[1] or "") + expanded(m[2]) if m else word for m, word in zip(homes, args, strict=True)]
         return super().parse_args(ctx, whole)
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as interrupt:  # else the library ends the process without a word
+            stop(signal.SIGINT, None, *interrupt.args)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         command = super().get_command(ctx, cmd_name)

@@ -1,11 +1,12 @@
 """`groupwise explore`: pages about runs in a browser, or in one file."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from groupwise.cli.app import app, console
+from groupwise.cli.app import app, console, refuse
 from groupwise.errors import ConfigError
 
 FOLDER = Path("runs")
@@ -36,6 +37,7 @@ def explore(
         if not path.is_dir():
             raise ConfigError(f"{path} is not a run directory; `groupwise runs` lists the runs")
     if export is not None:
+        refuse("with --export", port=port)
         from groupwise.explorer.export import write_export
         from groupwise.explorer.results import found_in
 
@@ -50,4 +52,5 @@ def explore(
     def show(address: str) -> None:
         console.print(f"Open {address}\nOnly this address holds the token. Ctrl-C ends it.", soft_wrap=True)
 
-    serve(paths, port, show)
+    with suppress(KeyboardInterrupt):
+        serve(paths, port, show)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, NoReturn, Self, TypeVar
 
 ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
@@ -33,18 +33,24 @@ _resuming: list[Path] = []
 
 @contextmanager
 def resuming(directory: Path) -> Iterator[None]:
-    """Do work that is kept in a directory on its way, and that the same command goes on with there."""
+    """Do work that is kept in a directory on its way, and that the same command goes on with there.
+
+    A KeyboardInterrupt takes the outermost directory along.
+    """
     _resuming.append(directory)
     try:
         yield
+    except KeyboardInterrupt as interrupt:
+        interrupt.args = (directory,)
+        raise
     finally:
         _resuming.remove(directory)
 
 
-def stop(number: int, frame: object = None) -> None:
+def stop(number: int, frame: object = None, *kept: Path) -> NoReturn:
     """End this process, as the handler of a signal."""
-    if _resuming:
-        raise Stopped(number, f"; what was finished is kept in {_resuming[0]}")
+    if kept := kept or (*_resuming,):
+        raise Stopped(number, f"; what was finished is kept in {kept[0]}")
     raise Stopped(number, "; nothing of it is kept", "begins again")
 
 

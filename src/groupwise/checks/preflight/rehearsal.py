@@ -112,9 +112,10 @@ def _train(recipe: Recipe) -> None:
         is_finished = train(recipe).finished
     except Stopped as stopped:
         stop(stopped.number)
-    else:
-        if not is_finished:
-            raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        is_finished = False
+    if not is_finished:
+        raise KeyboardInterrupt
 
 
 def _changes(bench: Bench, directory: Path, size: Size) -> dict[str, Any]:
