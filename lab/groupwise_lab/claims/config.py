@@ -238,6 +238,8 @@ def load_ledger(folder: Path) -> Ledger:
     Raises:
         ConfigError: a file, a key or a value cannot be used; names it, and what is allowed.
     """
+    if not (folder / ARMS).is_file():
+        raise ConfigError(f"{folder} is no ledger of claims, it has no {ARMS}: name one with --folder")
     arms = load(Arms, folder / ARMS)
     claims = {path.stem: load(Claim, path) for path in sorted(folder.glob("*.toml")) if path.name != ARMS}
     for fault in _faults(folder, arms.arms, claims):

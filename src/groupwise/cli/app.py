@@ -178,9 +178,10 @@ class _Setting(NamedTuple):
 
 
 def refuse(when: str, **options: Any) -> None:
-    """Refuse options that nothing reads where these are given (ConfigError: names the first that is set)."""
+    """Refuse options, and arguments (in capitals), that nothing reads (ConfigError: names the first that is set)."""
     if given := [name for name, value in options.items() if value]:
-        raise ConfigError(f"--{given[0].replace('_', '-')} has no effect {when}: leave it out")
+        said = given[0] if given[0].isupper() else f"--{given[0].replace('_', '-')}"
+        raise ConfigError(f"{said} has no effect {when}: leave it out")
 
 
 def options_from(*places: str, **only_with: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -40,7 +40,7 @@ def audit(
 
     The exit status is 0 only when every decided case has its expected verdict.
 
-    A function of your own is `reward(prompt, completion, reference) -> float`; above 0.5 counts as correct.
+    A function of your own is called as in training; above `verifier.correct_above` (0.5) counts as correct.
 
     Examples:
 
@@ -57,10 +57,11 @@ def audit(
 
     result: SandboxAudit | Audit
     if subject == "sandbox":
-        refuse("on the sandbox", cases=cases, tier=tier, task=task, reference=reference)
+        refuse("on the sandbox", cases=cases, tier=tier, task=task, reference=reference, problems=problems != 4)
         result = sandbox = audit_sandbox(probes or [], overrides or [])
     else:
         refuse("on a verifier", probes=probes)
+        refuse("with --cases", reference=cases and reference, problems=cases and problems != 4)
         result = verifier = audit_verifier(
             subject, cases=cases or (), tiers=tier or (), task=task, references=reference or (), problems=problems,
             changes=overrides or (),

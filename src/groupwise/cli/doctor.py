@@ -8,7 +8,7 @@ import typer
 from rich.text import Text
 
 from groupwise.checks import STYLES, Finding, Severity
-from groupwise.cli.app import Json, app, console, print_json
+from groupwise.cli.app import Json, app, console, print_json, refuse
 
 if TYPE_CHECKING:
     from groupwise.checks.doctor import Diagnosis
@@ -43,6 +43,7 @@ def examine(
     from groupwise.errors import ConfigError
 
     if environment:
+        refuse("with --environment", RUN=run, fail_on=fail_on, explain=explain)
         from groupwise.checks.surroundings import surroundings
 
         facts = surroundings()
@@ -54,6 +55,7 @@ def examine(
             console.print(Text(f"{name:{width}}  {_words(value)}"), soft_wrap=True)
         return
     if explain is not None:
+        refuse("with --explain", RUN=run, json=json, fail_on=fail_on)
         from groupwise.checks.doctor import rule_named
 
         rule = rule_named(explain)

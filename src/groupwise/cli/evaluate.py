@@ -7,7 +7,6 @@ import typer
 from rich.table import Table
 
 from groupwise.cli.app import Checkpoint, Json, Overrides, app, console, options_from, print_json, refuse, table_of
-from groupwise.errors import ConfigError
 
 if TYPE_CHECKING:
     from groupwise.evaluation.evaluate import HeldOutCheck
@@ -91,8 +90,8 @@ def evaluate_suite(
     from groupwise.runs.progress import tell
 
     given = {name: value for name, value in settings.items() if value is not None}
-    if odd := sorted(given.keys() - {*OF_SUITES, *OF_SAMPLING}):
-        raise ConfigError(f"--{odd[0]} has no effect with --suite, whose protocols say what is asked: leave it out")
+    odd = sorted(given.keys() - {*OF_SUITES, *OF_SAMPLING})
+    refuse("with --suite, whose protocols say what is asked", **dict.fromkeys(odd, True))
     sampling = {name: given.pop(name) for name in OF_SAMPLING if name in given}
     scores = evaluate_suite(model, suite.split(","), sampling=sampling, changes=changes, **own, **given)
     title = f"{model}, 95 % intervals over problems"

@@ -14,7 +14,7 @@ from annotated_types import Ge, Gt, Le, Lt, MinLen
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from groupwise.cli.app import app, console
+from groupwise.cli.app import app, console, refuse
 from groupwise.config import ReadIf, Section, toml_literal
 from groupwise.config.schema import Artifact, held
 from groupwise.errors import ConfigError
@@ -49,8 +49,12 @@ def keys(
     """
     from rich.markdown import Markdown
 
+    from groupwise.runs.atomic import write_file
+
+    refuse("without a SECTION", kind=kind and not section)
     if write:
-        write.write_text(page(), encoding="utf-8")
+        refuse("with --write", SECTION=section)
+        write_file(write, page().encode())
         console.print(f"written to {write}")
         return
     document = reference()
@@ -102,7 +106,8 @@ class Reference:
                 continue
             base = next((ancestor for ancestor in section.__mro__[1:] if ancestor in self.places), None)
             is_taken = any((known.path, known.chosen) == (place, mark) for known in self.places.values())
-            heading = self.places[section] = Heading(place, root if is_taken else mark, section, base)
+            chosen = parent.chosen or root if is_taken and parent else mark
+            heading = self.places[section] = Heading(place, chosen, section, base)
             self.below.setdefault(parent, []).append(heading)
             for name, info in own_fields(section, base):
                 if choice := choice_of(info):

@@ -67,6 +67,8 @@ def pipeline(
 
     changes = overrides or []
     tables = read_toml(Path(named(recipe)[0]))  # a missing or malformed file is reported before torch is loaded
+    if tables.keys() & {"algorithm", "variants"}:
+        raise ConfigError(f"{recipe} is no pipeline: `groupwise train {recipe}` runs it")
     if SOURCES in tables:
         refuse("on a recipe of recall", only=only, **{"from": start}, dry_run=dry_run, seeds=seeds > 1, jobs=jobs > 1)
         recall(recipe, changes, restart)

@@ -69,10 +69,11 @@ def check_recipe(
     quiet_transformers()
     changes = overrides or []
     if memory:
-        refuse("with --memory", leave_out=leave_out, price_per_hour=price_per_hour, write=write, json=json)
+        refuse("with --memory", leave_out=leave_out, price_per_hour=price_per_hour, problems=problems != 32,
+               samples=samples != 16, seconds=seconds != 120, write=write, json=json)  # fmt: skip
         show_memory(recipe, changes, prompt_tokens, ranks)
         return
-    refuse("without --memory", ranks=ranks > 1)
+    refuse("without --memory", prompt_tokens=prompt_tokens != 64, ranks=ranks > 1)
     check = check_stages if STAGES in read_recipe(recipe, changes) else check_run
     options = PreflightOptions(problems, samples, price_per_hour, seconds)
     facts = check(recipe, changes, options, leave_out or [], json)

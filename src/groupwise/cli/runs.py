@@ -49,9 +49,10 @@ def export(
 ) -> None:  # fmt: skip
     """Write a run's newest checkpoint as a plain Hugging Face directory, with the record of how it was made.
 
-    Example:
+    Examples:
 
         groupwise export runs/arithmetic models/reasoner
+
         groupwise export runs/arithmetic models/reasoner --gguf q8_0
     """
     from groupwise.models.export import export as export_run

@@ -94,8 +94,11 @@ def train(
         torchrun --nproc-per-node 8 -m groupwise train recipes/gsm8k.toml
     """
     from groupwise.config import named, read_toml
+    from groupwise.errors import ConfigError
 
     tables = read_toml(Path(named(recipe)[0]))  # a missing or malformed file is reported before torch is loaded
+    if tables.keys() & {"stages", "sources"}:
+        raise ConfigError(f"{recipe} is a pipeline: `groupwise pipeline {recipe}` runs it")
     if VARIANTS in tables:
         refuse("on a comparison", extend=extend, restart=restart, ranks=ranks > 1, anyway=anyway, accept_changed=accept)
         compare(recipe, overrides or [])

@@ -51,8 +51,9 @@ def verify(
     from groupwise.verifiers.extraction import clipped
 
     if data and len(data) == 1 and ("=" not in data[0] or os.path.exists(data[0])):
-        answer = completion not in (None, "-")
-        refuse("on a file of problems", completion=answer, reference=reference, file=file, json=json)
+        is_said = completion not in (None, "-")
+        refuse("on a file of problems", COMPLETION=is_said, reference=reference, file=file, question=question,
+               language=language != "en", json=json)  # fmt: skip
         references = check_references(verifier, data[0], overrides or [])
         faulty = [problem for problem in references.problems if problem.id in references.faults]
         lines = [f"row {p.id.rpartition('-')[2]}: {clipped(p.reference)}: {references.faults[p.id]}" for p in faulty]

@@ -31,7 +31,8 @@ class BudgetConfig(Section):
     """Methods, budgets and their parameters."""
 
     methods: tuple[str, ...] = ()
-    """Names in `METHODS`; empty: greedy and majority, and with a reward model best-of-N and the weighted vote."""
+    """Of `greedy`, `majority`, `best_of_n`, `weighted`, `beam`, `dvts`, `lookahead`, `revise`, `force`, `cut`; empty:
+    the first two, and with a reward model the first four."""
     budgets: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
     """Numbers of samples, slots or links, N."""
     samples: int = Field(64, ge=1)
