@@ -12,6 +12,7 @@ import tomllib
 import types
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -78,10 +79,11 @@ def read_toml(path: Path) -> dict[str, Any]:
             raise ConfigError(f"{path} is not a readable TOML file: a key has more than {MOST_PARTS} parts")
         return tomllib.loads(text)
     except FileNotFoundError:
-        names = recipe_names()
+        algorithms = {file.stem: f"algorithms/{file.stem}" for file in RECIPES.glob("algorithms/*.toml")}
+        names = algorithms | {name: name for name in recipe_names()}
         nearest = difflib.get_close_matches(path.stem, names, n=1, cutoff=0.6)
-        hint = f"did you mean {nearest[0]}? " if nearest else ""
-        raise ConfigError(f"there is no recipe {path}; {hint}Groupwise brings {', '.join(names)}") from None
+        hint = f"did you mean {names[nearest[0]]}? " if nearest else ""
+        raise ConfigError(f"there is no recipe {path}; {hint}Groupwise brings {', '.join(recipe_names())}") from None
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not a readable TOML file: {error}") from None
 
@@ -151,7 +153,7 @@ def as_overrides(changes: Changes) -> Sequence[str]:
         if value is None:
             raise ConfigError(f"{key} = None: a recipe has no such value; leave the key out")
         if isinstance(value, Mapping) and value:
-            texts += as_overrides({f"{key}.{name}": inner for name, inner in value.items()})
+            texts += as_overrides({f"{key}.{_written(name)}": inner for name, inner in value.items()})
         else:
             texts.append(f"{key}={toml_literal(value)}")
     return texts
@@ -167,7 +169,13 @@ def overridden(tables: Mapping[str, Any], overrides: Sequence[str]) -> dict[str,
         dotted, separator, text = override.partition("=")
         if not separator or not dotted.strip():
             raise ConfigError(f"the change {override!r} must look like section.key=value")
-        *path, last = dotted.strip().split(".")
+        names = list[str]()
+        with suppress(tomllib.TOMLDecodeError):  # names may be quoted: `sources."my web".kind`
+            inner: Any = tomllib.loads(f"{dotted} = 0")
+            while isinstance(inner, dict) and inner:
+                names += inner
+                inner = inner[names[-1]]
+        *path, last = names or dotted.strip().split(".")
         section = result
         for name in path:
             if isinstance(below := section.setdefault(name, {}), str) and name != "algorithm":
@@ -219,8 +227,17 @@ def parse(
     try:
         return model.model_validate(tables, context={FOLDER: folder, ARTIFACTS: artifacts})
     except ValidationError as error:
-        faults = "\n".join(f"  {_explain(fault, model, tables, folder)}" for fault in error.errors())
+        found = error.errors()  # a list whose items are at fault is found empty, too
+        above = {fault["loc"][:depth] for fault in found for depth in range(len(fault["loc"]))}
+        faults = "\n".join(f"  {_explain(one, model, tables, folder)}" for one in found if one["loc"] not in above)
         raise ConfigError(f"{source} cannot be used:\n{faults}") from None
+
+
+_WORDS = {
+    "a valid (tuple|list)$": 'a list, such as ["a", "b"]', "^Tuple": "List", " after validation": "",
+    "a valid dictionary.*": "a section",
+}  # fmt: skip
+"""The field's words for those of the library that checks values, which are Python's."""
 
 
 def _explain(fault: Any, model: type[BaseModel], tables: Mapping[str, Any], folder: Path | None) -> str:
@@ -228,7 +245,10 @@ def _explain(fault: Any, model: type[BaseModel], tables: Mapping[str, Any], fold
     dotted = ".".join(section_at(model, tables, path, folder)[0])
     if fault["type"] != "extra_forbidden":
         value = "" if isinstance(fault["input"], Mapping) else f" = {fault['input']!r}"
-        return f"{dotted or 'recipe'}{value}: {fault['msg'].removeprefix('Value error, ')}"
+        said = fault["msg"].removeprefix("Value error, ")
+        for pattern, words in _WORDS.items():
+            said = re.sub(pattern, words, said)
+        return f"{dotted or 'recipe'}{value}: {said}"
     *above, key = path
     for section in section_at(model, tables, above[:-1], folder)[1] if above else ():
         field = section.model_fields.get(above[-1])
@@ -259,8 +279,8 @@ def dump_tables(tables: Mapping[str, Any]) -> str:
 def _dump_table(table: Mapping[str, Any], path: list[str], lines: list[str]) -> None:
     values = {name: value for name, value in table.items() if not isinstance(value, Mapping)}
     if path and (values or not table):
-        lines += ["", f"[{'.'.join(path)}]"]
-    lines += [f"{name} = {toml_literal(value)}" for name, value in values.items()]
+        lines += ["", f"[{'.'.join(map(_written, path))}]"]
+    lines += [f"{_written(name)} = {toml_literal(value)}" for name, value in values.items()]
     for name, value in table.items():
         if isinstance(value, Mapping):
             _dump_table(value, [*path, name], lines)
@@ -271,10 +291,15 @@ def toml_literal(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(toml_literal(item) for item in value)}]"
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{name} = {toml_literal(inner)}' for name, inner in value.items())}}}"
+        return f"{{{', '.join(f'{_written(name)} = {toml_literal(inner)}' for name, inner in value.items())}}}"
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, Path):
         value = str(value)
     # JSON strings, numbers and booleans are TOML; DEL is the one character JSON leaves bare and TOML forbids
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _written(name: str) -> str:
+    """A name as a key of TOML writes it."""
+    return name if re.fullmatch(r"[\w-]+", name, re.ASCII) else toml_literal(name)

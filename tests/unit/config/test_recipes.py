@@ -1,5 +1,6 @@
 """A recipe that comes with the package is found by its name; a file of the user's comes first."""
 
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from groupwise.algorithms.advantages import ADVANTAGES
 from groupwise.algorithms.policy_losses import POLICY_LOSSES
 from groupwise.config import RECIPES, load, merged, overridden, read_toml, recipe_file, recipe_names
-from groupwise.config.recipes import USUAL
+from groupwise.config.recipes import USUAL, as_overrides, dump_tables
 from groupwise.errors import ConfigError
 from groupwise.pipeline import load_pipeline
 from groupwise.recall.config import ANNOTATORS, RecallRecipe
@@ -51,6 +52,8 @@ def test_what_is_not_there_stays_what_it_is(name: str) -> None:
 def test_a_missing_recipe_is_answered_with_those_there_are() -> None:
     with pytest.raises(ConfigError, match=r"no recipe arithmatic; did you mean arithmetic\? Groupwise brings .*, r1, "):
         load_recipe("arithmatic")
+    with pytest.raises(ConfigError, match=r"no recipe dapo; did you mean algorithms/dapo\? "):
+        load_recipe("arithmetic", extends=["dapo"])
     with pytest.raises(ConfigError, match=r"no recipe zzz; Groupwise brings arithmetic, "):
         load_recipe("zzz")
 
@@ -100,3 +103,24 @@ def test_a_change_that_begins_a_section_anew_says_what_is_left_out(kind: dict[st
         changed = overridden(below, ["loss.policy.kind=soft_gate", "loss.policy.tau_pos=2"])
     assert changed["loss"]["policy"] == {"kind": "soft_gate", "tau_pos": 2}
     assert overridden(below, ["loss.policy.kind=clipped_ratio"])["loss"]["policy"]["dual_clip"] == 3.0
+
+
+def test_a_name_that_no_bare_key_of_toml_can_be_is_quoted() -> None:
+    tables = {"sources": {"my web": {"é.a": [{"$ref": "x"}]}, "plain-1": {"b": 1}}}
+    assert tomllib.loads(dump_tables(tables)) == tables
+    assert overridden({}, as_overrides(tables)) == tables
+    assert overridden({}, ["a.b.c=1", "a.é=2", "#=3"]) == {"a": {"b": {"c": 1}, "é": 2}, "#": 3}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("task.kinds=[product]", r"""task.kinds = '\[product\]': Input should be a list, such as \["a", "b"\]$"""),
+        ("task.kinds=['prod']", r"task.kinds.0 = 'prod': Input should be 'product', 'sum', 'difference' or 'chain'$"),
+        ("task.digits=[2, 2, 2]", r"task.digits = \[2, 2, 2\]: List should have at most 2 items, not 3$"),
+        ("grpo=3", r"grpo = 3: Input should be a section$"),
+    ],
+)
+def test_a_wrong_value_is_told_in_the_words_of_a_recipe(change: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=rf"cannot be used:\n  {said}"):
+        load_recipe("arithmetic", [change])
