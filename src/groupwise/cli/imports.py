@@ -1,5 +1,6 @@
 """`groupwise import`: a run directory of a run of another system."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -72,4 +73,5 @@ def import_run(
     if made.lacks and others and system in READERS:
         names = ", ".join(others[:20]) + (", ..." if others[20:] else "")
         console.print(f"Unless it is one of these (--scalar OURS=THEIRS): {names}", style="dim", markup=False)
-    console.print(f"Next: groupwise doctor {run}; groupwise explore {run}", markup=False, highlight=False)
+    place = shlex.quote(str(run))
+    console.print(f"Next: groupwise doctor {place}; groupwise explore {place}", markup=False, highlight=False)

@@ -1,5 +1,6 @@
 """`groupwise init`: a small project with a reward, data, a recipe and a test, that trains at once; or a small model."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -53,11 +54,13 @@ def init(
     if overrides:
         raise ConfigError("--set changes the model of `groupwise init --model`; a project has its own recipe.toml")
     names = ", ".join(file.name for file in write_project(directory))
-    console.print(f"{directory}: {names}\nNext: groupwise train {directory}/recipe.toml", highlight=False)
+    command = shlex.join(["groupwise", "train", f"{directory}/recipe.toml"])
+    console.print(f"{directory}: {names}\nNext: {command}", highlight=False)
 
 
 def write_project(directory: Path) -> list[Path]:
     """Write the project's files. Raises ConfigError: the directory exists and is not empty."""
+    from groupwise.config import toml_literal
     from groupwise.errors import ConfigError
     from groupwise.runs.atomic import translated_disk_errors, write_file
 
@@ -69,7 +72,8 @@ def write_project(directory: Path) -> list[Path]:
         for file in sorted(path for path in PROJECT.iterdir() if path.is_file()):
             text = file.read_text(encoding="utf-8")
             if file.name in WITH_NAMES:
-                text = text.format(directory=directory, name=directory.resolve().name)
+                name = toml_literal(directory.resolve().name)[1:-1]
+                text = text.format(directory=shlex.quote(str(directory)), name=name)
             write_file(directory / file.name, text.encode())
             files.append(directory / file.name)
     return files

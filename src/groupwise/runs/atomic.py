@@ -40,6 +40,8 @@ def translated_disk_errors(what: Path) -> Iterator[None]:
 def write_file(path: Path, content: bytes) -> None:
     """Write a file under a temporary name, flush it to disk, and rename it into place."""
     temporary = path.with_name(f".{path.name}.tmp")
+    if not os.path.exists(path.parent):
+        raise CheckpointError(f"{path} cannot be written: there is no directory {path.parent}")
     with translated_disk_errors(path):
         try:
             with temporary.open("wb") as file:

@@ -211,4 +211,6 @@ def test_a_place_that_cannot_be_written_is_named_in_a_sentence(tmp_path: Path, p
     for write in (lambda path: Hold(path, "run.directory"), hold_run, lambda path: write_file(path / "x", b"")):
         with pytest.raises(CheckpointError, match=r"cannot be written|is a file"):
             write(tmp_path / place)
+    with pytest.raises(CheckpointError, match=r"x cannot be written: there is no directory .*no$"):
+        write_file(tmp_path / "no" / "x", b"")
     assert (tmp_path / "file").read_text() == "in the way"
