@@ -179,7 +179,7 @@ class RlRun:
         scored = self._evaluate(Purpose.DEV, self.actors, size, name)
         solved = estimate("pass_at_1", rows_of(scored))
         best = self.session.progress.best
-        is_best = best is None or solved.value > best.pass_at_1
+        is_best = best is None or best.is_below(solved.value)
         if is_best:
             self.session.progress.best = Best(done, solved.value)
         second = None
