@@ -1,12 +1,16 @@
-"""AGENTS.md and docs/architecture.md name what is there: files, rooms, make targets; and every room is on the map."""
+"""README, AGENTS.md and docs/architecture.md name what is there: files, make targets, every recipe and every room."""
 
+import inspect
 import re
 from pathlib import Path
 
 import pytest
 
+from groupwise.trainers.grpo import grpo_step
+
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "groupwise"
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 AGENTS = (ROOT / "AGENTS.md").read_text(encoding="utf-8")
 MAP = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 PICTURE = (ROOT / "docs" / "architecture.svg").read_text(encoding="utf-8")
@@ -42,3 +46,8 @@ def test_every_room_is_in_the_picture() -> None:
     rooms -= {"__init__", "__main__"}
     assert len(rooms) > 10
     assert sorted(room for room in rooms if not re.search(rf">[^<]*\b{room}\b", PICTURE)) == []
+
+
+def test_the_readme_has_the_step_of_the_code_and_every_recipe() -> None:
+    assert inspect.getsource(grpo_step).strip() in README
+    assert [path.name for path in (ROOT / "recipes").glob("*.toml") if path.name not in README] == []

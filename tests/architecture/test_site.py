@@ -1,29 +1,18 @@
-"""The documentation: pages that come from code are current, links lead somewhere, and commands are those there are."""
+"""The documentation: pages that come from code are current, links lead somewhere, and names are those there are."""
 
 import importlib.util
 import re
-import shlex
 import sys
-import tomllib
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 import groupwise
-from groupwise.cli.init import write_project
-from groupwise.config import recipe_file
-from groupwise.trainers import load_recipe
 
 ROOT = Path(__file__).parents[2]
-BLOCK = re.compile(r"^(?P<fence>```+)(?P<language>[\w{}-]*)[^\n]*\n(?P<text>.*?)^(?P=fence)$", re.MULTILINE | re.DOTALL)
-
-
-def blocks(text: str, language: str) -> Iterator[str]:
-    """The fenced blocks of a language, in their order."""
-    return (match["text"] for match in BLOCK.finditer(text) if match["language"] == language)
+BLOCK = re.compile(r"^(?P<fence>```+)[^\n]*\n.*?^(?P=fence)$", re.MULTILINE | re.DOTALL)
 
 
 def prose(text: str) -> str:
@@ -55,7 +44,7 @@ def of_docs() -> Callable[[str], ModuleType]:
 
 
 Documents = dict[Path, str]
-LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 PATH = re.compile(r"`((?:tests|benchmarks|examples|docs|fuzz|recipes)/[\w./-]+)(?:::[\w\[\].-]+)?`")
 
 
@@ -153,42 +142,6 @@ def test_files_that_are_named_exist(documents: Documents) -> None:
     named = [(page, name) for page, text in pages.items() for name in PATH.findall(text)]
     assert len(named) > 50
     assert [one for one in named if not (ROOT / one[1]).exists()] == []
-
-
-def commands(documents: Documents) -> Iterator[tuple[str, list[str]]]:
-    """Every call of groupwise in a block for a shell: where it stands, and its words."""
-    for path, text in documents.items():
-        for language in ("sh", "bash", ""):
-            for block in blocks(text, language):
-                for line in re.sub(r"\\\n\s*", " ", block).splitlines():
-                    for part in re.split(r"\s+&&\s+", line.split("  #")[0].split("   (")[0]):
-                        if part.startswith("groupwise "):
-                            yield path.name, shlex.split(part.replace("...", ""))[1:]
-
-
-@pytest.fixture
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with nothing but a project."""
-    monkeypatch.chdir(tmp_path)
-    write_project(Path("mine"))
-    return tmp_path
-
-
-def test_recipes_in_the_course_and_the_guides_can_be_read_as_they_are_called(
-    elsewhere: Path, documents: Documents
-) -> None:
-    own = {path: text for path, text in documents.items() if path.parent.name in ("learn", "do")}
-    calls = [words for _, words in commands(own) if words[0] in ("train", "preflight")]
-    assert len(calls) > 12
-    for words in calls:
-        if not recipe_file(words[1], Path()).is_file():
-            assert words[1] == "recipe.toml", words  # the reader's own
-            continue
-        if "pipeline" in tomllib.loads(recipe_file(words[1], Path()).read_text()):
-            continue
-        pairs = list(pairwise(words))
-        changes, extends = ([value for name, value in pairs if name == option] for option in ("--set", "--extend"))
-        load_recipe(words[1], changes, extends)
 
 
 def test_names_of_the_package_in_the_documents_are_its_own(documents: Documents) -> None:

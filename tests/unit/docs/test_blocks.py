@@ -6,6 +6,7 @@ import shutil
 import tomllib
 from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ import typer
 from markdown_it import MarkdownIt  # rich needs it, so it is there
 from typer.main import get_command
 
+from groupwise.cli.init import write_project
 from groupwise.cli.main import app
-from groupwise.config import merged
+from groupwise.config import merged, recipe_file
 from groupwise.errors import ConfigError
 from groupwise.pipeline import load_pipeline
 from groupwise.runs.run import Run
@@ -92,7 +94,6 @@ def test_python_of_every_page_runs(blocks: Any, reader: Path, finished_run: Any)
     pages = with_blocks(blocks, "python")
     assert len(pages) >= 5
     spaces = {page: run_page(page, texts) for page, texts in pages.items() if page not in LEFT_OUT}
-    assert spaces["README.md"]["grpo_step"].__code__.co_code == grpo.grpo_step.__code__.co_code
     rewards = {page: space["reward"] for page, space in spaces.items() if "reward" in space}
     assert set(rewards) == {"README.md", "docs/do/reward.md", "docs/learn/start.md"}
     for page, reward in rewards.items():
@@ -188,6 +189,35 @@ def read(words: list[str]) -> str:
 def test_command_lines_in_the_pages_are_read(of_calls: list[tuple[str, list[str]]]) -> None:
     assert len(of_calls) > 100
     assert [(page, words, said) for page, words in of_calls if (said := read(words))] == []
+
+
+def test_recipes_take_the_changes_of_the_command_lines(of_calls: list[tuple[str, list[str]]], reader: Path) -> None:
+    write_project(reader / "mine")
+    num_read = 0
+    for _, words in of_calls:
+        file = recipe_file(words[1], Path()) if words[0] in ("train", "preflight") else Path()
+        if "$" in "".join(words) or not file.is_file() or tomllib.loads(file.read_text()).keys() & OF_SEVERAL_RUNS:
+            continue
+        pairs = list(pairwise(words))
+        changes, extends = ([value for name, value in pairs if name == option] for option in ("--set", "--extend"))
+        load_recipe(words[1], changes, extends)
+        num_read += 1
+    assert num_read > 12
+
+
+OF_SEVERAL_RUNS = {"pipeline", "variants"}
+"""Tables of recipes that are no run's."""
+
+
+def test_command_lines_within_texts_and_recipes_are_read() -> None:
+    pages = {named(page): re.findall(r"`(groupwise [a-z][^`]*)`", page.read_text(encoding="utf-8")) for page in PAGES}
+    for recipe in (ROOT / "recipes").rglob("*.toml"):
+        lines = re.findall(r"^# *(groupwise .*)$", recipe.read_text(encoding="utf-8"), re.MULTILINE)
+        pages[named(recipe)] = [re.split(r"\s{2,}", line)[0] for line in lines]
+    found = [(page, " ".join(line.split())) for page, lines in pages.items() for line in lines]
+    assert len(found) > 200
+    wrong = re.compile("there is no command|No such option|unexpected extra")  # what is left out is no fault there
+    assert [one for one in found for words in calls(one[1]) if wrong.search(read(words))] == []
 
 
 def test_a_wrong_command_line_is_seen() -> None:
