@@ -52,7 +52,7 @@ def _parameter(parameter: Any) -> str:
         title = ", ".join([f"`{parameter.opts[0]}{value}`", *(f"`{other}`" for other in parameter.opts[1:])])
     else:
         title = f"`{_metavar(parameter)}`"
-    facts = "" if not parameter.required or is_option else " (required)"
+    facts = " (required)" if parameter.required else ""
     default = parameter.default() if callable(parameter.default) else parameter.default
     if is_option and not parameter.is_flag and default not in (None, "", (), []):
         facts = f" (default `{default}`)"
@@ -89,11 +89,13 @@ def error_page() -> str:
         "written to a file in the run's directory (without one, in that of temporary files), and one sentence names "
         "it; please [report it](do/cards.md#a-bug-report).\n\n"
         "| exit status | means |\n|---|---|\n"
-        "| 0 | done; an interrupted run says that it stopped, and the same command continues |\n"
-        "| 1 | a judgement is negative: `verify`, `audit` and `replay` found what they look for |\n"
+        "| 0 | done; after Ctrl-C a run says that it stopped behind a step, and the same command continues |\n"
+        "| 1 | `verify`: the verifier failed, or a reference answer of a file does not pass; `audit`: a wrong verdict; "
+        "`replay`: a difference |\n"
         "| 2 | one of the errors below, or one in your own Python; a NO-GO of `preflight`; an unknown option |\n"
         "| 3 | `doctor --fail-on` found something as bad as that |\n"
         "| 70 | a bug of ours, with a file to report |\n"
+        "| 128 + n | signal n ended it, and one sentence says what is kept |\n"
         "| 74 | the work is done, but standard output could not be written, as on a full disk |\n\n" + "\n".join(rows)
     )
 
@@ -116,16 +118,52 @@ def metrics() -> str:
     from groupwise.evaluation.metrics import METRICS
 
     rows = [f"| `{key}` | {one.name} | {one.unit} | {' '.join(one.meaning.split())} |" for key, one in METRICS.items()]
-    step = [f"| `{name}` | {said} |" for name, said in fields_of(SOURCE / "trainers" / "report.py", "StepReport")]
+    fields = dict(fields_of(SOURCE / "trainers" / "report.py", "StepReport")) | OF_A_STEP
+    step = [f"| `{name}` | {said} |" for name, said in fields.items()]
     return (
         f"# Metrics\n\n{NOTE} from `evaluation/metrics.py` and `trainers/report.py`.\n\n"
-        "## Of an evaluation\n\nUnder these keys in `metrics.jsonl` (kinds `dev`, `test-before`, `test-after`), in "
-        "facts of stages, in `groupwise eval --json`. Shares are kept as 0 to 1 and shown in percent; an estimate is "
-        "[value, low, high] with a 95 % interval.\n\n| key | name | unit | meaning |\n|---|---|---|---|\n"
+        "## Of an evaluation\n\nUnder these keys in facts of stages and in `groupwise eval --json`, by these names in "
+        "reports. Lines of `metrics.jsonl` (kinds `dev`, `test-before`, `test-after`) have `pass_at_1`, `length` and "
+        "`truncated`; the rest is computed from the recorded completions. Shares are kept as 0 to 1 and shown in "
+        "percent; an estimate is [value, low, high] with a 95 % interval.\n\n"
+        "| key | name | unit | meaning |\n|---|---|---|---|\n"
         + "\n".join(rows)
-        + "\n\n## Of a step\n\nWhat a step's line in the terminal is made of; `Run.steps()` is the table. Shares are "
-        "in [0, 1], lengths in tokens, times in seconds.\n\n| field | meaning |\n|---|---|\n" + "\n".join(step) + "\n"
+        + "\n\n## Of a step\n\nWhat a step's line in the terminal is made of, and a line of `metrics.jsonl` (kind "
+        "`step`), which has `record_s`, `distributions`, `peak_memory_mb` and `time`, too; `Run.steps()` is the table. "
+        "Shares are in [0, 1], lengths in tokens, times in seconds; unless it says sampled, a figure is of the groups "
+        "that were kept, which with `grpo.refill_rounds` are fewer.\n\n| field | meaning |\n|---|---|\n"
+        + "\n".join(step)
+        + "\n"
     )
+
+
+OF_A_STEP = {
+    "step": "Its number, from 0.",
+    "num_steps": "`run.num_steps`.",
+    "reward": "Mean reward of the judged completions.",
+    "correct": "Share of the judged completions that are correct.",
+    "length_correct": "Mean number of sampled tokens of the correct ones; None where there is none.",
+    "length_wrong": "The same of the other judged ones.",
+    "length": "Mean number of sampled tokens of all completions.",
+    "truncated": "Share of completions that ran into the token limit.",
+    "verdict_errors": "Completions that the verifier failed on.",
+    "no_verdict": "Completions of which it has none to give, as where a reward function returns None.",
+    "grad_norm": "Norm of the policy's gradient before clipping, mean over the step's updates.",
+    "lr": "Learning rate.",
+    "clipped": "Share of tokens at which a bound of the policy loss held.",
+    "kl": "Mean estimate of KL(π ‖ reference), nats per token; 0 without a reference.",
+    "sampled_tokens": "Tokens of all completions, kept or not.",
+    "kept_tokens": "Tokens of the completions of kept groups.",
+    "sampled_groups": "Groups, kept or not.",
+    "refilled_groups": "Those of them that were not kept.",
+    "value_loss": "Mean value loss per token; 0 without a critic.",
+    "tokens_per_second": "Sampled tokens over the time of the three phases that follow.",
+    "generate_s": "Sampling.",
+    "verify_s": "Verifying, reward models included.",
+    "train_s": "Updates, with the forwards that they need, and publishing the weights.",
+    "processor_s": "Processor time of this process.",
+}
+"""Fields without a text of their own."""
 
 
 def fields_of(file: Path, name: str) -> Iterator[tuple[str, str]]:
@@ -204,8 +242,8 @@ def files() -> str:
 
     tree = (directory.__doc__ or "").split("\n\n")[1]
     records = SOURCE / "runs" / "row.py"
-    meanings = COLUMNS | dict(fields_of(records, "GroupRecord")) | dict(fields_of(records, "Row"))
-    rows = [f"| `{field.name}` | {field.type} | {meanings.get(field.name, '')} |" for field in SCHEMA]
+    meanings = dict(fields_of(records, "Row")) | COLUMNS
+    rows = [f"| `{field.name}` | {field.type} | {meanings[field.name]} |" for field in SCHEMA]
     version = (SCHEMA.metadata or {})[b"groupwise_schema"].decode()
     return (
         f"# Files\n\n{NOTE} from `runs/`. Everything that looks at a run reads these files and nothing else.\n\n"
@@ -218,9 +256,9 @@ def files() -> str:
         "A row for each completion, a row group for each group; pandas, polars and DuckDB read it. A value that "
         "nothing measured is null, never 0.\n\n"
         "| column | type | meaning |\n|---|---|---|\n" + "\n".join(rows) + "\n\n"
-        '## Problems of your own (`task.kind = "jsonl"`)\n\nJSON lines or Parquet, a problem a row: `question` '
-        "and `answer`, or the fields that `task.question_field` and `task.answer_field` name; every other field "
-        "reaches a reward function by its name. [Your own data](do/data.md).\n\n"
+        '## Problems of your own (`task.kind = "jsonl"`)\n\nIn any form that [your own data](do/data.md) lists, a '
+        "problem a row: `question` and `answer`, or the fields that `task.question_field` and `task.answer_field` "
+        "name; every field reaches a reward function by its name.\n\n"
         "## Labelled cases (`groupwise audit --cases`), probes (`--probes`), labelled steps\n\nJSON lines; "
         "[attacks](do/reward.md#attacks-on-verifiers-and-the-sandbox), [process supervision](do/prm.md).\n\n"
         "## Checkpoints\n\nA plain Hugging Face directory that transformers and vLLM load unchanged, with the "
@@ -230,12 +268,42 @@ def files() -> str:
 
 
 COLUMNS = {
+    "step": "Training step, from 0; 0 in evaluations, whose files are named after theirs.",
+    "problem": "Its id.",
     "difficulty": "The problem's, in the words of its task.",
+    "language": "The question's (ISO 639-1).",
+    "question": "What was asked.",
+    "reference": "The reference answer.",
+    "open_ended": "True where no rule can judge an answer.",
+    "prompt": "The text that the model read.",
     "prefill": "The end of the prompt that belongs to the answer.",
-    "open_ended": "True where no rule knows a right answer.",
-    "discarded": "Reason of a group not kept: right, wrong, equal, failed (no signal), surplus; else null.",
+    "sample": "Position within the group, from 0.",
+    "text": "What was sampled, results of tools included.",
+    "finish_reason": "Why it ended: `stop`, `length` (the token limit), `stop_text`, or as "
+    "[tools](do/tools.md#how-a-completion-may-end) and "
+    "[episodes](do/environments.md#what-is-read-and-what-is-trained) say.",
+    "outcome": "`correct`, `wrong`, `unparsable`; `none`: no verdict; `timeout`, `crashed`: the verifier failed.",
+    "answer": "The answer that the verifier read.",
+    "evidence": "Why it judged so.",
+    "reward": "Null where the completion was not judged.",
+    "token_advantages": "One for each token; null where all have `advantage`.",
+    "policy_version": "Updates behind the weights that sampled.",
+    "prompt_token_ids": "Tokens of the prompt.",
+    "token_ids": "(T,) tokens of the completion, the stop token and those of tools' results included.",
+    "sampling_logprobs": "The sampler's log-probabilities, nats, temperature included.",
+    "sampled": "False at tokens of tools' results; null where there is none.",
+    "num_tokens": "Tokens that the policy sampled.",
+    "discarded": "Why its group was sampled and not trained on: `right`, `wrong`, `equal`, `failed` (no signal) or "
+    "`surplus`; null where it was kept.",
+    "bound": "(T,) the bound that held in that update: 1 the lower, 2 the upper one of the policy loss, 3 the "
+    "importance weight was cut down to 0; 0 none.",
+    "old": "Source of π_old in `ratio`: `trainer` or `sampler`.",
+    "prompt_token_ends": "End of each token in `prompt`, in code points.",
+    "ref_logprobs": "The frozen reference's, from the last update.",
+    "values": "The critic's values when sampled; null without one.",
+    "returns": "Targets of the values.",
 }
-"""Columns that no field of a record is named after."""
+"""Columns whose field has no text of its own, or one for readers of the code."""
 
 
 PAGES = {"commands": commands, "errors": error_page, "metrics": metrics, "api": api, "files": files}

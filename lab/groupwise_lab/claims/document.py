@@ -19,7 +19,7 @@ minutes; what holds here need not hold at another size, and the other way round.
 and no more.
 
 **The rule.** Every claim is a number of each seed (a difference is paired by seed: the same problems, the same draws)
-and a set of values, with a margin below which nothing matters; both stand in `claims/NAME.toml`. With the mean over
+and a set of values, with a margin below which nothing matters; both stand in `lab/claims/NAME.toml`. With the mean over
 seeds and Student's 95 % interval, of three seeds or more:
 
 - *holds here*: the whole interval lies within what is claimed;
@@ -44,7 +44,7 @@ rollouts are better where a second judge agrees (+0.8 [-0.4, +1.9], 5), and teac
 [-2.0, +5.0], 5).
 
 **Again.** `groupwise claims` runs what is missing, goes on where it was killed, and writes this page;
-`groupwise claims NAME --rerun` measures one claim anew. Results are kept in `claims/results/`, a line for each run,
+`groupwise claims NAME --rerun` measures one claim anew. Results are kept in `lab/claims/results/`, a line for each run,
 with marks of recipe, base model and code; a test fails where recipe or base model have changed since. `groupwise claims
 --list` says what is missing, how long it takes, and how many runs of each claim were made by other code than today's.
 
