@@ -1,5 +1,6 @@
 """`groupwise train` and `groupwise demo`: a line per step, the report at the end; or variants compared."""
 
+import shlex
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -52,7 +53,8 @@ def demo(
         return  # stopped by Ctrl-C, and reported
     console.print(f"\n{QUESTION}", style="bold")
     show_answers(str(run.best), QUESTION)
-    console.print(f"Next: groupwise explore {run.path}, groupwise doctor {run.path}", highlight=False)
+    place = shlex.quote(str(run.path))
+    console.print(f"Next: groupwise explore {place}, groupwise doctor {place}", highlight=False)
 
 
 @app.command()
