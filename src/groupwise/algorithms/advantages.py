@@ -48,7 +48,7 @@ class AdvantageEstimator(KindSection):
 
     def within(self, rewards: Tensor) -> Tensor:
         """Map the rewards of one group, (G,), to its advantages; not called where all rewards are equal."""
-        raise NotImplementedError
+        raise self._lacks("within")
 
     def of_steps(
         self, step_rewards: Sequence[Tensor], step_ends: Sequence[Tensor], lengths: Sequence[int]
@@ -60,11 +60,11 @@ class AdvantageEstimator(KindSection):
             step_ends: (K_i,) number of tokens up to and with the step's last one, increasing, at most the length.
             lengths: tokens T_i of each completion.
         """
-        raise NotImplementedError
+        raise self._lacks("of_steps")
 
     def of_tokens(self, rewards: Sequence[float], token_ids: Sequence[Sequence[int]]) -> list[Tensor]:
         """Return advantages of the tokens of one group's completions, (T_i,) each, from rewards and token ids."""
-        raise NotImplementedError
+        raise self._lacks("of_tokens")
 
     def of_turns(self, rewards: Sequence[Tensor], states: Sequence[Sequence[str]]) -> list[Tensor]:
         """Return advantages of the turns of one group's episodes, (K_i,) each.
@@ -73,7 +73,10 @@ class AdvantageEstimator(KindSection):
             rewards: (K_i,) of each episode's turns.
             states: key of the state in which each turn was taken; empty: unknown.
         """
-        raise NotImplementedError
+        raise self._lacks("of_turns")
+
+    def _lacks(self, method: str) -> ConfigError:
+        return ConfigError(f"advantage.kind = {self.kind!r} reads the {self.reads}, and has no method {method}")
 
 
 def _or_zeros(estimator: AdvantageEstimator, rewards: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ Tensors are (N,) over the completion tokens of B completions, which follow each 
 Throughout, ρₜ = exp(log π - log π_old) and Â is the advantage.
 """
 
+from abc import abstractmethod
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -31,9 +32,9 @@ class PolicyLoss(KindSection):
     on_policy_only: ClassVar[bool] = False
     """True where it is right only while the weights are those that sampled: one update per step."""
 
+    @abstractmethod
     def __call__(self, logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, lengths: Tensor) -> TokenLosses:
         """Compute the loss of every token."""
-        raise NotImplementedError
 
 
 class Reinforce(PolicyLoss):

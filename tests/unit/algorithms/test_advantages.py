@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from groupwise.algorithms.advantages import ADVANTAGES, STD_EPS, advantage, step_advantages
+from groupwise.algorithms.advantages import ADVANTAGES, STD_EPS, AdvantageEstimator, advantage, step_advantages
 from groupwise.errors import ConfigError
 
 FEW = settings(max_examples=25)  # each of these tests runs for several estimators
@@ -403,3 +403,8 @@ def test_without_a_kind_it_is_the_groups_mean_and_other_classes_are_none() -> No
     assert ADVANTAGES.read({}) == advantage("group_mean")
     with pytest.raises(ConfigError, match="allowed is a class that builds on AdvantageEstimator"):
         advantage("groupwise.algorithms.policy_losses:Reinforce")
+
+
+def test_an_estimator_without_its_method_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"advantage.kind = 'own' reads the reward, and has no method within$"):
+        step_advantages([[0.0, 1.0]], [[[0.0], [1.0]]], AdvantageEstimator(kind="own"))
