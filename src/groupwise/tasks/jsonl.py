@@ -153,7 +153,9 @@ class Jsonl(Task):
 
     def problems(self, split: Split) -> Sequence[Problem]:
         if not self._splits[split]:
-            available = ", ".join(name for name in SPLITS if self._splits[name]) or "nothing"
+            available = ", ".join(name for name in SPLITS if self._splits[name])
+            if not available:
+                raise DataError(f"{self.config.path or self.config.test_path or self._label} holds no problems")
             more = {"train": "path", "dev": "a larger dev_fraction", "test": "test_fraction or test_path"}[split]
             raise DataError(f"{self._label} has no {split} split; it has: {available}; {more} of the task gives one")
         return self._splits[split]

@@ -34,6 +34,8 @@ def test_a_file_is_split_into_train_and_dev(tmp_path: Path) -> None:
     assert train[0].id.startswith("sums/train-")
     with pytest.raises(DataError, match="sums has no test split; it has: train, dev; test_fraction or test_path"):
         task.problems("test")
+    with pytest.raises(DataError, match=r"none\.jsonl holds no problems$"):
+        Jsonl(JsonlConfig(kind="jsonl", path=write(tmp_path / "none.jsonl"))).problems("train")
 
 
 def test_json_list_and_test_file(tmp_path: Path) -> None:
