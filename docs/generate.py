@@ -95,8 +95,8 @@ def error_page() -> str:
         "| 2 | one of the errors below, or one in your own Python; a NO-GO of `preflight`; an unknown option |\n"
         "| 3 | `doctor --fail-on` found something as bad as that |\n"
         "| 70 | a bug of ours, with a file to report |\n"
-        "| 128 + n | signal n ended it, and one sentence says what is kept |\n"
-        "| 74 | the work is done, but standard output could not be written, as on a full disk |\n\n" + "\n".join(rows)
+        "| 74 | the work is done, but standard output could not be written, as on a full disk |\n"
+        "| 128 + n | signal n ended it, and one sentence says what is kept |\n\n" + "\n".join(rows)
     )
 
 
@@ -248,6 +248,7 @@ def files() -> str:
     return (
         f"# Files\n\n{NOTE} from `runs/`. Everything that looks at a run reads these files and nothing else.\n\n"
         f"## A run directory\n\n```text\n{tree}\n```\n\n"
+        "`finished.json` is there when the run has nothing left to do, and `report.html` is its page.\n\n"
         "`ledger.jsonl`: one JSON object a line, the same on every repeat and after every resume, each with the hash "
         "of the line before. `metrics.jsonl`: lines of the same form without hashes, `kind` says of what; "
         "[metrics](metrics.md) explains the keys. Both are only ever appended to, and cut back to the checkpoint on a "
