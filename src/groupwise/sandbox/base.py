@@ -13,7 +13,7 @@ from groupwise.config import Section
 
 MAX_PROCESSES = 16  # threads of a Python program, which starts no processes; processes and threads of a command
 FILES_MB = 16  # writable temporary space in MiB
-OUTPUT_KB = 256  # output that is read, per stream; a program that writes more is ended
+OUTPUT_KB = 256  # output that is read, per stream, where a program states no other number
 
 
 class Closing:
@@ -67,7 +67,7 @@ class Status(StrEnum):
     EXITED = "exited"  # it ended without a signal; its status is `exit_code`
     SIGNALLED = "signalled"  # a signal ended it (a limit, a crash)
     TIMEOUT = "timeout"  # the deadline passed and it was killed
-    FLOODED = "flooded"  # it wrote more than OUTPUT_KB and was killed
+    FLOODED = "flooded"  # it wrote more than its `output_kb` and was killed
     FAILED = "failed"  # the sandbox (not the program) failed: nothing is known about the program
 
 
@@ -95,6 +95,7 @@ class Program:
     wall_s: float | None = None  # deadline in seconds; None: the configuration's
     cpu_s: int | None = None  # processor time in seconds; None: the configuration's
     memory_mb: int | None = None  # memory in MiB (a source: at most the configuration's); None: the configuration's
+    output_kb: int = OUTPUT_KB  # output in KiB that is read, per stream; a program that writes more is ended
 
     def __post_init__(self) -> None:
         for name in self.files:

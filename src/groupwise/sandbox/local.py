@@ -27,7 +27,6 @@ from groupwise.sandbox.zygote import landlock_version
 RUNS_PER_SERVER = 500
 _SERVER_MB = 64  # memory of a fork server itself
 _CHUNK = 1 << 16
-_MAX_BYTES = OUTPUT_KB << 10
 _GRACE_S = 0.5  # seconds that a solver may take to end after its tester
 _SOLVER, _TESTER = 0, 1
 _READABLE = ("/usr/lib", "/usr/lib64", "/lib", "/lib64", "/etc/ld.so.cache", "/dev/zero", "/dev/urandom")
@@ -36,8 +35,8 @@ _READABLE = ("/usr/lib", "/usr/lib64", "/lib", "/lib64", "/etc/ld.so.cache", "/d
 class Outputs:
     """Standard output and error of one program, read as they come."""
 
-    def __init__(self) -> None:
-        self.start = time.monotonic()
+    def __init__(self, output_kb: int = OUTPUT_KB) -> None:
+        self.start, self._most = time.monotonic(), output_kb << 10
         self._stdout, self._stderr = bytearray(), bytearray()
         self._buffers: dict[int, bytearray] = {}
 
@@ -58,15 +57,15 @@ class Outputs:
 
     @property
     def is_flooded(self) -> bool:
-        return max(len(self._stdout), len(self._stderr)) > _MAX_BYTES
+        return max(len(self._stdout), len(self._stderr)) > self._most
 
     @property
     def stderr(self) -> bytes:
-        return bytes(self._stderr[:_MAX_BYTES])
+        return bytes(self._stderr[: self._most])
 
     def result(self, status: Status, exit_code: int | None, evidence: str, end: float | None = None) -> RunResult:
         seconds = (end or time.monotonic()) - self.start
-        return RunResult(status, exit_code, bytes(self._stdout[:_MAX_BYTES]), self.stderr, seconds, evidence)
+        return RunResult(status, exit_code, bytes(self._stdout[: self._most]), self.stderr, seconds, evidence)
 
 
 def watch(
@@ -114,7 +113,7 @@ _Outcome = tuple[RunResult, bool]  # a result, and true when the server may be u
 class _Run:
     def __init__(self, server: ForkServer, program: Program, config: SandboxConfig) -> None:
         self._server, self._program, self._most_mb = server, program, config.memory_mb
-        self.limits, self.outputs = program.limits(config), Outputs()
+        self.limits, self.outputs = program.limits(config), Outputs(program.output_kb)
         self.end: float | None = None  # None until the server has said how it ended
         self._report: Report | None = None
 
@@ -143,7 +142,7 @@ class _Run:
     def outcome(self) -> _Outcome:
         how: tuple[Status, int | None, str]
         if self.outputs.is_flooded:
-            how = Status.FLOODED, None, f"it wrote more than {OUTPUT_KB} KiB"
+            how = Status.FLOODED, None, f"it wrote more than {self._program.output_kb} KiB"
         elif self.end is None:
             how = Status.TIMEOUT, None, f"it did not end within {self.limits.wall_s:g} s"
         elif self._report is None:

@@ -18,7 +18,7 @@ from http.client import HTTPException
 from typing import Any
 
 from groupwise.errors import SandboxError
-from groupwise.sandbox.base import OUTPUT_KB, Program, RunResult, Sandbox, SandboxConfig, Status
+from groupwise.sandbox.base import Program, RunResult, Sandbox, SandboxConfig, Status
 from groupwise.sandbox.bubblewrap import BubblewrapSandbox
 from groupwise.sandbox.local import LandlockSandbox
 from groupwise.sandbox.post import OversizedError, post
@@ -69,7 +69,7 @@ class RemoteSandbox(Sandbox):
             "stdin": base64.b64encode(program.stdin).decode(),
             "files": {name: base64.b64encode(content).decode() for name, content in program.files.items()},
             **program.limits(self.config)._asdict(),
-            "output_kb": OUTPUT_KB,
+            "output_kb": program.output_kb,
         }
 
 

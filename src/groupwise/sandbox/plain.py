@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 MAX_DEPTH = 64
-MAX_VALUES = 50_000
+MAX_VALUES = 1_000_000
 MAX_HASHED = 4096  # entries of a set or dictionary: keys chosen to collide cost their number squared
 MAX_DECIMAL_BITS = 14_000  # largest integer that Python turns into decimal digits everywhere
 

@@ -33,7 +33,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import Field, field_validator
 
 from groupwise.runs.progress import counted
-from groupwise.sandbox.base import Program, RunResult, Sandbox, SandboxConfig, Status
+from groupwise.sandbox.base import OUTPUT_KB, Program, RunResult, Sandbox, SandboxConfig, Status
 from groupwise.sandbox.functions import Answer, read_answers, read_findings, solver_program, tester_program
 from groupwise.sandbox.opening import LazySandbox
 from groupwise.types import Outcome, Problem, Verdict
@@ -71,6 +71,8 @@ def call_tests(data: Mapping[str, Any]) -> Tests:
 
     def faults(source: str, sandbox: Sandbox, _: bool) -> list[str]:
         program, faults = solver_program(source, [(entry, args) for args, _ in calls]), []
+        room = sum(len(call["expected"]) for call in data["calls"]) >> 8  # in KiB, four times what is expected
+        program = replace(program, output_kb=OUTPUT_KB + room)
         answers = read_answers(_require_run(sandbox.run(program)), len(calls))
         for (args, right), answer in zip(calls, answers, strict=True):
             value = _as_json(answer.value) if as_json else answer.value  # tuples are lists, and keys are text
@@ -138,7 +140,8 @@ def stdio_tests(data: Mapping[str, Any]) -> Tests:
     def faults(source: str, sandbox: Sandbox, stop_early: bool) -> list[str]:
         faults = list[str]()
         for stdin, expected in tests:
-            result = _require_run(sandbox.run(Program(source, stdin=stdin.encode())))
+            program = Program(source, stdin=stdin.encode(), output_kb=OUTPUT_KB + (len(expected) >> 8))
+            result = _require_run(sandbox.run(program))
             output = result.stdout.decode("utf-8", errors="replace")
             if result.status is not Status.EXITED or result.exit_code != 0:
                 faults.append(result.ending)

@@ -67,6 +67,20 @@ def test_right_programs(sandbox: Sandbox, data: dict[str, Any], source: str) -> 
     assert verdict.answer == source + "\n"
 
 
+MANY = json.dumps([*range(90_000)])
+
+
+@pytest.mark.parametrize(
+    ("data", "source"),
+    [({"form": "stdio", "tests": [{"input": "", "output": "7\n" * 200_000}]}, "print('7\\n' * 200_000)"),
+     ({"form": "calls", "entry_point": "f", "values": "json", "calls": [{"args": f"[{MANY}]", "expected": MANY}] * 2},
+      "def f(numbers): return sorted(numbers)")],
+)  # fmt: skip
+def test_room_for_large_answers_where_they_are_expected(sandbox: Sandbox, data: dict[str, Any], source: str) -> None:
+    assert judge(sandbox, data, source).outcome is Outcome.CORRECT
+    assert "KiB" in judge(sandbox, SUM, "print('7' * 500_000)").evidence
+
+
 WRONG = {
     "calls": [
         ("def add(a, b): return a - b", "test 1 of 3: add(2, 3): it returned -1"),
