@@ -159,7 +159,7 @@ def read_problems(path: str | Path, form: str, tolerance: float) -> Iterator[Pro
             if isinstance(limit, bool) or not isinstance(limit, int | float) or not 0 <= limit < 1:
                 raise ValueError(f"tolerance is {limit!r}; a number from 0 to below 1 is allowed")
             problem = FORMATS[form](fields, f"{Path(path).name.split('.')[0]}/{number}", float(limit))
-        except (KeyError, TypeError, ValueError, SyntaxError, IndexError, AttributeError) as error:
+        except (TypeError, ValueError, SyntaxError, LookupError, ArithmeticError, AttributeError) as error:
             what = f"{error}" if type(error) is ValueError else f"{type(error).__name__}: {error}"
             what = f"it has no field {error}" if isinstance(error, KeyError) else what
             raise DataError(f"{record.place} is not a problem in the {form} format: {what}") from None

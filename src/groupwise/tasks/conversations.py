@@ -103,7 +103,7 @@ def _message(item: Any, place: str) -> Message:
     item = dict(_without_nulls(item))
     if "role" not in item and "from" in item:
         role = item.pop("from")
-        item = {"role": _SHAREGPT.get(role, role), "content": item.pop("value", None), **item}
+        item = {"role": _SHAREGPT.get(str(role), role), "content": item.pop("value", None), **item}
     role, content, calls = item.get("role"), item.get("content"), item.get("tool_calls")
     if role not in ROLES:
         raise DataError(f"{place} is of the role {role!r}; with role and content, {', '.join(ROLES)} are allowed")

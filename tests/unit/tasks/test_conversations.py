@@ -51,7 +51,7 @@ def test_every_way_of_writing_messages(value: Any, messages: Any) -> None:
         ([], r" is \[\]; text or a list of messages"),
         ([USER, "b"], "text or a list of messages with role and content is needed"),
         ([USER, {"role": "bot", "content": "a"}], "message 2 is of the role 'bot'; .* system, developer, user, "),
-        ([{"content": "a"}], "message 1 is of the role None"),
+        ([{"content": "a"}], "message 1 is of the role None"), ([{"from": ["gpt"]}], r"of the role \['gpt'\]"),
         ([{"role": "user"}], "message 1: its content is None"),
         ([{"role": "user", "content": 7}], "message 1: its content is 7"),
         ([{"role": "user", "content": [{"type": "image", "image": "x"}]}], "a part of its content is {'type': 'image'"),
