@@ -13,7 +13,7 @@ from itertools import chain
 from math import gcd
 
 from groupwise.verifiers.math.letters import declared, letters_of, renamed
-from groupwise.verifiers.math.normalise import as_words, compact, is_words
+from groupwise.verifiers.math.normalise import TEXT, as_words, compact, is_words
 from groupwise.verifiers.math.numbers import (
     ALIKE,
     DECIMALS,
@@ -51,6 +51,7 @@ _MOMENT = re.compile(
 )
 """A date, a time of the day or a quotient with its remainder, which are no difference, quotient, ratio or product."""
 _CLOCK = re.compile(r"([0-9]{1,2}):([0-5][0-9])(?![0-9:.])")
+_QUANTITIES = re.compile(r"([0-9]{1,9}) ?([A-Za-z]{1,8})\.? ?,? ?(?:and )?")
 _WORDY = re.compile(r"(?<!_)(?<!_\{)(?<!_ )\\text ?\{[^{}]*[A-Za-z]{2}|(?:^| )[A-Za-z]{4}")
 
 
@@ -72,6 +73,9 @@ def equivalent(
             return False
     if decimal_comma(reference, answer) or compact(reference) == compact(answer):
         return True
+    bare = [compact(TEXT.sub(r"\1", text)) for text in (reference, answer)]
+    if (has_words(reference) and bare[0] == bare[1]) or _quantities(reference) == _quantities(answer) != []:
+        return True
     left, right = declared(reference), declared(answer)
     if left.domains and right.domains and len({*left.domains.values(), *right.domains.values()}) > 1:
         return False  # free letters run through different sets
@@ -91,6 +95,13 @@ def _moment(text: str) -> tuple[str | int, ...]:
     while numbers[1:] and not numbers[-1]:
         numbers.pop()
     return (match["half"].lower() if match["half"] else "R" if match["division"] else "date", *numbers)
+
+
+def _quantities(text: str) -> list[tuple[str, str]]:
+    """The numbers and units of a quantity of several: `2 hours and 30 minutes`; empty for anything else."""
+    bare = " ".join(TEXT.sub(r" \1 ", text).split())
+    parts = _QUANTITIES.findall(bare) if re.fullmatch(rf"(?:{_QUANTITIES.pattern}){{2,4}}", bare) else []
+    return [(number, split_unit(rf"{number}\text{{{unit}}}")[1]) for number, unit in parts]
 
 
 def _compare(reference: str, answer: str, same_leaf: Leaf, same_whole: Leaf | None) -> bool | None:
@@ -143,7 +154,8 @@ def _equations(reference: Node, answer: Node, same_leaf: Leaf) -> bool | None:
         is_same = _some(matches(link, answer, same_leaf) for link in (*reference.items, *reference.rounded))
         is_solution = is_same is False and re.search(r"^[^_]*\\[^_]*$", reference.label) and letters_of(answer.text)
         return same_leaf(reference.text, answer.text) if is_solution else is_same
-    if reference.kind != "equation" or names((reference,)) & names((answer,)):
+    named = names((reference,)), names((answer,))
+    if reference.kind != "equation" or named[0] & named[1] or named[0] | named[1] == {"y", "f(x)"}:
         links = reference.items if reference.kind == "equation" else (reference,)
         equals = [_some(matches(item, link, same_leaf) for item in links) for link in answer.items]
         value = parse_number(answer.items[-1].text)

@@ -9,7 +9,7 @@ import re
 import unicodedata
 from typing import NamedTuple
 
-from groupwise.verifiers.math.normalise import TEXT
+from groupwise.verifiers.math.normalise import TEXT, outer
 
 MAX_LENGTH = 10_000
 MAX_NESTING = 50
@@ -19,7 +19,7 @@ MAX_SIZE = 20_000.0  # decimal digits that the parts of an answer may have toget
 MAX_TOKENS = 250  # tokens of an answer that goes to a parser: where a reference is longer, twice as many as it has
 MAX_BARS = 10  # bars of absolute values, whose pairing takes a parser exponential time
 
-_LINKS = re.compile(r"=|<|>|\\(?:leq?|geq?|approx|equiv|neq?)(?![a-zA-Z])")
+_LINKS = re.compile(r"=|<|>|\\(?:leq?|geq?|approx|equiv|neq?|in)(?![a-zA-Z])")
 _OPEN, _CLOSE = frozenset(["{", "[", "(", r"\{"]), frozenset(["}", "]", ")", r"\}"])
 _BRACKET = re.compile(r"[()\[\]{}]")
 _TOKEN = re.compile(r"[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|\\[a-zA-Z]+|\\.|\S", re.DOTALL)
@@ -27,7 +27,7 @@ _TALL = frozenset([r"\exp", r"\sinh", r"\cosh", r"\Gamma"])
 _MARKS, _SIGNS, _BETWEEN_TERMS = frozenset("^!_"), frozenset("+-"), frozenset("+-,;=<>&")
 _MAX_DEPTH = 200
 _BEYOND = 1e9
-_EAGER = re.compile(
+EAGER = re.compile(
     r"\\(?:int|iint|oint|sum|prod|lim|det|gcd|lcm|bigcup|bigcap|frac ?\{ ?d ?\} ?\{ ?d|xrightarrow)(?![a-z])"
     r"|\\begin ?\{vmatrix\}|\\text ?\{ ?(?:lcm|gcd|det|rank|tr|zeros|ones|diag|eye) ?\}"
 )
@@ -81,8 +81,13 @@ def too_long(reference: str, answer: str) -> str | None:
 
 
 def restates(reference: str, answer: str) -> bool:
-    """True for an answer that leaves an integral, sum, limit, ... to compute where the reference has none."""
-    return _EAGER.search(answer) is not None and _EAGER.search(reference) is None
+    """True for an answer that leaves an integral, sum, limit, ... to compute where the reference has none.
+
+    The left side of an equation that begins with one names what was computed.
+    """
+    link = _LINKS.search(outer(answer)) if EAGER.match(answer) and "=" not in outer(reference) else None
+    start = link.end() if link and link[0] == "=" else 0
+    return EAGER.search(answer, start) is not None and EAGER.search(reference) is None
 
 
 def size(text: str) -> float:

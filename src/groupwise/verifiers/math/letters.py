@@ -16,10 +16,7 @@ MAX_RENAMED = 2  # letters renamed at once
 _LONGEST = 160  # characters at the end of an answer that may declare letters
 
 _TOKEN = re.compile(r"\\text ?\{[^{}]*\}|\\mathbb ?\{[^{}]*\}|\\[a-zA-Z]+|_(?:[A-Za-z0-9]|\{[^{}]*\})|[a-zA-Z]")
-_GREEK = frozenset(
-    [r"\alpha", r"\beta", r"\gamma", r"\delta", r"\theta", r"\lambda", r"\mu", r"\rho", r"\sigma", r"\tau", r"\phi",
-     r"\omega", r"\ell", r"\epsilon"]
-)  # fmt: skip
+LETTER = r"(?:[A-Za-z]|\\(?:alpha|beta|gamma|delta|theta|lambda|mu|rho|sigma|tau|phi|omega|ell|epsilon))"
 _NO_VARIABLES = frozenset(["e", "i"])
 _VARIABLE = r"(?:[a-zA-Z]|\\(?:ell|alpha|beta|lambda|mu|theta))"
 _DOMAIN = r"\\mathbb ?\{ ?[RZNQC] ?\}(?: ?(?:\^|_) ?(?:[+*]|\{[^{}]{1,8}\}))*"
@@ -55,7 +52,7 @@ def letters_of(text: str, subscripts: bool = False) -> set[str]:
         if token[0] == "_":
             if letters and subscripts:
                 letters[-1] += token
-        elif token in _GREEK or (len(token) == 1 and token not in _NO_VARIABLES):
+        elif re.fullmatch(LETTER, token) and token not in _NO_VARIABLES:
             letters.append(token)
     return set(letters)
 

@@ -23,19 +23,19 @@ COMMA_LANGUAGES = frozenset(TABLES["comma_languages"].split())
 _SPELLED, _FACTORS = TABLES["spelled"], TABLES["factors"]
 _SHARES = {f"{word}th": number for word, number in _FACTORS.items()} | TABLES["shares"]
 _PARTS = _SHARES | {"fourth": 4, "quarter": 4}  # behind figures they are also coins and places
-_UNICODE = {ord(char): f" {latex} " if "\\" in latex else latex for char, latex in TABLES["symbols"].items()}
-_UNICODE |= {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F) if code not in _UNICODE}
-_RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "0123456789+-n")
-_LOWERED = str.maketrans("₀₁₂₃₄₅₆₇₈₉₊₋ₙ", "0123456789+-n")
+_UNICODE = {code: f" \\{unicodedata.name(chr(code)).split()[-1].lower()} " for code in range(0x3B1, 0x3CA)}  # Greek
+_UNICODE |= {ord(char): f" {latex} " if "\\" in latex else latex for char, latex in TABLES["symbols"].items()}
 
 
 def _script(mark: str, content: str) -> str:
+    content = unicodedata.normalize("NFKC", content)
     return mark + (content if len(content) == 1 else f"{{{content}}}")
 
 
 _COMMANDS = {name: replacement for replacement, names in TABLES["commands"].items() for name in names.split()}
 _COMMAND = re.compile(r"\\(?:left|right)\.|\\([a-zA-Z]+)\*?")
 _FUNCTION = r"(?:arc|ar|a)?(?:sin|cos|tan)h?|arc(?:cot|sec|csc)|coth?|csch?|sech|log|ln|exp|gcd|lcm|det"
+_ROOTS = {"√": r"\sqrt", "∛": r"\sqrt[3]", "∜": r"\sqrt[4]"}
 _NUMBER = r"[0-9]{1,99}(?:,[0-9]{3}){0,30}(?:\.[0-9]{1,99})?|\.[0-9]{1,99}"
 _Replacement = str | Callable[[re.Match[str]], str]
 
@@ -91,14 +91,14 @@ _TWO, _THREE = (re.compile(rf"(?<![\\a-zA-Z])[a-zA-Z]{{{number}}}") for number i
 _REPLACEMENTS: list[tuple[str | re.Pattern[str], re.Pattern[str], _Replacement]] = [
     (trigger, re.compile(pattern), replacement)
     for trigger, pattern, replacement in (
-        ("√", r"√ ?([0-9.]{1,50}|[a-zA-Z])", r"\\sqrt{\1}"),
-        ("√", r"√", r"\\sqrt"),
+        (re.compile("[√∛∜]"), r"([√∛∜]) ?([0-9.]{1,50}|[a-zA-Z])?",
+         lambda match: _ROOTS[match[1]] + (f"{{{match[2]}}}" if match[2] else "")),
         ("<", r"<(su[bp])>([^<>]{1,99})</\1>",
          lambda match: ("^" if match[1] == "sup" else "_") + f"{{{match[2]}}}"),
         ("</", r"</?(?:b|i|u|em|strong|mark|code|big|small|span|div|p|font)(?: [a-z]+=\"[^\"<>]{0,60}\"){0,3}>", ""),
         ("~~", r"~~(?! )([^~]{1,99})(?<! )~~", r"\\cancel{\1}"),
         (re.compile("[xX]"), r"(?<=[0-9]) ?[xX] ?(?=10 ?\^)", r" \\times "),
-        ("\\", r"\\[hv]?phantom ?(?:\{[^{}]{0,99}\}|[^{])|^ ?\\approx(?![a-zA-Z])"
+        ("\\", r"\\[hv]?phantom ?(?:\{[^{}]{0,99}\}|[^{])|^ ?\\(?:approx|implies|[rR]ightarrow)(?![a-zA-Z])"
          r"|\\(?:tag|label|[hv]space)\*? ?\{[^{}]{0,99}\}", ""),
         ("quad", r"(?<=[^\s,;:&\\({\[|]) ?(?:\\q?quad(?![a-zA-Z]) ?)+(?=[0-9a-zA-Z\\({\[|.+-])"
          r"(?!\(? ?(?:\\(?:text|mathrm|mbox|b?mod|pmod|q?quad|in|[,;:!\\])|mod\b)|(?:and|or|for|where|if)\b)", ", "),
@@ -140,6 +140,12 @@ _REPLACEMENTS: list[tuple[str | re.Pattern[str], re.Pattern[str], _Replacement]]
          r"\\pmod{\1}"),
         ("dot", r"(?<=\.)([0-9]{0,20})\\dot ?\{?([0-9])\}? ?([0-9]{0,20})\\dot ?\{?([0-9])\}?$",
          r"\1\\overline{\2\3\4}"),
+        (".", r"^(-? ?[0-9]{0,20}\.[0-9]{0,20})\(([0-9]{1,20})\)(?=%?$)", r"\1\\overline{\2}"),
+        ("base", r"(?<=[0-9A-F)}]) ?_? ?\{{0,2} ?(?:\\text ?\{ ?)?\(?(?:in )?base ?\}? ?([0-9]{1,2}|[a-z]{3,8})"
+         r" ?\)?[} ]{0,3}$", r"_{\1}"),
+        ("平方", "平方", " square "), ("立方", "立方", " cubic "),
+        ("\\mu", r"(?<=[0-9}]) *\\mu *(?:\\text ?\{ ?([A-Za-z]{1,3}) ?\}|([ms])(?=$|/))", r" \\text{u\1\2}"),
+        (_THREE, r"\b((?:Jan|Feb|Ma[ry]|Apr|Ju[nl]|Aug|Sep|Oct|Nov|Dec)[a-z]{0,6} [0-9]{1,2})(?:st|nd|rd|th)\b", r"\1"),
         ("smallmatrix", r"smallmatrix", "matrix"),
         ("text", r"\\frac ?\{ ?\\text ?\{([a-zA-Z]{1,9})\} ?\} ?\{ ?\\text ?\{([a-zA-Z]{1,9})\} ?(\^ ?[0-9])? ?\}",
          r"\\text{\1/\2\3}"),
@@ -153,8 +159,7 @@ _REPLACEMENTS: list[tuple[str | re.Pattern[str], re.Pattern[str], _Replacement]]
          lambda match: rf"{match[1]}\overline{{{match[2] or match[3]}}}"),
         (re.compile(r"[][]"), r"^ ?([\](\[]) ?([^][()]{1,80}?[,;][^][()]{1,80}?) ?([\[)\]]) ?$",
          lambda match: f"{match[1].replace(']', '(')}{match[2]}{match[3].replace('[', ')')}"),
-        ("R", r"(?<=[0-9]) ?(?:\\text ?\{ ?)?R(?: ?\})? ?(?=[0-9]+$)", " R "),
-        ("remainder", r"(?<=[0-9]) ?(?:\\text ?\{ ?)?remainder(?: ?\})? ?(?=[0-9]+$)", " R "),
+        (re.compile("R|remainder"), r"(?<=[0-9]) ?(?:\\text ?\{ ?)?(?:R|remainder)(?: ?\})? ?(?=[0-9]+$)", " R "),
         (re.compile("[oO]ption|[cC]hoice|[aA]nswer"),
          r"^(?:\\text ?\{ ?)?(?:[Oo]ption|[Cc]hoice|[Aa]nswer):? \(?([A-J])\)?(?: ?\})?$", r"\1"),
         (":", r"^0(?=[0-9]:[0-9]{2}$)", ""),
@@ -165,11 +170,11 @@ _REPLACEMENTS: list[tuple[str | re.Pattern[str], re.Pattern[str], _Replacement]]
         ("circ", r"\^ ?(?:\{ ?\\circ ?\}|(?:\^ ?)?\\circ)", r"^\\circ"),
         ("'", r"(?<![0-9.])([0-9]{1,3})\^\\circ ?([0-5]?[0-9])'(?!')(?: ?([0-5]?[0-9])'')?",
          lambda at: _fraction(Fraction(sum(int(at[n] or 0) * 60 ** (3 - n) for n in (1, 2, 3)), 3600)) + r"^\circ"),
-        ("Omega", r"(?<=[0-9]) ?\\Omega ?$", r" \\text{ohm}"),
-        ("{,}", r"\{,\}", ","),
+        ("Omega", r"(?<=[0-9]) *\\Omega *$", r" \\text{ohm}"),
+        (re.compile("[,:]}"), r"\{([,:])\}", r"\1"),
+        ("^", r"\^ ?(\\frac ?\{[^{}]{1,99}\} ?\{[^{}]{1,99}\})", r"^{\1}"),
         ("frac", r"(?<![^(,+=-])\{ ?([0-9.]{1,99}) ?\}(?= ?\\frac)", r"\1"),
-        ("^{", r"\^\{ ?([0-9a-zA-Z]) ?\}(?![0-9a-zA-Z])", r"^\1"),
-        ("_{", r"_\{ ?([0-9a-zA-Z]) ?\}(?![0-9a-zA-Z])", r"_\1"),
+        (re.compile("[_^]{"), r"([_^])\{ ?([0-9a-zA-Z]) ?\}(?![0-9a-zA-Z])", r"\1\2"),
         (".", r"(?<=[}a-z])\. ?(?=[)\]])", ""),
         ("%", r"\\%", "%"),
         ("  ", r" +", " "),
@@ -180,8 +185,8 @@ _CHARACTERS: list[tuple[re.Pattern[str], _Replacement]] = [
     (re.compile(pattern), replacement)
     for pattern, replacement in (
         (r"\s", " "),
-        (r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ]{1,99}", lambda match: _script("^", match[0].translate(_RAISED))),
-        (r"[₀₁₂₃₄₅₆₇₈₉₊₋ₙ]{1,99}", lambda match: _script("_", match[0].translate(_LOWERED))),
+        (r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ]{1,99}", lambda match: _script("^", match[0])),
+        (r"[₀₁₂₃₄₅₆₇₈₉₊₋ₙ]{1,99}", lambda match: _script("_", match[0])),
         (r"[¼½¾⅐-⅞]", lambda match: r"\frac{{{}}}{{{}}}".format(*unicodedata.normalize("NFKC", match[0]).split("⁄"))),
         (r"[①-⑳]{1,99}", lambda match: ", ".join(unicodedata.normalize("NFKC", char) for char in match[0])),
     )
@@ -215,9 +220,11 @@ def normalise(text: str, language: str = "en") -> str:
     while match := _MARKED.fullmatch(text):
         text = (match[2] + match[3]).strip()
     if not text.isascii():
-        text = text.translate(_UNICODE)
+        if language != "en":  # digits of other scripts, which are odd beside an English question
+            text = re.sub(r"\d", lambda match: str(unicodedata.decimal(match[0])), text)
         for pattern, replacement in _CHARACTERS:
             text = pattern.sub(replacement, text)
+        text = unicodedata.normalize("NFKC", text.translate(_UNICODE)).translate(_UNICODE)
     if "\\" in text:
         if "\\\\" in text and not re.search(r"(?<!\\)\\begin", text):
             text = re.sub(r"\\\\(?=[a-zA-Z])", r"\\", text)
@@ -234,15 +241,18 @@ def normalise(text: str, language: str = "en") -> str:
     text = text.strip()
     for left, right in _WRAPPERS:
         text = text.removeprefix(left).removesuffix(right)
-    text = re.sub(r"[.,;] ?$", "", text.strip()).strip()
+    text = re.sub(r"(?:[.,;]|\\\\) ?$", "", text.strip()).strip()
     if text.startswith(r"\text") and (start := text.find("{")) > 0 and closing(text, start) == len(text) - 1:
         text = text[start + 1 : -1].strip().rstrip(".")
-    if text[-1:].isalpha() and "\\" not in text:
+    if (text[-1:].isalpha() and "\\" not in text) or text.endswith(" %"):
         key = text.casefold()
         text = TABLES["synonyms"].get(key, text)
         magnitude = key.removeprefix("minus ").removeprefix("negative ")
-        if (number := spelled(magnitude.replace("-", " ").split())) is not None:
-            text = ("" if magnitude == key else "-") + _fraction(number)
+        words = magnitude.replace("-", " ").split()
+        for end in range(len(words), 0, -1):  # a unit may stand behind the number
+            if (number := spelled(words[:end])) is not None and not _SPELLED.keys() & words[end:]:
+                text = " ".join([("" if magnitude == key else "-") + _fraction(number), *words[end:]])
+                break
     if r"\ldots" in text:
         text = _RUN.sub(_ascending, text)
     if language not in COMMA_LANGUAGES:
@@ -347,10 +357,11 @@ def read_reference(reference: str, language: str = "en") -> str:
 
 
 def is_words(text: str) -> bool:
-    """True for answers in words (three letters or more): they are compared as words, never as products of letters."""
-    return _WORDS.fullmatch(text) is not None and max(map(len, re.split(r"[ '.-]", text))) > 2
+    """True for answers in words (three letters or more, fewer of other scripts), which are no products of letters."""
+    longest = max(map(len, re.split(r"[ '.-]", text)))
+    return _WORDS.fullmatch(text) is not None and (longest > 2 or not text.isascii() or text.casefold() == "no")
 
 
 def as_words(text: str) -> str:
-    r"""The key by which answers in words are compared: case, spaces and a wrapping `\text` do not matter."""
-    return "".join(TEXT.sub(r"\1", text).casefold().split()).rstrip(".")
+    r"""The key by which answers in words are compared: case, spaces, `\text` and marks around them do not matter."""
+    return compact(TEXT.sub(r"\1", text).casefold()).strip(" .!'\"“”")

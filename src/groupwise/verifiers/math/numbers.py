@@ -154,21 +154,23 @@ _SYMBOLS = {word: unit for unit, words in TABLES["units"].items() for word in [u
 _THINGS = frozenset(TABLES["things"].split())
 _ADJECTIVES, _FILLERS, _BEHIND = (frozenset(TABLES[name].split()) for name in ("adjectives", "fillers", "behind"))
 _POWERS, ORDINALS = TABLES["powers"], TABLES["ordinals"]
-_BARE = r"cm|mm|km|kg|mg|m[lL]|ft|yd|mi|lbs?|oz|hrs?|sec|mins?|mph|kph|km/hr?|m/s|in\.?$|[apAP]\.? ?[mM]\.?"
+_BARE = r"[ckm]m|[km]g|m[lL]|ft|yd|mi|lbs?|oz|hrs?|sec|mins?|[mk]ph|km/hr?|m/s|in\.?$|[apAP]\.? ?[mM]\.?|sq\.?"
+_PREFIXED = re.compile(r"eV|[GMkdcmunp](?:eV|Hz|Pa|[JWVANCTKFgmslL]|mol|cal|bit)")
+"""Units that differ from others by the case of a letter: `5 mW` is not `5 MW`."""
 _TAIL = re.compile(
     r"(?<=[0-9A-Za-z})\]]) ?(?=\\text ?\{)|(?<=[0-9})\]a-z]) ?(?=\^\\circ)|(?<=[0-9]) ?(?=['\"])"
     rf"|(?<=[0-9}}]) ?(?=(?:{_BARE})(?:[^a-zA-Z]|$))|(?:(?<=[0-9)}}])|(?<=\\pi)) (?=[A-Za-z]{{3}})"
-    r"|(?<=[0-9]) ?(?=[€£¥₹¢]$)"
+    rf"|(?<=[0-9]) ?(?=[^\x00-\x7f])|(?<=[0-9]) (?=(?:{_PREFIXED.pattern})(?:[/^]|$))"
 )
 """Places where a unit may begin."""
 _TOKEN = re.compile(
-    r" *(?:(?P<word>[A-Za-z]+(?:-[A-Za-z]+)?|[€£¥₹$¢Ω])\.?|(?:\^ ?\{? ?|(?<=[a-zA-Z]))(?P<power>-?[1-3](?![0-9])) ?\}?"
+    r" *(?:(?P<word>[^\W\d_]+(?:-[A-Za-z]+)?|[€£¥₹$¢])\.?|(?:\^ ?\{? ?|(?<=[a-zA-Z]))(?P<power>-?[1-3](?![0-9])) ?\}?"
     r"|(?P<per>/)|(?P<dot>\\cdot(?![a-z])|\*|-)|(?P<open>\()|(?P<close>\))|(?P<circ>\^\\circ)|(?P<prime>''|'|\"))"
 )
 ALIKE = [{"circ", "celsius"}, {"circ", "fahrenheit"}, {"'", "ft"}, {"'", "min"}, {"''", "in"}, {"''", "s"}]
 """Units of which one may be short for the other."""
 _BASE = re.compile(
-    r"\(?(?P<digits>-?[0-9A-F]{1,200}(?:\.[0-9A-F]{1,200})?)\)? ?_ ?"
+    r"(?:\\text ?\{ ?|\\overline ?\{ ?)?\(?(?P<digits>-?[0-9A-F]{1,200}(?:\.[0-9A-F]{1,200})?)[)}]? ?_ ?"
     r"(?:\{ ?(?:\\text ?\{)? ?(?:base )?\(?(?P<long>[0-9]{1,2}|[a-z]{3,8})\)? ?\}{1,2}|(?P<short>[0-9]))"
     r"|(?P<small>[0-9a-f]{2,200}) ?_ ?\{ ?(?:16|\\text ?\{ ?sixteen ?\}) ?\}"
 )
@@ -176,7 +178,7 @@ _ORDINAL = re.compile(
     r"(?P<number>[0-9]{1,9}) ?\^? ?\{{0,2} ?(?:\\text ?\{ ?)?(?P<mark>st|nd|rd|th)(?: (?:place|day|term))? ?\}{0,3}",
     re.IGNORECASE,
 )
-_CURRENCY = re.compile(r"(?P<sign>-? ?)(?P<unit>[€£¥₹]|US|USD|\\text ?\{ ?(?:Rs|USD|US)\.? ?\}) ?(?=[0-9.])")
+_CURRENCY = re.compile(r"(?P<sign>-? ?)(?P<unit>[€£¥₹]|US|USD|Rs\.?|\\text ?\{ ?(?:Rs|USD|US)\.? ?\}) ?(?=[0-9.])")
 _TRIGONOMETRY = re.compile(r"\\(?:arc)?(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
 
 
@@ -214,7 +216,7 @@ def _unit(tail: str) -> str | None:
     """The key of a unit as written behind a value; None for anything else."""
     tail = re.sub(r"\\text ?\{([^{}]*)\}", r" \1 ", f" {tail} ")
     tail = re.sub(r"(?i)(?<![a-z])([ap])\.? ?m(?![a-z])", r"\1m", tail)
-    tail = re.sub(r" (?:in total|in all) $|(?<![a-z])(?:an|a) ", "", tail.replace(" per ", " / ")).strip()
+    tail = re.sub(r" (?:in total|in all) $|(?<![A-Za-z])(?:an|a) ", "", tail.replace(" per ", " / ")).strip()
     powers: dict[str, int] = {}
     sign, next_power, position, depth, last = 1, 1, 0, 0, ""
     adjectives: list[str] = []
@@ -251,8 +253,8 @@ def _unit(tail: str) -> str | None:
         elif word:
             lower = word.casefold() if len(word) > 1 else word
             forms = (word, lower, lower.removesuffix("s"), lower.removesuffix("es"), f"{lower.removesuffix('ies')}y")
-            name = next((_SYMBOLS.get(form, form) for form in forms if form in _SYMBOLS or form in _THINGS), None)
-            if name is None or "circ" in powers:
+            known = (_SYMBOLS.get(form, form) for form in forms if form in _SYMBOLS or form in _THINGS)
+            if not (name := next(known, _PREFIXED.fullmatch(word) and word)) or "circ" in powers:
                 return None
             for part, direction in zip(name.split("/"), (1, -1), strict=False):
                 powers[part] = powers.get(part, 0) + sign * direction * next_power

@@ -12,9 +12,10 @@ from typing import Any
 
 import sympy as sp
 
+from groupwise.verifiers.math.letters import LETTER
 from groupwise.verifiers.math.numbers import parse_number
 from groupwise.verifiers.math.parsing import parse
-from groupwise.verifiers.math.structure import LETTER, between, read, spans_of, wraps
+from groupwise.verifiers.math.structure import between, read, spans_of, wraps
 
 _DIGITS = 40
 _TOLERANCE = sp.Rational(1, 10**30)
@@ -71,7 +72,7 @@ def _read_set(text: str) -> Named:
         if len(parts) > 1 and not (pattern is _COMMA and wraps(text)):
             return reader([part for part in parts if part])
     parts = between(text, spans_of(_MINUS, text))
-    if len(parts) > 1:
+    if len(parts) > 1 and any(parts):
         minuend, *subtrahends = (_read_set(part) for part in parts if part)
         excluded = sp.Union(*(members for _, members in subtrahends), evaluate=False)
         return minuend[0], sp.Complement(minuend[1], excluded, evaluate=False)

@@ -11,7 +11,8 @@ from functools import lru_cache
 from itertools import pairwise, product
 from typing import Literal
 
-from groupwise.verifiers.math.letters import declared, letters_of
+from groupwise.verifiers.math.guards import EAGER
+from groupwise.verifiers.math.letters import LETTER, declared, letters_of
 from groupwise.verifiers.math.normalise import closing, outer
 from groupwise.verifiers.math.numbers import parse_number, split_unit
 
@@ -41,9 +42,8 @@ _ROW = re.compile(r"\\\\(?:\[[^\]]*\])?|\\cr(?![a-zA-Z])")
 _BUILDER = re.compile(r"(?P<name>[A-Za-z](?:_[0-9a-z])?) ?(?:\\in ?\\mathbb ?\{R\} ?)?[|:](?P<condition>.*)")
 _SCRIPT = r"(?:_(?:[0-9A-Za-z]|\{[^{}]*\})|')*"
 _CAPITALS = rf"[A-Z]{_SCRIPT}(?: ?[A-Z]{_SCRIPT})*"
-LETTER = r"(?:[A-Za-z]|\\(?:alpha|beta|gamma|delta|theta|lambda|mu|rho|sigma|tau|phi|omega|ell|epsilon))"
 _NAME = re.compile(
-    rf"{LETTER}{_SCRIPT}(?:\^ ?\{{ ?-1 ?\}})?(?: ?\([^()]{{1,40}}\))?|d[A-Za-z] ?/ ?d[A-Za-z]"
+    rf"(?:\\Delta ?)?{LETTER}{_SCRIPT}(?:\^ ?\{{ ?-1 ?\}})?(?: ?\([^()]{{1,40}}\))?|d[A-Za-z] ?/ ?d[A-Za-z]"
     r"|\\frac ?\{ ?(?:d|\\partial) ?[A-Za-z] ?\} ?\{ ?(?:d|\\partial) ?[A-Za-z] ?\}"
     rf"|{_CAPITALS}(?: ?[:/] ?{_CAPITALS})?|\|[A-Za-z ]{{1,9}}\|"
     r"|\\(?:angle|triangle|overline|vec|hat|bar|mathbf)(?![a-z]) ?\{?[A-Za-z ]{1,9}\}?"
@@ -205,7 +205,7 @@ def _read_equation(text: str) -> Node | None:
         return None
     head, *links = between(text, spans)
     solves = letters_of(links[-1]) or links[-1] == "0"
-    is_name = _NAME.fullmatch(head) or _NAMES.fullmatch(head) or (_describes(head) and not solves)
+    is_name = _NAME.fullmatch(head) or _NAMES.fullmatch(head) or EAGER.match(head) or (_describes(head) and not solves)
     is_rounded = [text[start:end] == r"\approx" for start, end in spans]
     rounded_links = [link for link, flag in zip(links, is_rounded, strict=True) if flag]
     exact_links = [] if is_name else [head]

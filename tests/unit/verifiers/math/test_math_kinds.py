@@ -124,7 +124,7 @@ KINDS: dict[str, tuple[Pairs, Pairs]] = {
         (r"[-3, 0) \cup (0, 3]", r"-3 \leq x \leq 3"), (r"(0,1) \cup (1, 4)", "(0, 4)"),
         (r"k > \frac{1}{4} \text{ and } k \neq 1", r"k > \frac14"), (r"\{1, 5\}", "[1, 5]"),
         (r"\{1, 5\}", r"1 \leq x \leq 5"), (r"\text{no solution}", "0"), (r"\text{no solution}", r"\mathbb{R}"),
-        (r"\emptyset", r"\{\emptyset\}"), (r"[0, \pi]", r"[0, 2\pi]"),
+        (r"\emptyset", r"\{\emptyset\}"), (r"[0, \pi]", r"[0, 2\pi]"), ("[0, 1]", r"\setminus"),
     ]),
     "ordinals, units and words": ([
         ("3rd", "3"), ("21st", r"21^{\text{st}}"), (r"\text{Thursday}", "Thursday"), (r"5^{\text{th}}", "5th"),
@@ -168,6 +168,39 @@ KINDS: dict[str, tuple[Pairs, Pairs]] = {
     ], [
         (r"0.\overline{3}", "0.3"), (r"\frac{1}{7}", r"0.\overline{14285}"), ("0.3", r"0.\overline{3}"),
         ("(4,112)", "4112"), ("(4,112)", "4,112"),
+    ]),
+    "units with prefixes, and of several parts": ([
+        ("4.2 eV", "4.2"), (r"3\text{ GHz}", "3"), ("5 kPa", "5"), ("2.5 kJ/mol", "2.5"), ("5", r"5\text{ mg/dL}"),
+        (r"10\,\mu\text{m}", "10 µm"), ("36", "36 sq. cm"), (r"500", "Rs. 500"), ("20", "20平方厘米"), ("5", "5 个"),
+        ("2 hours 30 minutes", r"2\text{ h and }30\text{ min}"), ("5 ft 11 in", "5 feet, 11 inches"),
+    ], [
+        ("5 mV", "5 MV"), (r"3\text{ GHz}", r"3\text{ MHz}"), ("5 kPa", "5 Pa"),
+        (r"10\,\mu\text{m}", r"10\text{ m}"),
+        ("4.2 eV", "4.2 J"), (r"2\mu g", "2"), ("20平方厘米", "20立方厘米"), ("5 元", "5 美元"), ("5", "5万"),
+        ("5", "3千"), ("2 hours 30 minutes", "2 minutes 30 hours"), ("2 hours 30 minutes", "2 hours"),
+    ]),
+    "words": ([
+        ("7", "seven apples"), ("10%", "ten percent"), ("x is even", r"x \text{ is even}"),
+        ("DNE", "does not exist"),
+        ("January 1", r"\text{January } 1"), ("red", "“red”"), ("yes", "Yes!"), ("July 4", "July 4th"),
+        ("sí", "Sí"), ("是", r"\text{是}"),
+    ], [
+        ("7", "seven or eight"), ("7", "seven less"), ("7", "seventy percent"), ("no", "on"),
+        ("20", "twenty zero"), ("是", "否"),
+        ("x is even", r"x \text{ is odd}"), ("January 12", r"\text{January 1} 2"), ("x", "х"), ("5", "٥"),
+    ]),
+    "forms of one number": ([
+        ("1/6", "0.1(6)"), (r"\frac13", "0.(3)"), ("1/2", "1⁄2"), ("2/3", r"\nicefrac{2}{3}"), ("2:3", "2{:}3"),
+        ("3", "⌊3.5⌋"), ("2", "∛8"),
+        ("12", "𝟏𝟐"), ("-5", "﹣5"), ("1011_2", r"1011 \text{ (base 2)}"), ("1011_2", r"1011_{\text{base } 2}"),
+        ("A3_{12}", r"\text{A3}_{12}"), (r"\sqrt2", r"2^\frac12"), ("321_5", r"\overline{321}_5"),
+        ("5", r"\implies 5"), ("5", r"5 \checkmark"),
+        ("5", r"\Delta x = 5"), ("55", r"\sum_{k=1}^{10} k = 55"), (r"\frac13", r"\int_0^1 x^2\,dx = \frac13"),
+        ("f(x) = x^2", "y = x^2"),
+    ], [
+        ("1/6", "0.(16)"), ("0.6", "0.1(6)"), ("3", "∛8"), ("1011_2", "1011 base 3"), ("5", r"6 \implies 5"),
+        ("55", r"\sum_{k=1}^{10} k"), ("55", r"\sum_{k=1}^{10} k = 54"), ("55", r"x = \sum_{k=1}^{10} k = 55"),
+        ("f(x) = x^2", "x = y^2"), ("f(x) = x^2, g(x) = x", "f(x) = x, g(x) = x^2"),
     ]),
 }  # fmt: skip
 """Right pairs of reference and answer, and wrong ones."""
@@ -215,6 +248,11 @@ def test_references_that_cannot_be_read_are_listed_and_warned_of(verifier: MathV
     assert "I expected something else" in faults[0][1]
     with pytest.warns(UserWarning, match=r"2 of 9 reference answers cannot be read.*row-2"):
         verifier.check(problems, Template())
+
+
+def test_digits_of_other_scripts_are_read_in_other_languages(outcomes: Any) -> None:
+    pairs = [("12", "१२"), ("٣٫١٤", "3.14"), ("۱۲", "12"), ("۱۲", "21")]
+    assert outcomes(pairs, "fa") == [Outcome.CORRECT] * 3 + [Outcome.WRONG]
 
 
 def test_what_cannot_be_read_as_a_set_is_wrong_and_other_digits_are_no_failure(outcomes: Any) -> None:
