@@ -21,7 +21,6 @@ from groupwise.verifiers.math.numbers import (
     decimal_comma,
     equal_numbers,
     ordinal,
-    ordinal_mark,
     parse_number,
     split_letter,
     split_unit,
@@ -154,8 +153,8 @@ def _equations(reference: Node, answer: Node, same_leaf: Leaf) -> bool | None:
         is_same = _some(matches(link, answer, same_leaf) for link in (*reference.items, *reference.rounded))
         is_solution = is_same is False and re.search(r"^[^_]*\\[^_]*$", reference.label) and letters_of(answer.text)
         return same_leaf(reference.text, answer.text) if is_solution else is_same
-    named = names((reference,)), names((answer,))
-    if reference.kind != "equation" or named[0] & named[1] or named[0] | named[1] == {"y", "f(x)"}:
+    is_function = names((reference, answer)) == {"y", "f(x)"}
+    if is_function or reference.kind != "equation" or names((reference,)) & names((answer,)):
         links = reference.items if reference.kind == "equation" else (reference,)
         equals = [_some(matches(item, link, same_leaf) for item in links) for link in answer.items]
         value = parse_number(answer.items[-1].text)
@@ -226,10 +225,8 @@ def same_plainly(reference: str, answer: str, decimals: int = DECIMALS) -> bool 
     if compact(reference) == compact(answer):
         return True
     if reference.casefold() in ORDINALS or answer.casefold() in ORDINALS:
-        numbers = [ORDINALS.get(text.casefold()) for text in (reference, answer)]
-        spelled = zip((reference, answer), numbers, strict=True)
-        number, other_number = (text if n is None else f"{n}{ordinal_mark(n)}" for text, n in spelled)
-        return ordinal(number) == ordinal(other_number) != ""
+        places = [str(ORDINALS.get(text.casefold(), ordinal(text))) for text in (reference, answer)]
+        return places[0] == places[1] != ""
     if is_words(reference):
         return as_words(reference) == as_words(answer)
     # a lettered choice with or without what it stands for: `C`, `(C)`, `\text{(C)} 12`

@@ -81,10 +81,7 @@ def too_long(reference: str, answer: str) -> str | None:
 
 
 def restates(reference: str, answer: str) -> bool:
-    """True for an answer that leaves an integral, sum, limit, ... to compute where the reference has none.
-
-    The left side of an equation that begins with one names what was computed.
-    """
+    """True for an answer that leaves a sum, limit, ... to compute (not on its left) where the reference has none."""
     link = _LINKS.search(outer(answer)) if EAGER.match(answer) and "=" not in outer(reference) else None
     start = link.end() if link and link[0] == "=" else 0
     return EAGER.search(answer, start) is not None and EAGER.search(reference) is None
