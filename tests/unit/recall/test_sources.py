@@ -9,13 +9,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from docstrings import Docstrings, docstrings
 from groupwise.config import parse
 from groupwise.errors import ConfigError, DataError
 from groupwise.recall.config import RecallRecipe
 from groupwise.recall.extract import extract
 from groupwise.recall.page import Page, RawPage, Unreadable
 from groupwise.recall.run import run_recall
-from groupwise.recall.sources import Docstrings, PageSource, Records, Warc, docstrings
+from groupwise.recall.sources import PageSource, Records, Warc
 from web import MadeWeb
 
 TEXT = "Every even number above two seems to be the sum of two primes, which nobody has proved."
