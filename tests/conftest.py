@@ -11,7 +11,6 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Generator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -58,62 +57,6 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--models", metavar="DIRECTORY", help="GGUF files of real models, for `-m real`")
-
-
-LIMIT_S = 5.0
-"""Processor time, in seconds, beyond which an everyday test is named at the end."""
-SLOW_MARKS = ("slow", "peers", "gpu", "browser", "real")
-PROCESSOR_S = "processor_s"
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Record the processor time of every everyday test and of its processes, fixtures left out."""
-    before = processor_s()
-    result = yield
-    if not any(item.get_closest_marker(mark) for mark in SLOW_MARKS):
-        item.user_properties.append((PROCESSOR_S, processor_s() - before))
-    return result
-
-
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Name the everyday tests that took long. Nothing fails: the same test takes longer on a slower machine."""
-    reports = terminalreporter.stats.get("passed", [])
-    times = [(dict(report.user_properties).get(PROCESSOR_S, 0.0), report.nodeid) for report in reports]
-    if long := sorted((time for time in times if time[0] > LIMIT_S), reverse=True):
-        terminalreporter.section(f"more than {LIMIT_S:g} s of processor time; smaller, or @pytest.mark.slow?")
-        for seconds, name in long:
-            terminalreporter.write_line(f"{seconds:6.1f} s  {name}")
-
-
-def processor_s() -> float:
-    """Return the processor time that this process and its children have taken so far, in seconds.
-
-    Children that live on count, too: a fork server runs whole trainings for a test. Only Linux tells of them.
-    """
-    times = os.times()
-    return sum(times[:4]) + _living_children_s(os.getpid())
-
-
-def _living_children_s(process: int | str) -> float:
-    total = 0.0
-    try:
-        threads = os.listdir(f"/proc/{process}/task")
-    except OSError:  # a process that has just ended, or another system
-        return total
-    for thread in threads:
-        try:
-            children = Path(f"/proc/{process}/task/{thread}/children").read_text().split()
-        except OSError:  # a thread that has just ended
-            continue
-        for child in children:
-            try:
-                stat = Path(f"/proc/{child}/stat").read_text()
-            except OSError:  # a process that has just ended
-                continue
-            ticks = map(int, stat.rpartition(")")[2].split()[11:15])  # its time and that of its children
-            total += sum(ticks) / os.sysconf("SC_CLK_TCK") + _living_children_s(child)
-    return total
 
 
 VOCABULARY = 263
