@@ -1,5 +1,6 @@
 """Around the steps of a run of reinforcement learning: which problems, the record, evaluation, the doctor."""
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -179,7 +180,7 @@ class RlRun:
         scored = self._evaluate(Purpose.DEV, self.actors, size, name)
         solved = estimate("pass_at_1", rows_of(scored))
         best = self.session.progress.best
-        is_best = best is None or best.is_below(solved.value)
+        is_best = best is None or math.isnan(best.pass_at_1) or solved.value > best.pass_at_1
         if is_best:
             self.session.progress.best = Best(done, solved.value)
         second = None

@@ -1,6 +1,5 @@
 """A run around its steps: started or resumed, recorded, checkpointed, and stopped between two steps."""
 
-import math
 import resource
 import signal
 import sys
@@ -41,14 +40,6 @@ class Best:
 
     step: int  # Steps finished before it
     pass_at_1: float  # NaN where the verifier had no verdict on any completion
-
-    def is_below(self, pass_at_1: float) -> bool:
-        """Return whether another evaluation is better; a known result is better than none.
-
-        >>> Best(0, float("nan")).is_below(0.0), Best(0, 0.5).is_below(float("nan"))
-        (True, False)
-        """
-        return pass_at_1 > self.pass_at_1 or math.isnan(self.pass_at_1) > math.isnan(pass_at_1)
 
 
 @dataclass(slots=True)
