@@ -19,7 +19,7 @@ import torch
 from tokenizers import normalizers
 
 from groupwise.models.config import ModelConfig
-from groupwise.models.gguf_write import PROBES
+from groupwise.models.loading import PROBES
 from groupwise.models.packed import Sequences, pack
 from groupwise.models.policy import Policy, load_policy
 

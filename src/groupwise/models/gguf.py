@@ -2,12 +2,14 @@
 
 A file is read once: weights dequantised to fp32, configuration and tokenizer rebuilt from its keys, into a directory of
 the Hugging Face cache that is named by the file's hash. Every tensor of the file fills a parameter and every parameter
-is filled, or the file is refused. A `config.json` or `tokenizer.json` beside the file comes before what its keys say.
+is filled, or the file is refused. A `config.json`, `generation_config.json` or `tokenizer.json` beside the file comes
+before what its keys say.
 """
 
 import hashlib
 import json
 import math
+import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping
@@ -20,11 +22,11 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedTokenizerFast
 
-from groupwise.errors import CheckpointError, ConfigError, ModelError
-from groupwise.models.gguf_keys import FREQUENCIES, SPECIAL, check_factors, scaling_of, stop_ids, tokenizer_of
-from groupwise.runs.atomic import Hold, new_directory, write_file
+from groupwise.errors import CheckpointError, ConfigError, GroupwiseError, ModelError
+from groupwise.models.gguf_keys import FREQUENCIES, SPECIAL, check_factors, filled, scaling_of, stop_ids, tokenizer_of
+from groupwise.runs.atomic import Hold, new_directory, translated_disk_errors, write_file
 from groupwise.runs.progress import counted
 
 SOURCE = "gguf.json"
@@ -32,7 +34,9 @@ SOURCE = "gguf.json"
 SHARD = 1 << 28  # Bytes of weights in one file of a directory; what is converted while loading is let go file by file
 ALIGNMENT = 64  # Bytes at whose multiples torch's own tensors begin
 SETTLED_NS = 10**10  # Age from which on a file's time of change tells it from what it was
-VERSION = 3  # Of the directories; a change of their content raises it
+VERSION = 4  # Of the directories; a change of their content raises it
+BESIDE = ("config.json", "generation_config.json", "*token*.json", "chat_template.jinja", "additional_chat_templates/*")
+"""Files of a Hugging Face directory, as `groupwise export` writes it, that decide what is made of a file in it."""
 
 ARCHITECTURES = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma3": "gemma3_text"}
 """Architectures of GGUF files, and their model types in transformers."""
@@ -51,21 +55,31 @@ def read_gguf(path: str) -> Path:
     from huggingface_hub.constants import HF_HOME
 
     file = _find(path)
-    given = [beside for name in ("config.json", "tokenizer.json") if (beside := file.with_name(name)).is_file()]
+    given = sorted(beside for pattern in BESIDE for beside in file.parent.glob(pattern))
     digest = hashlib.sha256(f"{VERSION}".encode())
     for source in (file, *given):
         digest.update(_hash(source, Path(HF_HOME) / "groupwise-gguf" / "hashes"))
     target = Path(HF_HOME) / "groupwise-gguf" / f"{file.stem}-{digest.hexdigest()[:16]}"
+    with translated_disk_errors(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
     while not target.is_dir():
         try:
             hold = Hold(target.with_name(f".{target.name}"), "model.path")
         except CheckpointError:  # another process writes it
+            if not os.access(target.parent, os.W_OK):
+                raise
             time.sleep(0.2)
             continue
         with hold:
             if not target.is_dir():
                 with new_directory(target) as directory:
-                    GGUF.open(file).write(directory, given)
+                    try:
+                        GGUF.open(file).write(directory, given)
+                    except (GroupwiseError, OSError):
+                        raise
+                    except Exception as error:  # of the libraries that are given what the keys say
+                        why = f"{type(error).__name__}: {error}"
+                        raise ModelError(f"{file} holds what cannot be used ({why})") from error
     return target
 
 
@@ -146,16 +160,17 @@ class GGUF:
 
     def write(self, directory: Path, given: list[Path]) -> None:
         """Write the model as a Hugging Face directory; files that are `given` replace what the keys say."""
-        names = [file.name for file in given]
-        config = AutoConfig.from_pretrained(self.file.parent) if "config.json" in names else self.config()
+        folder, names = self.file.parent, [file.name for file in given]
+        config = AutoConfig.from_pretrained(folder) if "config.json" in names else self.config()
         if "tokenizer.json" in names:
-            for file in self.file.parent.glob("*tokenizer*.json"):
-                shutil.copy(file, directory)
+            tokenizer = filled(self, PreTrainedTokenizerFast.from_pretrained(folder))
         else:
             tokenizer = tokenizer_of(self)
-            tokenizer.save_pretrained(directory)
-            stops = stop_ids(self, tokenizer)
-            generation = {"eos_token_id": stops, "pad_token_id": tokenizer.pad_token_id}
+        tokenizer.save_pretrained(directory)
+        if "generation_config.json" in names:
+            shutil.copy(folder / "generation_config.json", directory)
+        else:
+            generation = {"eos_token_id": stop_ids(self, tokenizer), "pad_token_id": tokenizer.pad_token_id}
             (directory / "generation_config.json").write_text(json.dumps(generation, indent=1))
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)

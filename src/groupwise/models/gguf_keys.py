@@ -35,13 +35,15 @@ NEUTRAL = {
 def scaling_of(file: "GGUF") -> dict[str, Any]:
     """Return transformers' settings of a file's scaled positions; empty where they are not scaled."""
     key, has_factors = "rope.scaling.", FREQUENCIES in file.tensors
-    kind = file.number(f"{key}type", "none")
+    # llama.cpp's own defaults, and the older name of the factor
+    factor = file.number(f"{key}factor", file.number("rope.scale_linear", 0.0))
+    kind = file.number(f"{key}type", "linear" if factor else "none")
     if kind == "none":
         return LLAMA3 | {"factor": round(float(_factors(file).max()), 4)} if has_factors else {}
     if has_factors or kind not in ("linear", "yarn"):
         why = f"scales positions by {kind!r}{f' and {FREQUENCIES}' * has_factors}"
         file.refuse(f"{why}, which its keys do not say whole; put config.json beside it")
-    scaling = {"rope_type": kind, "factor": file.number(f"{key}factor")}
+    scaling = {"rope_type": kind, "factor": factor or file.number(f"{key}factor")}
     if kind == "yarn":
         for name, plain in NEUTRAL.items():
             if (value := file.number(key + name, plain[0])) not in plain:
@@ -102,6 +104,7 @@ def scaling_keys(rope: Mapping[str, Any], model_type: str, directory: Path) -> d
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6  # Types of tokens
 SPECIAL = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
 """Special tokens of transformers, and their keys in GGUF files."""
+ENDS = ("eot", "eom")  # Keys of tokens that end a text beside eos: of a turn, of a message
 SPACE = "▁"  # Stands for a space in the vocabularies of sentencepiece
 
 _WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -140,9 +143,7 @@ def tokenizer_of(file: "GGUF") -> PreTrainedTokenizerFast:
     for wanted, add in ((CONTROL, tokenizer.add_special_tokens), (USER_DEFINED, tokenizer.add_tokens)):
         named = [token for token, its in zip(tokens, types, strict=True) if its == wanted and token in known]
         add([AddedToken(token, normalized=False, special=wanted == CONTROL) for token in named])
-    special = {
-        f"{name}_token": tokens[key[f"{its}_token_id"]] for name, its in SPECIAL.items() if f"{its}_token_id" in key
-    }
+    special = _special(file)
     # where the key is left out llama.cpp adds it in these two kinds of tokenizers
     begins = key.get("add_bos_token", kind == "llama" or SPLITS.get(key.get("pre", "")) == (_LLAMA3,))
     ends = key.get("add_eos_token", False)
@@ -154,9 +155,25 @@ def tokenizer_of(file: "GGUF") -> PreTrainedTokenizerFast:
         single = [used[0]] * begins + ["$A"] + [used[-1]] * ends
         pairs = [(token, tokenizer.token_to_id(token)) for token in used]
         tokenizer.post_processor = processors.TemplateProcessing(single=single, special_tokens=pairs)
-    whole = PreTrainedTokenizerFast(tokenizer_object=tokenizer, clean_up_tokenization_spaces=False, **special)
-    whole.chat_template = file.keys.get("tokenizer.chat_template")  # never one of another model
-    return whole
+    whole = PreTrainedTokenizerFast(tokenizer_object=tokenizer, clean_up_tokenization_spaces=False)
+    return filled(file, whole)
+
+
+def filled(file: "GGUF", tokenizer: PreTrainedTokenizerFast) -> PreTrainedTokenizerFast:
+    """Give a tokenizer the special tokens and the chat templates that the file has, where it has none of its own."""
+    tokenizer.add_special_tokens({name: text for name, text in _special(file).items() if not getattr(tokenizer, name)})
+    if not tokenizer.chat_template:  # never one of another model
+        plain, names = (file.keys.get(f"tokenizer.chat_template{end}") for end in ("", "s"))
+        named = {name: file.keys[f"tokenizer.chat_template.{name}"] for name in names or ()}
+        tokenizer.chat_template = named | ({"default": plain} if plain else {}) if named else plain
+    return tokenizer
+
+
+def _special(file: "GGUF") -> dict[str, str]:
+    """Special tokens by transformers' names; an id outside the vocabulary is none, as in llama.cpp."""
+    tokens = dict(enumerate(file.keys.get("tokenizer.ggml.tokens", ())))
+    ids = {f"{name}_token": file.keys.get(f"tokenizer.ggml.{its}_token_id") for name, its in SPECIAL.items()}
+    return {name: tokens[i] for name, i in ids.items() if i in tokens}
 
 
 def _byte_level(file: "GGUF", key: Mapping[str, Any]) -> Tokenizer:
@@ -210,10 +227,13 @@ def _sentencepiece(file: "GGUF", key: Mapping[str, Any]) -> Tokenizer:
 
 def stop_ids(file: "GGUF", tokenizer: Any) -> list[int]:
     """Return the tokens that end a completion: the file's ends, and the one behind the template's last turn."""
-    stops = {file.keys.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot", "eom")}
-    if tokenizer.chat_template:
+    stops = {file.keys.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", *ENDS)}
+    template = tokenizer.chat_template
+    template = template.get("default") if isinstance(template, dict) else template
+    if template:
         turns = [{"role": "user", "content": "u"}, {"role": "assistant", "content": "xyz"}]
-        after = tokenizer.apply_chat_template(turns, tokenize=False).rpartition("xyz")[2].lstrip()
+        rendered = tokenizer.apply_chat_template(turns, chat_template=template, tokenize=False)
+        after = rendered.rpartition("xyz")[2].lstrip()
         ids = tokenizer.encode(after, add_special_tokens=False)
         if ids and tokenizer.decode(ids[:1]) in tokenizer.get_added_vocab():
             stops.add(ids[0])

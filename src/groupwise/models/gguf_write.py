@@ -14,13 +14,14 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from safetensors import safe_open
-from transformers import AutoConfig, PreTrainedConfig
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
 
-from groupwise.errors import ConfigError, ModelError
+from groupwise.errors import ConfigError, ModelError, told_as
 from groupwise.models.gguf import ARCHITECTURES, GGUF, rotated_heads
 from groupwise.models.gguf_keys import (
     BYTE,
     CONTROL,
+    ENDS,
     FREQUENCIES,
     NORMAL,
     SPACE,
@@ -34,7 +35,7 @@ from groupwise.models.gguf_keys import (
     tokenizer_of,
     unwritable,
 )
-from groupwise.models.loading import read_tokenizer
+from groupwise.models.loading import PROBES, read_tokenizer
 
 Precision = Literal["f32", "f16", "q8_0"]
 FILE_TYPES = {"f32": 0, "f16": 1, "q8_0": 7}
@@ -45,12 +46,6 @@ FIXED: dict[str, tuple[Any, ...]] = {
     "use_bidirectional_attention": (False, None), "mlp_bias": (False,),
 }  # fmt: skip
 """Settings that llama.cpp has in its code for every model of an architecture, and their values there."""
-PROBES = (
-    "The capital of France is", "12 + 345 = 357", "  two  spaces\tand a tab\r\nnext\n\n\nline", "it's we'll I'M",
-    "数学は楽しい。", "naïve café Ω≈ç√∫", "cafe\u0301", "😀👩‍👩‍👧", "٣٤٥", "def f(x):\n    return x ** 2  # square",
-    r"\frac{1}{2}\sqrt{3}", "<think>a</think>",
-)  # fmt: skip
-"""Texts whose tokens must be the same before and after."""
 
 
 def write_gguf(directory: Path, target: Path, precision: Precision) -> None:
@@ -81,7 +76,7 @@ def write_gguf(directory: Path, target: Path, precision: Precision) -> None:
         for name, value in _keys(config, directory).items():
             _add(writer, f"{architecture}.{name}", value)
         tokenizer = read_tokenizer(str(directory))
-        for name, value in _tokenizer(tokenizer, directory, config.vocab_size).items():
+        for name, value in _tokenizer(tokenizer, directory, config).items():
             _add(writer, f"tokenizer.{name}", value)
         mapping = gguf.get_tensor_name_map(gguf.MODEL_ARCH[architecture.upper()], config.num_hidden_layers)
         for name, value in _weights(directory):
@@ -137,9 +132,6 @@ def _keys(config: PreTrainedConfig, directory: Path) -> dict[str, Any]:
         **scaling_keys(rope, config.model_type, directory),
     }
     if is_gemma:
-        full = [i for i, kind in enumerate(config.layer_types, 1) if kind == "full_attention"]
-        if full != list(range(6, config.num_hidden_layers + 1, 6)):
-            raise unwritable(directory, f"every sixth layer must see all, not {full}")
         keys["attention.sliding_window"] = config.sliding_window
         keys["rope.freq_base_swa"] = float(config.rope_parameters["sliding_attention"]["rope_theta"])
         if config.final_logit_softcapping:
@@ -154,15 +146,18 @@ def _weights(directory: Path) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
                 yield name, tensors.get_tensor(name).to(torch.float32).numpy()
 
 
-def _tokenizer(tokenizer: Any, directory: Path, size: int) -> dict[str, Any]:
-    """The keys of a tokenizer, without their beginning `tokenizer.`."""
-    facts = json.loads(tokenizer.backend_tokenizer.to_str())
-    model, added = facts["model"], {entry["id"]: entry for entry in facts["added_tokens"]}
+def _tokenizer(tokenizer: Any, directory: Path, config: PreTrainedConfig) -> dict[str, Any]:
+    """The keys of a tokenizer and of the tokens that end a text, without their beginning `tokenizer.`."""
+    facts: dict[str, Any] = json.loads(tokenizer.backend_tokenizer.to_str()) if tokenizer.is_fast else {}
+    model = facts.get("model", {"type": "in Python"})
+    if not isinstance(model.get("vocab"), dict):  # of Unigram it is a list
+        raise unwritable(directory, f"there is no form for its tokenizer, {model['type']}")
+    added = {entry["id"]: entry for entry in facts["added_tokens"]}
     tokens = {i: token for token, i in model["vocab"].items()} | {i: entry["content"] for i, entry in added.items()}
     types = dict.fromkeys(tokens, NORMAL) | {
         i: CONTROL if entry["special"] else USER_DEFINED for i, entry in added.items()
     }
-    keys: dict[str, Any] = {}
+    keys, size = dict[str, Any](), config.vocab_size
     if model["type"] == "BPE" and not model["byte_fallback"] and model["merges"]:
         keys |= {"ggml.model": "gpt2", "ggml.pre": _pre(facts["pre_tokenizer"], directory)}
         keys["ggml.merges"] = [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]
@@ -182,19 +177,30 @@ def _tokenizer(tokenizer: Any, directory: Path, size: int) -> dict[str, Any]:
         raise unwritable(directory, f"there is no form for its tokenizer, {model['type']}")
     ids = tokenizer("a").input_ids
     for name, key in SPECIAL.items():
-        if (token := getattr(tokenizer, f"{name}_token_id")) is not None:
+        if (token := getattr(tokenizer, f"{name}_token_id")) in range(size):
             keys[f"ggml.{key}_token_id"] = token
+    file = directory / "generation_config.json"
+    ends = json.loads(file.read_text()).get("eos_token_id") if file.is_file() else config.eos_token_id
+    others = sorted({*(ends if isinstance(ends, list) else [ends])} - {None, tokenizer.eos_token_id})
+    if len(others) > len(ENDS):
+        raise unwritable(directory, f"it ends at {others} beside eos; allowed are {len(ENDS)} tokens beside it")
+    keys |= {f"ggml.{name}_token_id": token for name, token in zip(ENDS, others, strict=False)}
     keys["ggml.add_bos_token"] = ids[0] == tokenizer.bos_token_id
-    if tokenizer.chat_template:
-        keys["chat_template"] = tokenizer.chat_template
+    keys["ggml.add_eos_token"] = ids[-1] == tokenizer.eos_token_id
+    templates = tokenizer.chat_template or {}
+    templates = templates if isinstance(templates, dict) else {"default": templates}
+    for name, template in templates.items():
+        keys["chat_template" if name == "default" else f"chat_template.{name}"] = template
+    if named := [name for name in templates if name != "default"]:
+        keys["chat_templates"] = named
     keys["ggml.tokens"] = [tokens.get(i, f"[PAD{i}]") for i in range(size)]
     keys["ggml.token_type"] = [types.get(i, UNUSED) for i in range(size)]
     return keys
 
 
-def _pre(pre_tokenizer: Mapping[str, Any], directory: Path) -> str:
+def _pre(pre_tokenizer: Mapping[str, Any] | None, directory: Path) -> str:
     """The key for the way a byte-level tokenizer cuts texts."""
-    steps = pre_tokenizer.get("pretokenizers", [pre_tokenizer])
+    steps = pre_tokenizer.get("pretokenizers", [pre_tokenizer]) if pre_tokenizer else []
     patterns: list[str] = []
     for step in steps:
         if step["type"] == "Split":
@@ -219,15 +225,21 @@ def _add(writer: Any, name: str, value: Any) -> None:
 
 
 def _check(file: Path, directory: Path, tokenizer: Any, config: PreTrainedConfig) -> None:
-    """Read the file back: its keys must mean this configuration, its vocabulary the same tokens."""
+    """Read the file back: keys must mean this configuration, the vocabulary the same tokens, weights are numbers."""
     written = GGUF.open(file)
-    again = tokenizer_of(written)
-    for text in PROBES:
+    again, read = tokenizer_of(written), written.config()
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(read)
+    with told_as(ModelError, f"{directory} cannot be written as GGUF", ModelError):
+        for name, tensor in written.weights(model):
+            written.weight(name, tensor, read)
+    added = [f"a {token} a" for token, i in tokenizer.get_added_vocab().items() if i < config.vocab_size]
+    for text in (*PROBES, *added):  # some tokens take the spaces around them
         before, after = tokenizer(text).input_ids, again(text).input_ids
         if before != after:
             why = f"its tokenizer reads {text!r} as {before}, and as {after} by what a GGUF file can say"
             raise unwritable(directory, why)
-    read, given = written.config().to_dict(), config.to_dict()
+    means, given = read.to_dict(), config.to_dict()
     for name in ("hidden_size", "head_dim", "rope_parameters", "tie_word_embeddings", "layer_types", "sliding_window"):
-        if config.model_type != "mistral" and name in read and read[name] != given.get(name, read[name]):
-            raise ModelError(f"{file} would say {name} = {read[name]} where the model has {given[name]}")
+        if config.model_type != "mistral" and name in means and means[name] != given.get(name, means[name]):
+            raise ModelError(f"{file} would say {name} = {means[name]} where the model has {given[name]}")

@@ -1,13 +1,14 @@
 """GGUF files in and out, on small random models; the weights against `gguf`, which is llama.cpp's own code."""
 
 import json
+import shutil
 from pathlib import Path
 
 import gguf
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
@@ -15,7 +16,7 @@ from groupwise.config.schema import SHIPPED, resolve
 from groupwise.errors import CheckpointError, ModelError
 from groupwise.models.config import ModelConfig
 from groupwise.models.gguf import GGUF, SOURCE, read_gguf
-from groupwise.models.gguf_keys import SPLITS, frequency_factors, tokenizer_of
+from groupwise.models.gguf_keys import SPLITS, frequency_factors, scaling_of, tokenizer_of
 from groupwise.models.gguf_write import write_gguf
 from groupwise.models.located import locate
 from groupwise.models.policy import load_policy
@@ -156,6 +157,38 @@ def test_a_completion_ends_at_the_files_ends_and_at_the_templates(tmp_path: Path
     assert load_policy(ModelConfig(path=str(tmp_path / "model.gguf"))).stop_ids == {1, over}
 
 
+def test_the_ends_of_a_model_go_into_a_file_and_no_more_than_fit(tmp_path: Path) -> None:
+    before = saved(tmp_path / "before", "qwen3")
+    (before / "chat_template.jinja").unlink()
+    (before / "generation_config.json").write_text(json.dumps({"eos_token_id": [1, 7, 5]}))
+    write_gguf(before, tmp_path / "model.gguf", "f32")
+    assert load_policy(ModelConfig(path=str(tmp_path / "model.gguf"))).stop_ids == {1, 5, 7}
+    (before / "generation_config.json").write_text(json.dumps({"eos_token_id": [1, 7, 5, 8]}))
+    with pytest.raises(ModelError, match=r"it ends at \[5, 7, 8\] beside eos; allowed are 2"):
+        write_gguf(before, tmp_path / "model.gguf", "f32")
+
+
+def test_a_file_in_the_directory_it_was_made_of_reads_and_ends_as_that_does(tmp_path: Path) -> None:
+    before = saved(tmp_path / "before", "qwen3")
+    several = byte_tokenizer()
+    several.chat_template = {"default": TEMPLATE, "short": TEMPLATE[:-20] + "{% endfor %}"}
+    several.save_pretrained(before)
+    (before / "generation_config.json").write_text(json.dumps({"eos_token_id": [1, 7]}))
+    for place in (tmp_path / "model.gguf", before / "model.gguf"):
+        write_gguf(before, place, "f32")
+        policy = load_policy(ModelConfig(path=str(place)))
+        assert policy.tokenizer.chat_template == several.chat_template
+        assert {1, 7} <= policy.stop_ids
+    (before / "chat_template.jinja").write_text("another")
+    assert locate(str(before / "model.gguf")).weights != locate(str(tmp_path / "model.gguf")).weights
+    assert load_policy(ModelConfig(path=str(before / "model.gguf"))).tokenizer.chat_template["default"] == "another"
+    for file in ("tokenizer_config.json", "chat_template.jinja", "generation_config.json"):
+        (before / file).unlink()
+    shutil.rmtree(before / "additional_chat_templates")  # beside nothing but a vocabulary the file says the rest
+    policy = load_policy(ModelConfig(path=str(before / "model.gguf")))
+    assert (policy.tokenizer.eos_token, policy.tokenizer.chat_template["default"]) == ("<end>", TEMPLATE)
+
+
 def test_the_file_is_read_once_and_says_what_it_is(tmp_path: Path, cache: Path) -> None:
     write_gguf(saved(tmp_path / "before", "qwen2"), tmp_path / "model.gguf", "q8_0")
     directory = read_gguf(str(tmp_path / "model.gguf"))
@@ -207,6 +240,8 @@ def rewritten(source: Path, target: Path, change: str) -> None:
             continue
         if change == "pre" and name == "tokenizer.ggml.pre":
             value = "of another model"
+        if change == "merges" and name == "tokenizer.ggml.merges":
+            value = ["of another"]
         kind = field.types[0]
         writer.add_key_value(name, value, kind, field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None)
     if change in ("yarn", "longrope", "attn_factor"):
@@ -238,6 +273,7 @@ def rewritten(source: Path, target: Path, change: str) -> None:
         ("longrope", "scales positions by 'longrope'"),
         ("yarn", "lacks the key llama.rope.scaling.factor"),
         ("attn_factor", "has rope.scaling.attn_factor = 2, which is not supported"),
+        ("merges", "holds what cannot be used"),
         ("pre", "tokenizer.ggml.pre = 'of another model'"),
         ("parts", "is one of several parts"),
         ("shape", "its keys ask for"),
@@ -271,6 +307,13 @@ def test_a_text_begins_as_in_llama_cpp(pre: str, changes: dict[str, object], beg
             tokenizer_of(file)
     else:
         assert tokenizer_of(file)("a").input_ids == [0] * begins + [1]
+
+
+def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path, cache: Path) -> None:
+    write_gguf(saved(tmp_path / "before", "qwen2"), tmp_path / "model.gguf", "f32")
+    cache.parent.write_text("no directory")
+    with pytest.raises(CheckpointError, match=r"groupwise-gguf.* cannot be written"):
+        read_gguf(str(tmp_path / "model.gguf"))
 
 
 @pytest.mark.parametrize("content", [b"", b"GGUF", b"not a model" * 99, None])
@@ -335,6 +378,7 @@ def test_the_shipped_model_and_its_alphabet(tmp_path: Path) -> None:
         ("llama", {"hidden_act": "gelu"}, "no key for its hidden_act = 'gelu'; allowed is 'silu'"),
         ("gemma3_text", {"query_pre_attn_scalar": 16}, "no key for its query_pre_attn_scalar = 16; allowed is 32"),
         ("phi", {}, "its model type is 'phi'; allowed are llama"),
+        ("gemma3_text", {"attention_bias": True}, "has tensors that no parameter takes: blk.0.attn_k.bias"),
     ],
 )
 def test_a_model_without_a_form_in_gguf_is_refused(
@@ -346,14 +390,51 @@ def test_a_model_without_a_form_in_gguf_is_refused(
     assert not [file for file in tmp_path.iterdir() if file.name != "before"]
 
 
-def test_a_tokenizer_that_llama_cpp_has_no_name_for_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("part", "value", "sentence"),
+    [
+        ("pre_tokenizer", {"type": "Digits", "individual_digits": False}, "has no name here for the way its tokenizer"),
+        ("pre_tokenizer", None, "has no name here for the way its tokenizer cuts texts"),
+        ("model", {"type": "Unigram", "vocab": [["a", 0.0]], "unk_id": 0}, "no form for its tokenizer, Unigram"),
+        ("added_tokens", 4, "its tokenizer reads 'a <|over|> a' as"),  # it takes the space behind it
+        ("normalizer", {"type": "Lowercase"}, "its tokenizer reads 'What is 60 x 64\\?\\\\n' as"),
+    ],
+)
+def test_a_tokenizer_that_llama_cpp_reads_otherwise_is_refused(
+    tmp_path: Path, part: str, value: object, sentence: str
+) -> None:
     before = saved(tmp_path / "before", "llama")
     tokenizer = json.loads((before / "tokenizer.json").read_text())
-    tokenizer["pre_tokenizer"]["pretokenizers"][0]["individual_digits"] = False
+    if isinstance(value, int):
+        tokenizer[part][value]["rstrip"] = True
+    else:
+        tokenizer[part] = value
     (before / "tokenizer.json").write_text(json.dumps(tokenizer))
-    with pytest.raises(ModelError, match="has no name here for the way its tokenizer cuts texts"):
+    with pytest.raises(ModelError, match=sentence.replace("|", r"\|")):
         write_gguf(before, tmp_path / "model.gguf", "f32")
     assert set(SPLITS) >= {"gpt-2", "smollm", "qwen2", "llama-bpe"}
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+def test_a_number_too_large_for_the_precision_and_a_padding_outside_of_the_vocabulary(tmp_path: Path) -> None:
+    before = saved(tmp_path / "before", "llama", vocab_size=265)
+    weights = load_file(before / "model.safetensors")
+    weights["model.layers.0.mlp.up_proj.weight"][0, 0] = 1e5
+    save_file(weights, before / "model.safetensors", metadata={"format": "pt"})
+    padded = byte_tokenizer()
+    padded.add_special_tokens({"pad_token": "<padding>"})
+    padded.save_pretrained(before)
+    with pytest.raises(ModelError, match=r"numbers that are not finite, in blk\.0\.ffn_up\.weight"):
+        write_gguf(before, tmp_path / "model.gguf", "f16")
+    write_gguf(before, tmp_path / "model.gguf", "f32")
+    assert load_policy(ModelConfig(path=str(tmp_path / "model.gguf"))).tokenizer.pad_token is None
+
+
+def test_a_factor_of_positions_without_a_kind_is_linear_as_in_llama_cpp(tmp_path: Path) -> None:
+    keys = {"general.architecture": "llama", "llama.rope.scale_linear": 4.0}
+    assert scaling_of(GGUF(tmp_path, {}, keys)) == {"rope_type": "linear", "factor": 4.0}
+    assert scaling_of(GGUF(tmp_path, {}, keys | {"llama.rope.scaling.factor": 2.0}))["factor"] == 2.0
+    assert scaling_of(GGUF(tmp_path, {}, keys | {"llama.rope.scaling.type": "none"})) == {}
 
 
 def test_a_head_apart_from_the_embedding_is_kept_apart(tmp_path: Path) -> None:
