@@ -103,11 +103,13 @@ def inject(model: PreTrainedModel, config: Any, *, scores: bool) -> None:
     plain: Any = peft().tuners.lora.Linear
     switched, layers = _switched(plain), adapted(model)
     for name, layer in layers.items():
-        if type(layer) is not plain or layer.lora_variant or layer.lora_bias[NAME]:
-            variants = [type(variant).__name__ for variant in layer.lora_variant.values()]
+        what = [type(variant).__name__ for variant in layer.lora_variant.values()]
+        what += ["with a bias"] if layer.lora_bias.get(NAME) else []
+        what += ["on the head"] if layer is model.get_output_embeddings() else []
+        if what or type(layer) is not plain:
             raise ModelError(
-                f"{name} has adapters of a kind that is not supported ({type(layer).__name__}, "
-                f"{', '.join(variants) or 'with a bias'}); allowed is plain LoRA on linear layers"
+                f"{name} has adapters of a kind that is not supported ({', '.join([type(layer).__name__, *what])}); "
+                "allowed is plain LoRA on linear layers"
             )
         layer.__class__ = switched
         for part in (layer.lora_A[NAME], layer.lora_B[NAME]):

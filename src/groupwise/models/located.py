@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from groupwise.config.schema import PACKAGE, SHIPPED, resolve
-from groupwise.errors import ModelError
+from groupwise.errors import ModelError, told_as
 from groupwise.models.adapters import NAME, SCORE, Adapters, is_adapter, peft
 from groupwise.models.config import ADAPTER_CONFIG as CONFIG
 from groupwise.models.config import ModelConfig
@@ -32,6 +32,7 @@ ALLOWED: dict[str, tuple[Any, ...]] = {
     "target_parameters": (),
     "trainable_token_indices": (),
     "layer_replication": (),
+    "revision": ("main",),
 }
 """Values of peft's settings that are supported, beside none at all: those of plain LoRA on linear layers."""
 
@@ -116,10 +117,8 @@ def locate(path: str) -> Located:
         ) from None
     if (kind := facts.get("peft_type")) != "LORA":
         raise ModelError(f"{path!r} holds adapters of type {kind}; allowed is LORA")
-    try:
+    with told_as(ModelError, f"{path}/{CONFIG} cannot be used", TypeError, ValueError, KeyError):
         config = peft().LoraConfig.from_pretrained(path)
-    except (TypeError, ValueError, KeyError) as error:
-        raise ModelError(f"{path}/{CONFIG} cannot be used: {error}") from None
     for name, allowed in ALLOWED.items():
         value = getattr(config, name, None)
         if value and value not in allowed:
@@ -158,10 +157,8 @@ def _available(path: str) -> str:
 
 
 def _read(file: Path) -> dict[str, Any]:
-    try:
+    with told_as(ModelError, f"{file} cannot be read", OSError, ValueError, TypeError):
         return dict(json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError) as error:
-        raise ModelError(f"{file} cannot be read: {error}") from None
 
 
 def name_on_disk(name: str) -> str:

@@ -255,6 +255,7 @@ SPOILT: dict[str, tuple[Callable[[Path], Any], str]] = {
     "another kind": (lambda path: change(path, peft_type="IA3"), "holds adapters of type IA3; allowed is LORA"),
     "with biases": (lambda path: change(path, bias="lora_only"), "bias = 'lora_only' is not supported"),
     "whole layers": (lambda path: change(path, modules_to_save=["lm_head"]), "modules_to_save = ['lm_head'] is not"),
+    "another revision": (lambda path: change(path, revision="v2"), "revision = 'v2' is not supported"),
     "DoRA": (lambda path: change(path, use_dora=True), "a kind that is not supported"),
 }  # fmt: skip
 
@@ -267,6 +268,13 @@ def test_spoilt_adapters_are_named(saved: Path, fault: str) -> None:
         load_policy(at(saved))
     assert says in str(found.value)
     assert "\n" not in str(found.value)
+
+
+@pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings=True`")
+def test_adapters_on_the_head_are_named(saved: Path) -> None:
+    change(saved, target_modules=["q_proj", "lm_head"])
+    with pytest.raises(ModelError, match=r"lm_head has adapters of .* not supported \(Linear, on the head\)"):
+        load_policy(at(saved))
 
 
 def test_adapters_on_other_weights_are_refused(base: str, saved: Path, tmp_path: Path) -> None:
