@@ -62,8 +62,11 @@ def provenance(run: RunDirectory) -> list[dict[str, Any]]:
     recipe = read_toml(run.config)
     start = Path(recipe["model"]["path"])
     parent = start.parent.parent
-    has_parent = not recipe.get("new_model") and start.is_dir() and (parent / "config.toml").exists()
-    ancestors = provenance(find_run(parent)) if has_parent else []
+    ancestors: list[dict[str, Any]] = []
+    if not recipe.get("new_model") and (start / PROVENANCE).is_file():  # it was exported
+        ancestors = json.loads((start / PROVENANCE).read_text())
+    elif not recipe.get("new_model") and start.is_dir() and (parent / "config.toml").exists():
+        ancestors = provenance(find_run(parent))
     lines = list(run.metrics.lines())
     losses = [(line["step"], line["loss"]) for line in lines if "loss" in line]
     size = max(1, len(losses) // CURVE_POINTS)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from groupwise.models.export import card
+from groupwise.models.export import card, provenance
 from groupwise.runs.directory import begin_run
 
 MACHINE = {"gpu": None, "processor": "Some CPU", "commit": "abc"}
@@ -94,3 +94,12 @@ def test_a_reward_model_has_its_held_out_accuracy_and_no_prompt(tmp_path: Path) 
     assert "pipeline_tag: text-classification" in text
     assert "accuracy 0.750 [0.700, 0.800] on held-out pairs after 5 steps" in text
     assert "How to sample" not in text
+
+
+def test_a_run_from_an_exported_model_names_those_before_it(tmp_path: Path) -> None:
+    before = [{"recipe": {"algorithm": "sft"}}]
+    (tmp_path / "exported").mkdir()
+    (tmp_path / "exported" / "provenance.json").write_text(json.dumps(before))
+    run = begin_run(tmp_path / "run", f'algorithm = "grpo"\nmodel.path = "{tmp_path / "exported"}"\n')
+    first, last = provenance(run)
+    assert (first, last["recipe"]["algorithm"]) == (before[0], "grpo")
