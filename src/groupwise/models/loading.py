@@ -17,7 +17,7 @@ from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerFast
 from transformers.utils.hub import cached_file
 
 from groupwise.config.schema import SHIPPED
-from groupwise.errors import ConfigError, ModelError, UnsupportedModelError
+from groupwise.errors import ConfigError, ModelError, UnsupportedModelError, told_as
 from groupwise.models import attention, experts
 from groupwise.models.activations import allow_checkpointing
 from groupwise.models.adapters import (
@@ -35,7 +35,7 @@ from groupwise.models.adapters import (
 from groupwise.models.backbone import Unread, fingerprint, no_progress_bars
 from groupwise.models.config import LoraConfig, ModelConfig
 from groupwise.models.cores import ask_for_threads, keep_to_quota
-from groupwise.models.located import PREFIX, WEIGHTS, AdapterFiles, Located, lasting, locate, name_on_disk
+from groupwise.models.located import PREFIX, WEIGHTS, AdapterFiles, Located, lasting, locate, name_on_disk, say_left_out
 from groupwise.models.recurrent import KINDS, is_recurrent
 from groupwise.ranks.group import RANKS
 
@@ -54,10 +54,13 @@ def read_pretrained(
             dtype=dtype,  # a weight is converted as it is read: the whole model never stands in two precisions
             attn_implementation=attention.NAME,
             output_loading_info=True,
+            ignore_mismatched_sizes=True,  # they are reported, and refused with the missing ones
             **options,
         )
         tokenizer = read_tokenizer(located.tokenizer)
-    return model, tokenizer, sorted([*report["missing_keys"], *(str(key) for key in report["mismatched_keys"])])
+    say_left_out(located, model, report["unexpected_keys"])
+    others = [f"{name} of {list(theirs)}, not {list(ours)}" for name, theirs, ours in report["mismatched_keys"]]
+    return model, tokenizer, sorted([*report["missing_keys"], *others])
 
 
 PROBES = (
@@ -210,10 +213,8 @@ def base_fingerprint(model: PreTrainedModel) -> str:
 def attach(model: PreTrainedModel, files: AdapterFiles, *, scores: bool) -> list[str]:
     """Put a directory's adapters into the model that they stand on; return the names of other weights it holds."""
     file = Path(files.path) / WEIGHTS
-    try:
+    with told_as(ModelError, f"{file} cannot be read", SafetensorError, OSError):
         saved = {name.removeprefix(PREFIX): tensor for name, tensor in load_file(file).items()}
-    except (SafetensorError, OSError) as error:
-        raise ModelError(f"{file} cannot be read: {error}") from None
     inject(model, files.config, scores=scores)
     weights = dict(model.named_parameters())
     held = [name for name in weights if scores and name.startswith(f"{SCORE}.") and name in saved]

@@ -8,6 +8,7 @@ read: adapters on other weights would be another model without any error.
 import hashlib
 import json
 import platform
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +16,14 @@ from typing import Any
 
 from safetensors.torch import save_file
 from torch import Tensor
+from torch.nn import Module
 
 from groupwise.config.schema import PACKAGE, SHIPPED, resolve
 from groupwise.errors import ModelError, told_as
 from groupwise.models.adapters import NAME, SCORE, Adapters, is_adapter, peft
 from groupwise.models.config import ADAPTER_CONFIG as CONFIG
 from groupwise.models.config import ModelConfig
+from groupwise.ranks.group import RANKS
 
 WEIGHTS, OWN = "adapter_model.safetensors", "adapter_base.json"
 PREFIX = "base_model.model."  # Begins every name of a weight in peft's files
@@ -128,6 +131,17 @@ def locate(path: str) -> Located:
         raise ModelError(f"the adapters {path!r} have no weights: there is no {WEIGHTS}")
     tokenizer = path if (directory / "tokenizer_config.json").is_file() else weights
     return Located(path, weights, tokenizer, AdapterFiles(path, config, base, ours.get(BASE_WEIGHTS)))
+
+
+def say_left_out(located: Located, model: Module, names: Iterable[str]) -> None:
+    """Warn of weights in the files that the model has no place for, but for the head of the other kind of model."""
+    left = sorted({*names} - {"lm_head.weight", f"{SCORE}.weight"} - dict(model.named_buffers()).keys())
+    if left and RANKS.is_first:
+        warnings.warn(
+            f"the files of {located.path!r} hold weights that its config.json has no place for, so the model computes "
+            f"without them: {', '.join(left[:3])}{', ...' * (len(left) > 3)}",
+            stacklevel=2,
+        )
 
 
 def is_adapter_directory(path: str) -> bool:

@@ -15,7 +15,7 @@ import json
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,13 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from transformers import AutoConfig, GenerationConfig, PreTrainedModel
 
-from groupwise.errors import ConfigError, ModelError, UnsupportedModelError
+from groupwise.errors import ConfigError, ModelError, UnsupportedModelError, told_as
 from groupwise.models import attention
 from groupwise.models.adapters import plain_name
 from groupwise.models.backbone import Place, Unread, no_progress_bars
 from groupwise.models.config import ModelConfig
 from groupwise.models.loading import cannot_be_loaded, device_of, finish_adapters, read_pretrained, read_tokenizer
-from groupwise.models.located import Located
+from groupwise.models.located import Located, say_left_out
 from groupwise.ranks.group import RANKS
 from groupwise.ranks.sharding import first_row, is_sharded, materialise, own_rows
 
@@ -83,6 +83,8 @@ def read(
         with opened(file) as tensors:
             headers |= {name: (file, tuple(tensors.get_slice(name).get_shape())) for name in tensors.keys()}  # noqa: SIM118
     places, same, lost = _places(model, headers)
+    taken = {place.name for place in (*places.values(), *(other for _, other in same))}
+    say_left_out(located, model, headers.keys() - taken)
     _make_buffers(model, headers, device)
     return model, tokenizer, lost, Unread(located.path, device, places, same)
 
@@ -108,12 +110,8 @@ def _built(kind: Any, path: str, options: dict[str, Any]) -> PreTrainedModel | s
     if get_model_conversion_mapping(model, add_legacy=False):
         return "its files hold weights in another form than it computes with"
     if model.can_generate():
-        try:
+        with suppress(OSError):  # without a file it is what the model's configuration says of it
             model.generation_config = GenerationConfig.from_pretrained(path)
-        except OSError:  # as transformers does: what the model's configuration says of it
-            model.generation_config = GenerationConfig.from_pretrained(
-                path, config_file_name="config.json", _from_model_config=True
-            )
     return model
 
 
@@ -139,11 +137,8 @@ def _weight_files(path: str) -> list[Path] | None:
 @contextmanager
 def opened(file: Path) -> Iterator[Any]:
     """Open a file of safetensors, whose tensors are read when they are asked for."""
-    try:
-        with safe_open(file, framework="pt") as tensors:
-            yield tensors
-    except (SafetensorError, OSError) as error:
-        raise ModelError(f"{file} cannot be read: {error}") from None
+    with told_as(ModelError, f"{file} cannot be read", SafetensorError, OSError), safe_open(file, "pt") as tensors:
+        yield tensors
 
 
 def _place(headers: Headers, name: str, shape: torch.Size) -> Place | None:

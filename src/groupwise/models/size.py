@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification
 
-from groupwise.errors import ModelError
+from groupwise.errors import ModelError, told_as
 from groupwise.models.activations import head_dim, layers_of, widest
 from groupwise.models.adapters import target_layers
 from groupwise.models.config import LoraConfig
@@ -71,9 +71,7 @@ def _count(module: nn.Module) -> int:
 def _model(path: str, kind: Any = AutoModelForCausalLM, **changes: int) -> Any:
     """The model of a configuration with these changes, without numbers."""
     location = locate(path).weights
-    try:
+    with told_as(ModelError, f"the configuration of the model {path!r} cannot be read", Exception):
         config = AutoConfig.from_pretrained(location, **changes)
-    except Exception as error:
-        raise ModelError(f"the configuration of the model {path!r} cannot be read: {error}") from None
     with torch.device("meta"):
         return kind.from_config(config)

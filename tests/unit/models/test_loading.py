@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
 from transformers import AutoModelForCausalLM
 
@@ -56,6 +57,15 @@ def test_loaded_weights_begin_where_torch_lets_its_own_begin(
     loaded = load_policy(tmp_path / "saved")
     assert [name for name, weight in loaded.trainable() if weight.data_ptr() % ALIGNMENT] == []
     assert loaded.fingerprint() == tiny_policy().fingerprint()
+
+
+def test_a_weight_without_a_place_is_named(tiny_policy: Callable[..., Policy], tmp_path: Path) -> None:
+    save_checkpoint(tmp_path / "saved", tiny_policy())
+    file = tmp_path / "saved" / "model.safetensors"
+    bias = {"model.layers.0.self_attn.q_proj.bias": torch.ones(32)}
+    save_file(load_file(file) | bias, file, metadata={"format": "pt"})
+    with pytest.warns(UserWarning, match=r"no place for, .* without them: model\.layers\.0\.self_attn\.q_proj\.bias$"):
+        load_policy(tmp_path / "saved")
 
 
 def digits_in_threes(folder: Path, changes: dict[str, str]) -> list[int]:

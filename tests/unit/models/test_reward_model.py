@@ -132,7 +132,7 @@ def test_other_models_are_refused(make: Callable[..., RewardModel], tmp_path: Pa
     three = AutoModelForSequenceClassification.from_pretrained(tmp_path / "policy", num_labels=3)
     three.save_pretrained(tmp_path / "three")
     made.tokenizer.save_pretrained(tmp_path / "three")
-    with pytest.raises(ModelError, match=r"three' cannot be loaded"):
+    with pytest.raises(ModelError, match=r"three' is damaged: weights \['score.weight of \[3, 32\], not \[1, 32\]'\]"):
         load_reward_model(ModelConfig(path=str(tmp_path / "three"), device="cpu"))
     with pytest.raises(ModelError, match=r"nowhere' cannot be loaded: there is no such directory"):
         load_reward_model(ModelConfig(path=str(tmp_path / "nowhere"), device="cpu"))
