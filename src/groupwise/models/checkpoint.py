@@ -48,9 +48,11 @@ def write_plain(checkpoint: Path, directory: Path) -> None:
         ModelError: the model that the adapters stand on is no longer there, or has other weights.
     """
     if not is_adapter_directory(str(checkpoint)):
-        for file in checkpoint.iterdir():
-            if file.name not in (OPTIMIZER_STATE, TRAINER_STATE, MANIFEST):
-                shutil.copy(file, directory / file.name)
+        for file in checkpoint.rglob("*"):
+            if file.is_file() and file.name not in (OPTIMIZER_STATE, TRAINER_STATE, MANIFEST):
+                target = directory / file.relative_to(checkpoint)
+                target.parent.mkdir(exist_ok=True)  # of one chat template among several
+                shutil.copy(file, target)
         return
     config = ModelConfig(path=str(checkpoint), device="cpu")
     adapters = locate(config.path).adapters

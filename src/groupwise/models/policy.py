@@ -247,8 +247,10 @@ def make_policy(
     """
     config = config or ModelConfig()
     dtype = place(model, config, is_read=unread is None)
-    ids = getattr(model.generation_config, "eos_token_id", None) or model.config.get_text_config().eos_token_id
-    stops = {*(ids if isinstance(ids, list) else [ids]), tokenizer.eos_token_id} - {None}
+    of_generation = getattr(model.generation_config, "eos_token_id", None)
+    ends = model.config.get_text_config().eos_token_id if of_generation is None else of_generation
+    ends = ends if isinstance(ends, list) else [ends]
+    stops = {*ends, tokenizer.eos_token_id} - {None}
     texts = getattr(model.generation_config, "stop_strings", None) or []
     texts, added = [texts] if isinstance(texts, str) else texts, tokenizer.get_added_vocab()
     stops |= {added[text] for text in texts if text in added}
@@ -260,9 +262,14 @@ def make_policy(
         )
     if tokenizer.eos_token_id is None:
         raise ModelError("the tokenizer has no end-of-sequence token (eos_token): completions could never stop")
-    vocabulary = model.get_output_embeddings().weight.shape[0]
+    head = model.get_output_embeddings().weight
+    if head is not model.get_input_embeddings().weight:  # as files may hold it whose config.json says otherwise
+        model.config.tie_word_embeddings = False
+    vocabulary = len(head)
     if outside := [int(token) for token in stops if not 0 <= token < vocabulary]:
         raise ModelError(f"end-of-sequence ids {outside} are outside the model's vocabulary of {vocabulary}")
+    if stops.difference(ends) and model.generation_config is not None:  # else other readers would run on
+        model.generation_config.eos_token_id = sorted(map(int, stops))
     root = PolicyModule(model, dtype, adapters)
     policy = Policy(root, tokenizer, frozenset(map(int, stops)), unread=unread)
     if unread is None:

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM
 from groupwise.errors import ModelError
 from groupwise.models import loading as module
 from groupwise.models import rows
-from groupwise.models.checkpoint import save_checkpoint
+from groupwise.models.checkpoint import save_checkpoint, write_plain
 from groupwise.models.config import ModelConfig
 from groupwise.models.loading import ALIGNMENT, LARGE, bfloat16_cost, compute_dtype, read_tokenizer
 from groupwise.models.located import locate
@@ -66,6 +66,28 @@ def test_a_weight_without_a_place_is_named(tiny_policy: Callable[..., Policy], t
     save_file(load_file(file) | bias, file, metadata={"format": "pt"})
     with pytest.warns(UserWarning, match=r"no place for, .* without them: model\.layers\.0\.self_attn\.q_proj\.bias$"):
         load_policy(tmp_path / "saved")
+
+
+def test_what_is_written_ends_and_computes_as_it_did_here(tiny_policy: Callable[..., Policy], tmp_path: Path) -> None:
+    save_checkpoint(tmp_path / "saved", tiny_policy())
+    file, config = tmp_path / "saved" / "model.safetensors", tmp_path / "saved" / "config.json"
+    weights, end = load_file(file), tiny_policy().tokenizer.eos_token_id
+    save_file(weights | {"lm_head.weight": 2 * weights["model.embed_tokens.weight"]}, file, metadata={"format": "pt"})
+    assert json.loads(config.read_text())["tie_word_embeddings"] is True  # and yet there are two
+    (tmp_path / "saved" / "generation_config.json").write_text(json.dumps({"eos_token_id": 0}))
+    tokenizer = read_tokenizer(str(tmp_path / "saved"))
+    tokenizer.chat_template = {"default": "one", "tool_use": "another"}
+    tokenizer.save_pretrained(tmp_path / "saved")
+    policy = load_policy(tmp_path / "saved")
+    assert policy.stop_ids == {0, end}
+    save_checkpoint(tmp_path / "again", policy)
+    (tmp_path / "plain").mkdir()
+    write_plain(tmp_path / "again", tmp_path / "plain")
+    written = AutoModelForCausalLM.from_pretrained(tmp_path / "plain")
+    assert written.generation_config.eos_token_id == sorted({0, end})
+    assert written.config.tie_word_embeddings is False
+    assert torch.equal(written.lm_head.weight, 2 * weights["model.embed_tokens.weight"])
+    assert read_tokenizer(str(tmp_path / "plain")).chat_template == tokenizer.chat_template
 
 
 def digits_in_threes(folder: Path, changes: dict[str, str]) -> list[int]:
