@@ -165,7 +165,15 @@ class Backbone:
 
     @property
     def context_length(self) -> int:
-        return int(getattr(self.model.config.get_text_config(), "max_position_embeddings", 1 << 30))
+        """Most tokens of a sequence; with LongRoPE as many as its short factors are for.
+
+        A longer one would change the factors of all that are computed beside it.
+        """
+        text = self.model.config.get_text_config()
+        rope = getattr(text, "rope_parameters", None) or {}
+        is_long = rope.get("rope_type") == "longrope"
+        key = "original_max_position_embeddings"
+        return int(rope[key] if is_long else getattr(text, "max_position_embeddings", 1 << 30))
 
     @property
     def num_parameters(self) -> int:

@@ -19,7 +19,7 @@ from groupwise.models.checkpoint import save_checkpoint, write_plain
 from groupwise.models.config import ModelConfig
 from groupwise.models.loading import ALIGNMENT, LARGE, bfloat16_cost, compute_dtype, read_tokenizer
 from groupwise.models.located import locate
-from groupwise.models.policy import Policy, load_policy
+from groupwise.models.policy import Policy, load_policy, make_policy
 from groupwise.trainers import load_recipe
 from groupwise.trainers.base import with_precision
 
@@ -88,6 +88,14 @@ def test_what_is_written_ends_and_computes_as_it_did_here(tiny_policy: Callable[
     assert written.config.tie_word_embeddings is False
     assert torch.equal(written.lm_head.weight, 2 * weights["model.embed_tokens.weight"])
     assert read_tokenizer(str(tmp_path / "plain")).chat_template == tokenizer.chat_template
+
+
+def test_longrope_reads_as_much_as_leaves_its_factors_alone(make_model: Callable[..., Any], tokenizer: Any) -> None:
+    rope = {
+        "rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": 48, "short_factor": [1.0] * 4,
+        "long_factor": [4.0] * 4,
+    }  # fmt: skip
+    assert make_policy(make_model("llama", rope_parameters=rope), tokenizer).context_length == 48
 
 
 def digits_in_threes(folder: Path, changes: dict[str, str]) -> list[int]:
