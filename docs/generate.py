@@ -1,7 +1,7 @@
 """The pages that come from code: `python docs/generate.py` writes them, and a test says when they are stale.
 
-It reads source and the table of commands; no torch is loaded. docs/recipe.md and docs/algorithms.md have commands of
-their own (`groupwise keys --write`, `groupwise oracle --write`).
+It reads source, the table of commands and the classes of recipes. docs/algorithms.md has a command of its own
+(`groupwise oracle --write`).
 """
 
 import ast
@@ -15,6 +15,7 @@ from typer.main import get_command
 
 import groupwise
 from groupwise import errors
+from groupwise.cli.keys import markdown, reference
 from groupwise.cli.main import app
 
 DOCS = Path(__file__).parent
@@ -307,7 +308,25 @@ COLUMNS = {
 """Columns whose field has no text of its own, or one for readers of the code."""
 
 
-PAGES = {"commands": commands, "errors": error_page, "metrics": metrics, "api": api, "files": files}
+# -------------------------------------------------------------------------------------------------------------- keys
+
+
+def keys() -> str:
+    """Return the page of all keys of recipes."""
+    document = reference()
+    return f"""# Every key of a recipe
+
+{NOTE} from the docstrings of the fields; `groupwise keys loss` prints one
+section of it, `groupwise keys data --kind jsonl` one kind of a section.
+
+A recipe is a TOML file. `extends = ["other.toml"]` lays it over other recipes, whose paths are relative to it.
+`--set section.key=value` changes a key on the command line. A key that nothing reads is refused, and so is a value
+without effect. Wherever a `kind` or an `algorithm` is read, `"my_file.py:name"` loads your own.
+
+{markdown(document, document.headings)}"""
+
+
+PAGES = {"recipe": keys, "commands": commands, "errors": error_page, "metrics": metrics, "api": api, "files": files}
 
 
 def write() -> None:

@@ -48,7 +48,7 @@ LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 PATH = re.compile(r"`((?:tests|benchmarks|examples|docs|fuzz|recipes)/[\w./-]+)(?:::[\w\[\].-]+)?`")
 
 
-@pytest.mark.parametrize("name", ["commands", "errors", "metrics", "api", "files"])
+@pytest.mark.parametrize("name", ["recipe", "commands", "errors", "metrics", "api", "files"])
 def test_a_page_from_code_is_what_would_be_written(of_docs: Callable[[str], ModuleType], name: str) -> None:
     written, today = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8"), of_docs("generate").PAGES[name]()
     assert written == today, "run `python docs/generate.py`"

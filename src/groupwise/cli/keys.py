@@ -6,7 +6,6 @@ import typing
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -19,15 +18,6 @@ from groupwise.config import ReadIf, Section, toml_literal
 from groupwise.config.schema import Artifact, held
 from groupwise.errors import ConfigError
 
-INTRO = """# Every key of a recipe
-
-Written by `groupwise keys --write docs/recipe.md` from the docstrings of the fields; `groupwise keys loss` prints one
-section of it, `groupwise keys data --kind jsonl` one kind of a section.
-
-A recipe is a TOML file. `extends = ["other.toml"]` lays it over other recipes, whose paths are relative to it.
-`--set section.key=value` changes a key on the command line. A key that nothing reads is refused, and so is a value
-without effect. Wherever a `kind` or an `algorithm` is read, `"my_file.py:name"` loads your own.
-"""
 PLAIN: dict[Any, str] = {bool: "`true` or `false`", int: "whole number", float: "number", str: "text", Any: "anything"}
 ARTIFACTS = {"model": "model", "reward_model": "reward model", "data": "file of data", "place": "path"}
 BOUNDS = {Ge: ("≥", "ge"), Gt: (">", "gt"), Le: ("≤", "le"), Lt: ("<", "lt"), MinLen: ("at least", "min_length")}
@@ -37,7 +27,6 @@ BOUNDS = {Ge: ("≥", "ge"), Gt: (">", "gt"), Le: ("≤", "le"), Lt: ("<", "lt")
 def keys(
     section: Annotated[str | None, typer.Argument(help="A section, for example `optimizer`; default: all.")] = None,
     kind: Annotated[str | None, typer.Option(help="One kind of the section only.")] = None,
-    write: Annotated[Path | None, typer.Option(help="Write the reference of all keys to this file.")] = None,
 ) -> None:
     """List what a recipe may hold: every key, its allowed values, its default and its meaning.
 
@@ -49,14 +38,7 @@ def keys(
     """
     from rich.markdown import Markdown
 
-    from groupwise.runs.atomic import write_file
-
     refuse("without a SECTION", kind=kind and not section)
-    if write:
-        refuse("with --write", SECTION=section)
-        write_file(write, page().encode())
-        console.print(f"written to {write}")
-        return
     document = reference()
     console.print(Markdown(markdown(document, choose(document, section, kind) if section else document.headings)))
 
@@ -258,9 +240,3 @@ def choose(document: Reference, section: str, kind: str | None) -> list[Heading]
         kinds = ", ".join(heading.chosen for heading in headings if heading.chosen) or "none"
         raise ConfigError(f"{section} has no kind {kind!r}; it has {kinds}")
     return of_kind
-
-
-def page() -> str:
-    """Return the whole document."""
-    document = reference()
-    return f"{INTRO}\n{markdown(document, document.headings)}"

@@ -39,7 +39,6 @@ def test_an_argument_that_is_no_text_is_named(words: list[str]) -> None:
         ("doctor --explain loops --json", "--json has no effect with --explain"),
         ("explore --export a.html --port 8000", "--port has no effect with --export"),
         ("keys --kind jsonl", "--kind has no effect without a SECTION"),
-        ("keys loss --write a", "SECTION has no effect with --write"),
         ("verify math --data a.jsonl --json", "--json has no effect on a file of problems"),
         ("verify math x --data a.jsonl", "COMPLETION has no effect on a file of problems"),
         ("verify math --language zh --data a.jsonl", "--language has no effect on a file of problems"),
