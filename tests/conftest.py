@@ -59,6 +59,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--models", metavar="DIRECTORY", help="GGUF files of real models, for `-m real`")
 
 
+@pytest.fixture(scope="module")
+def policy() -> Policy:
+    """The shipped model."""
+    from groupwise.models.config import ModelConfig
+    from groupwise.models.policy import load_policy
+
+    return load_policy(ModelConfig(device="cpu"))
+
+
 VOCABULARY = 263
 """Of the byte tokenizer: padding, end, 256 bytes, 5 tags."""
 

@@ -26,7 +26,7 @@ from groupwise.errors import InvariantError
 from groupwise.models.checkpoint import changed_a_little, serving_weights
 from groupwise.models.config import LoraConfig, ModelConfig
 from groupwise.models.packed import Sequences, pack
-from groupwise.models.policy import Policy, load_policy, start_policy
+from groupwise.models.policy import Policy, start_policy
 from groupwise.randomness import Draws, Purpose, key
 from groupwise.rollout.engine import EngineConfig, Request, Sampled
 from groupwise.rollout.in_process import InProcessEngine
@@ -54,11 +54,6 @@ pytestmark = [
 ]
 SETTINGS: dict[str, Any] = {"kind": "vllm", "environment": str(ENVIRONMENT), "kv_cache_gib": 0.5, "start_s": 1200.0}
 PROMPTS = [f"What is {a} + {b}?\n" for a in (12, 7, 30, 45, 81) for b in (5, 9)]
-
-
-@pytest.fixture(scope="module")
-def policy() -> Policy:
-    return load_policy(ModelConfig(device="cpu"))
 
 
 @pytest.fixture(scope="module")

@@ -30,7 +30,7 @@ TASKS = Kinds(
         "propositional_proofs": "worlds/propositional.py:PropositionalProofs",
         "minif2f": f"{_HERE}.statements:Minif2f",
         "coq_statements": f"{_HERE}.statements:CoqStatements",
-        "reasoning_gym": f"{_HERE}.reasoning_gym:ReasoningGym",
+        "reasoning_gym": "worlds/gym_problems.py:ReasoningGym",
         "mixture": f"{_HERE}.mixture:Mixture",
         "episodes": f"{_HERE}.episodes:Episodes",
     },

@@ -10,8 +10,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from groupwise.config import parse
-from groupwise.models.config import ModelConfig
-from groupwise.models.policy import Policy, load_policy
+from groupwise.models.policy import Policy
 from groupwise.pipeline.base import Workplace
 from groupwise.pipeline.cold_start import ColdStartConfig
 from groupwise.pipeline.directory import StageDirectory
@@ -29,11 +28,6 @@ CHAT = """{%- for m in messages %}{{ '[' + m.role + ']' + m.content + '<|end|>' 
 {%- if add_generation_prompt %}{{ '[assistant]' }}{% endif %}"""
 TASK = {"kind": "episodes", "num_problems": 3, "environment": {"kind": "guess", "highest": 4, "num_workers": 1}}
 ASKED = {"model": {"device": "cpu"}, "sampling": {"max_tokens": 40}, "seed": 0}
-
-
-@pytest.fixture(scope="module")
-def policy() -> Policy:
-    return load_policy(ModelConfig(device="cpu"))
 
 
 class Upwards(ScriptedEngine):

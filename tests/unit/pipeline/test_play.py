@@ -9,8 +9,7 @@ import pytest
 
 from groupwise.config import parse
 from groupwise.errors import ConfigError, DataError
-from groupwise.models.config import ModelConfig
-from groupwise.models.policy import Policy, load_policy
+from groupwise.models.policy import Policy
 from groupwise.pipeline.base import Workplace
 from groupwise.pipeline.directory import StageDirectory
 from groupwise.pipeline.play import Play, PlayConfig
@@ -79,11 +78,6 @@ def test_rows_read_as_the_prompts_of_episodes(tmp_path: Path) -> None:
     assert system == {"role": "system", "content": "Play."}
     assert asked == {"role": "user", "content": "Hm: Number 7"}
     assert said == {"role": "assistant", "content": "I say 4"}
-
-
-@pytest.fixture(scope="module")
-def policy() -> Policy:
-    return load_policy(ModelConfig(device="cpu"))
 
 
 def test_it_is_learnt_as_it_will_be_sampled(policy: Policy, tmp_path: Path) -> None:

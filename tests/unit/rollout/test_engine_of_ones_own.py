@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from groupwise.errors import ConfigError, DataError, InvariantError
-from groupwise.models.config import ModelConfig
-from groupwise.models.policy import Policy, load_policy
+from groupwise.models.policy import Policy
 from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.engine import EngineConfig, Request, make_engine
 from groupwise.rollout.sample_and_score import Actors, sample_and_score
@@ -77,11 +76,6 @@ def test_its_settings_are_checked(tmp_path: Path) -> None:
     (tmp_path / "recipe.toml").write_text(RECIPE.replace("log =", "lag ="))
     with pytest.raises(ConfigError, match=r"engine\.lag: unknown key; did you mean 'log'"):
         load_recipe(tmp_path / "recipe.toml")
-
-
-@pytest.fixture(scope="module")
-def policy() -> Policy:
-    return load_policy(ModelConfig(device="cpu"))
 
 
 def test_a_script_is_read_as_if_the_policy_had_sampled_it(policy: Policy, tmp_path: Path) -> None:

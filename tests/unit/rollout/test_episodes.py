@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from groupwise.errors import ConfigError, InvariantError, ModelError, VerifierError
-from groupwise.models.config import ModelConfig
-from groupwise.models.policy import Policy, load_policy
+from groupwise.models.policy import Policy
 from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.dialogue import Dialogue
 from groupwise.rollout.engine import Request, Sampled
@@ -73,11 +72,6 @@ class Echo(Environment):
 '''
 Say = Callable[[str, int], str]
 """From what stands behind the prompt so far, and the sample, to the next turn."""
-
-
-@pytest.fixture(scope="module")
-def policy() -> Policy:
-    return load_policy(ModelConfig(device="cpu"))
 
 
 class Player(ScriptedEngine):

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from groupwise.errors import ModelError
-from groupwise.models.config import ModelConfig
-from groupwise.models.policy import Policy, load_policy
+from groupwise.models.policy import Policy
 from groupwise.models.prompts import rendered
 from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.dialogue import Dialogue
@@ -57,11 +56,6 @@ async def broken() -> str:
     """Fail."""
     raise ConnectionError("no network")
 '''
-
-
-@pytest.fixture(scope="module")
-def policy() -> Policy:
-    return load_policy(ModelConfig(device="cpu"))
 
 
 class Player(ScriptedEngine):
