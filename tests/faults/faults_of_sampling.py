@@ -78,7 +78,7 @@ FAULTS = (
         13,
         "Only the tokenizer's end token is known, not the model's others",
         fails("unit/rollout/test_engine.py", "test_several_end_tokens_of_a_model_are_all_read"),
-    ).by("models", "{*(ids if isinstance(ids, list) else [ids]), tokenizer.eos_token_id}", "{tokenizer.eos_token_id}"),
+    ).by("models", "stops = {*ends, tokenizer.eos_token_id} - {None}", "stops = {tokenizer.eos_token_id}"),
     Fault(
         17,
         "The trained tokens are those of the decoded text, encoded again",

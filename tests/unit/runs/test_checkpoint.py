@@ -177,9 +177,9 @@ def test_a_damaged_model_directory_is_one_sentence(
     for path, said in ((tmp_path / "model", "."), (tmp_path / "nowhere", "there is no such directory")):
         with pytest.raises(ModelError, match=said) as caught:
             load(path)
-        assert "cannot be loaded" in str(caught.value) or "config.json, so it is not a Hugging" in str(caught.value)
-        assert str(path) in str(caught.value)
-        assert "\n" not in str(caught.value)
+        known = ("cannot be loaded", "config.json, so it is not a Hugging", "is damaged: weights")
+        assert any(text in str(caught.value) for text in known)
+        assert str(path) in str(caught.value).partition("\n")[0] == str(caught.value)
 
 
 def test_a_tokenizer_without_end_token_is_refused(tiny_policy: Callable[..., Policy], tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def value_of(text: str) -> Fraction:
     try:
         return _value(ast.parse(" ".join(tokens).strip(), mode="eval").body, numbers)
     except (SyntaxError, MemoryError) as error:  # the latter: too many brackets within one another
-        raise ExpressionError(f"it is no expression: {error}") from None
+        raise ExpressionError(f"it is no expression: {getattr(error, 'msg', 'too many brackets')}") from None
     except ZeroDivisionError:
         raise ExpressionError("division by zero") from None
 
