@@ -24,7 +24,6 @@ def test_an_argument_that_is_no_text_is_named(words: list[str]) -> None:
         ("eval base --suite gsm8k --beta 1", "--beta has no effect without --steps"),
         ("eval base --suite gsm8k --steps a", "--steps has no effect with --suite"),
         ("eval base --steps a --temperature 0", "--temperature has no effect with --steps"),
-        ("eval base --steps a --problems 3", "--problems has no effect with --steps"),
         ("eval base --steps a --set model.device=cpu", "--set has no effect with --steps"),
         ("train compare --extend algorithms/dapo.toml", "--extend has no effect on a comparison"),
         ("train compare --ranks 2", "--ranks has no effect on a comparison"),

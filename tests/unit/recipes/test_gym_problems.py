@@ -11,6 +11,7 @@ from groupwise.errors import ConfigError
 from groupwise.tasks import make_task
 from groupwise.types import SPLITS, Outcome
 from groupwise.verifiers import make_verifier
+from gym_problems import ReasoningGym
 
 pytest.importorskip("reasoning_gym")
 SMALL = {"kind": "reasoning_gym", "num_problems": 30, "num_eval_problems": 4}
@@ -18,6 +19,7 @@ SMALL = {"kind": "reasoning_gym", "num_problems": 30, "num_eval_problems": 4}
 
 def test_splits_have_different_questions_and_references_pass() -> None:
     task = make_task({**SMALL, "datasets": ["leg_counting", "spell_backward"]})
+    assert isinstance(task, ReasoningGym)
     questions = {split: {problem.question for problem in task.problems(split)} for split in SPLITS}
     assert [len(questions[split]) for split in SPLITS] == [30, 4, 4]
     assert not questions["train"] & questions["dev"] | questions["train"] & questions["test"]
