@@ -50,7 +50,7 @@ def ended(command: list[str], number: signal.Signals, is_begun: Callable[[], boo
     ("command", "number", "kept"),
     [
         (["eval", "base", *FEW, *SLOW], signal.SIGTERM, NOTHING),
-        (["sample", "base", *SLOW], signal.SIGINT, NOTHING),
+        (["sample", "base", *SLOW], signal.SIGUSR1, NOTHING),
         (["budget", "base", "--budgets", "1,2", *FEW, *SLOW], signal.SIGINT,
          "what was finished is kept in runs/budget, and the same command resumes there"),
         (PREFLIGHT, signal.SIGTERM, NOTHING),

@@ -153,7 +153,11 @@ def as_overrides(changes: Changes) -> Sequence[str]:
         if value is None:
             raise ConfigError(f"{key} = None: a recipe has no such value; leave the key out")
         if isinstance(value, Mapping) and value:
-            texts += as_overrides({f"{key}.{_written(name)}": inner for name, inner in value.items()})
+            names = {
+                name: name if re.fullmatch(r"[\w.-]+", str(name), re.ASCII) else toml_literal(str(name))
+                for name in value
+            }
+            texts += as_overrides({f"{key}.{names[name]}": inner for name, inner in value.items()})
         else:
             texts.append(f"{key}={toml_literal(value)}")
     return texts

@@ -10,7 +10,6 @@ import hashlib
 import json
 import math
 import os
-import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -55,7 +54,7 @@ def read_gguf(path: str) -> Path:
     from huggingface_hub.constants import HF_HOME
 
     file = _find(path)
-    given = sorted(beside for pattern in BESIDE for beside in file.parent.glob(pattern))
+    given = sorted(beside for pattern in BESIDE for beside in file.parent.glob(pattern) if beside.is_file())
     digest = hashlib.sha256(f"{VERSION}".encode())
     for source in (file, *given):
         digest.update(_hash(source, Path(HF_HOME) / "groupwise-gguf" / "hashes"))
@@ -167,11 +166,10 @@ class GGUF:
         else:
             tokenizer = tokenizer_of(self)
         tokenizer.save_pretrained(directory)
+        generation = {"eos_token_id": stop_ids(self, tokenizer), "pad_token_id": tokenizer.pad_token_id}
         if "generation_config.json" in names:
-            shutil.copy(folder / "generation_config.json", directory)
-        else:
-            generation = {"eos_token_id": stop_ids(self, tokenizer), "pad_token_id": tokenizer.pad_token_id}
-            (directory / "generation_config.json").write_text(json.dumps(generation, indent=1))
+            generation |= json.loads((folder / "generation_config.json").read_text())
+        (directory / "generation_config.json").write_text(json.dumps(generation, indent=1))
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
         self._write_weights(model, directory)

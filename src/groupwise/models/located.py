@@ -136,6 +136,7 @@ def locate(path: str) -> Located:
 def say_left_out(located: Located, model: Module, names: Iterable[str]) -> None:
     """Warn of weights in the files that the model has no place for, but for the head of the other kind of model."""
     left = sorted({*names} - {"lm_head.weight", f"{SCORE}.weight"} - dict(model.named_buffers()).keys())
+    left = [name for name in left if not name.endswith("rotary_emb.inv_freq")]  # which is computed
     if left and RANKS.is_first:
         warnings.warn(
             f"the files of {located.path!r} hold weights that its config.json has no place for, so the model computes "

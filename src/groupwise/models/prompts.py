@@ -68,10 +68,16 @@ def rendered(
     asked, dense = messages, "".join(text.split())
     if tools and any(map(_called, messages)):  # a template that lists the tools may drop their calls
         asked = copy.deepcopy(messages)
-        for call in (call for message in asked for call in _called(message)):
-            if isinstance(call, dict) and isinstance(call.get("name"), str):
-                call["name"] += _OTHER
-        dense = "".join(_rendered(tokenizer, asked, chat, generation, tools, place)[0].split())
+        for message in asked:
+            for call, outer in zip(_called(message), message.get("tool_calls") or [{}], strict=False):
+                if isinstance(call, dict) and isinstance(name := call.get("name"), str):
+                    call["name"] += _OTHER
+                    if isinstance(outer, dict) and "id" in outer:  # of some templates the call's only name
+                        outer["id"] = str(outer["id"]).replace(name, call["name"])
+        try:
+            dense = "".join(_rendered(tokenizer, asked, chat, generation, tools, place)[0].split())
+        except ModelError:  # it knows the tools by name
+            asked = messages
     for message in asked:
         said: list[Any] = [call.get("name") if isinstance(call, Mapping) else call for call in _called(message)]
         if message is asked[-1] and message["role"] == "assistant" and is_learnt(message):  # thoughts of the past go

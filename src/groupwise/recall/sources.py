@@ -200,4 +200,7 @@ def _response(record: Any, place: str, max_bytes: int) -> Found | None:
         return Unreadable(place, f"a record that cannot be read ({type(error).__name__})")
 
 
-SOURCES = Kinds("page source", {"file": f"{__name__}:Records", "warc": f"{__name__}:Warc"})
+SOURCES = Kinds(
+    "page source",
+    {"docstrings": "worlds/docstrings.py:Docstrings", "file": f"{__name__}:Records", "warc": f"{__name__}:Warc"},
+)

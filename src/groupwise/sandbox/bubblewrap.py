@@ -68,7 +68,7 @@ class BubblewrapSandbox(LocalSandbox):
 
 
 def _run(command: Sequence[str], program: Program, limits: Limits, launch: Sequence[str], ours: ExitStack) -> RunResult:
-    outputs = Outputs()
+    outputs = Outputs(program.output_kb)
     deadline = outputs.start + limits.wall_s
     status_read, status_write = ours.enter_context(pipe())
     with ExitStack() as theirs:

@@ -71,7 +71,7 @@ def call_tests(data: Mapping[str, Any]) -> Tests:
 
     def faults(source: str, sandbox: Sandbox, _: bool) -> list[str]:
         program, faults = solver_program(source, [(entry, args) for args, _ in calls]), []
-        program = replace(program, output_kb=OUTPUT_KB + (len(str(data["calls"])) >> 8))  # for four times as much
+        program = replace(program, output_kb=OUTPUT_KB + (len(ascii(data["calls"])) >> 8))  # for four times as much
         answers = read_answers(_require_run(sandbox.run(program)), len(calls))
         for (args, right), answer in zip(calls, answers, strict=True):
             value = _as_json(answer.value) if as_json else answer.value  # tuples are lists, and keys are text
@@ -139,7 +139,7 @@ def stdio_tests(data: Mapping[str, Any]) -> Tests:
     def faults(source: str, sandbox: Sandbox, stop_early: bool) -> list[str]:
         faults = list[str]()
         for stdin, expected in tests:
-            program = Program(source, stdin=stdin.encode(), output_kb=OUTPUT_KB + (len(expected) >> 8))
+            program = Program(source, stdin=stdin.encode(), output_kb=OUTPUT_KB + (len(expected.encode()) >> 8))
             result = _require_run(sandbox.run(program))
             output = result.stdout.decode("utf-8", errors="replace")
             if result.status is not Status.EXITED or result.exit_code != 0:

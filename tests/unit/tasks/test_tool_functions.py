@@ -107,7 +107,7 @@ def test_every_call_of_a_turn_is_answered_up_to_a_number() -> None:
     reply = asyncio.run(environment.step(Turn("", tuple(attempts))))
     texts = [message["content"] for message in reply.messages]
     assert texts[:3] == ["42", "ZeroDivisionError: division by zero", "3.5"]
-    assert texts[3] == "error: ExpressionError: it is no expression: invalid syntax"
+    assert texts[3] == "error: ExpressionError: a number or a bracket is missing, or one too many"
     assert texts[MOST_CALLS:] == ["error: 2 more calls were not run; at most 8 are allowed"]
     assert (reply.reward, reply.done) == (None, False)
 

@@ -46,8 +46,8 @@ def value_of(text: str) -> Fraction:
         at = match.end()
     try:
         return _value(ast.parse(" ".join(tokens).strip(), mode="eval").body, numbers)
-    except (SyntaxError, MemoryError) as error:  # the latter: too many brackets within one another
-        raise ExpressionError(f"it is no expression: {getattr(error, 'msg', 'too many brackets')}") from None
+    except (SyntaxError, MemoryError, RecursionError):  # the last two: too much within one another
+        raise ExpressionError("a number or a bracket is missing, or one too many") from None
     except ZeroDivisionError:
         raise ExpressionError("division by zero") from None
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -149,6 +150,8 @@ class Scalars:
     def foreign(self, answers: Mapping[int, list[Answer]], dev: Mapping[int, list[Answer]] | None = None) -> Foreign:
         """Return the run, with our names for what has one."""
         scalars, theirs = dict[int, dict[str, float]](), dict[int, dict[str, float]]()
+        every = {name for row in self.steps.values() for name in row}  # of verl's sets, one for the whole run
+        core = min((name for name in every if re.fullmatch("val-core/.+/acc/mean@[0-9]+", name)), default=None)
         for step, row in sorted(self.steps.items()):
             ours: dict[str, float] = {}
             rest = dict(row)
@@ -162,7 +165,7 @@ class Scalars:
                     rest.pop(name, None)
                 elif kind == FLAT and "signal" not in ours:
                     ours["signal"] = 1 - rest.pop(name)
-                elif kind == "val-core" and "/mean@" in part and "dev" not in ours:  # verl's, of the first of its sets
+                elif name == core and "dev" not in ours:
                     ours["dev"] = rest.pop(name)
             for name, value in ours.items():
                 if (name in SHARES and not -1e-6 <= value <= 1 + 1e-6) or (name in AMOUNTS and value < 0):

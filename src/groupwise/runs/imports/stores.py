@@ -186,8 +186,8 @@ def read_history(source: Path, scalars: Scalars) -> None:
     seen: dict[str, int] = {}
     with told_as(DataError, f"{path} cannot be read", OSError, UnicodeDecodeError, csv.Error):
         rows = [flat(row) for row in _rows(path, scalars.damage)]
-        of = ("train/", "eval/")
-        own = [row for row in rows if any(name.startswith(of) and number(row[name]) is not None for name in row)]
+        names = {name for row in rows for name in row if name.startswith(("train/", "eval/")) or name in scalars.names}
+        own = [row for row in rows if any(number(row.get(name)) is not None for name in names.difference(STEPS))]
         is_trainers = bool(own) and all(row.get(TRAINER_STEP) not in (None, "") for row in own)
         steps = (TRAINER_STEP,) if is_trainers else STEPS
         strays = dict[int, str]()  # by place, what a row without a step has

@@ -97,10 +97,11 @@ def _moment(text: str) -> tuple[str | int, ...]:
 
 
 def _quantities(text: str) -> list[tuple[str, str]]:
-    """The numbers and units of a quantity of several: `2 hours and 30 minutes`; empty for anything else."""
+    """The numbers and units of a quantity of several known ones: `2 hours and 30 minutes`; empty for anything else."""
     bare = " ".join(TEXT.sub(r" \1 ", text).split())
     parts = _QUANTITIES.findall(bare) if re.fullmatch(rf"(?:{_QUANTITIES.pattern}){{2,4}}", bare) else []
-    return [(number, split_unit(rf"{number}\text{{{unit}}}")[1]) for number, unit in parts]
+    units = [(number, split_unit(rf"{number}\text{{{unit}}}")[1]) for number, unit in parts]
+    return units if all(unit for _, unit in units) else []
 
 
 def _compare(reference: str, answer: str, same_leaf: Leaf, same_whole: Leaf | None) -> bool | None:
@@ -153,8 +154,7 @@ def _equations(reference: Node, answer: Node, same_leaf: Leaf) -> bool | None:
         is_same = _some(matches(link, answer, same_leaf) for link in (*reference.items, *reference.rounded))
         is_solution = is_same is False and re.search(r"^[^_]*\\[^_]*$", reference.label) and letters_of(answer.text)
         return same_leaf(reference.text, answer.text) if is_solution else is_same
-    is_function = names((reference, answer)) == {"y", "f(x)"}
-    if is_function or reference.kind != "equation" or names((reference,)) & names((answer,)):
+    if reference.kind != "equation" or names((reference,)) & names((answer,)):
         links = reference.items if reference.kind == "equation" else (reference,)
         equals = [_some(matches(item, link, same_leaf) for item in links) for link in answer.items]
         value = parse_number(answer.items[-1].text)

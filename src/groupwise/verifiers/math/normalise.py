@@ -27,6 +27,12 @@ _UNICODE = {code: f" \\{unicodedata.name(chr(code)).split()[-1].lower()} " for c
 _UNICODE |= {ord(char): f" {latex} " if "\\" in latex else latex for char, latex in TABLES["symbols"].items()}
 
 
+def _small(kind: str) -> str:
+    """The raised or lowered characters that NFKC would put on the line; those with a meaning of their own left out."""
+    chars = map(chr, range(0xA0, 0x3000))
+    return "".join(c for c in chars if unicodedata.decomposition(c).startswith(kind) and c not in TABLES["symbols"])
+
+
 def _script(mark: str, content: str) -> str:
     content = unicodedata.normalize("NFKC", content)
     return mark + (content if len(content) == 1 else f"{{{content}}}")
@@ -140,11 +146,11 @@ _REPLACEMENTS: list[tuple[str | re.Pattern[str], re.Pattern[str], _Replacement]]
          r"\\pmod{\1}"),
         ("dot", r"(?<=\.)([0-9]{0,20})\\dot ?\{?([0-9])\}? ?([0-9]{0,20})\\dot ?\{?([0-9])\}?$",
          r"\1\\overline{\2\3\4}"),
-        (".", r"^(-? ?[0-9]{0,20}\.[0-9]{0,20})\(([0-9]{1,20})\)(?=%?$)", r"\1\\overline{\2}"),
+        (".", r"^(-? ?0?\.[0-9]{0,20})\(([0-9]{1,20})\)(?=%?$)", r"\1\\overline{\2}"),
         ("base", r"(?<=[0-9A-F)}]) ?_? ?\{{0,2} ?(?:\\text ?\{ ?)?\(?(?:in )?base ?\}? ?([0-9]{1,2}|[a-z]{3,8})"
          r" ?\)?[} ]{0,3}$", r"_{\1}"),
         ("平方", "平方", " square "), ("立方", "立方", " cubic "),
-        ("\\mu", r"(?<=[0-9}]) *\\mu *(?:\\text ?\{ ?([A-Za-z]{1,3}) ?\}|([ms])(?=$|/))", r" \\text{u\1\2}"),
+        ("\\mu", r"(?<=[0-9}]) *\\mu *\\text ?\{ ?([A-Za-z]{1,3}) ?\}", r" \\text{u\1}"),
         (_THREE, r"\b((?:Jan|Feb|Ma[ry]|Apr|Ju[nl]|Aug|Sep|Oct|Nov|Dec)[a-z]{0,6} [0-9]{1,2})(?:st|nd|rd|th)\b", r"\1"),
         ("smallmatrix", r"smallmatrix", "matrix"),
         ("text", r"\\frac ?\{ ?\\text ?\{([a-zA-Z]{1,9})\} ?\} ?\{ ?\\text ?\{([a-zA-Z]{1,9})\} ?(\^ ?[0-9])? ?\}",
@@ -185,8 +191,9 @@ _CHARACTERS: list[tuple[re.Pattern[str], _Replacement]] = [
     (re.compile(pattern), replacement)
     for pattern, replacement in (
         (r"\s", " "),
-        (r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ]{1,99}", lambda match: _script("^", match[0])),
-        (r"[₀₁₂₃₄₅₆₇₈₉₊₋ₙ]{1,99}", lambda match: _script("_", match[0])),
+        (r"(?<=[0-9}]) *[µμ]([msg])(?![A-Za-z])", r" \\text{u\1}"),
+        (rf"[{_small('<super>')}]{{1,99}}", lambda match: _script("^", match[0])),
+        (rf"[{_small('<sub>')}]{{1,99}}", lambda match: _script("_", match[0])),
         (r"[¼½¾⅐-⅞]", lambda match: r"\frac{{{}}}{{{}}}".format(*unicodedata.normalize("NFKC", match[0]).split("⁄"))),
         (r"[①-⑳]{1,99}", lambda match: ", ".join(unicodedata.normalize("NFKC", char) for char in match[0])),
     )
@@ -224,7 +231,9 @@ def normalise(text: str, language: str = "en") -> str:
             text = re.sub(r"\d", lambda match: str(unicodedata.decimal(match[0])), text)
         for pattern, replacement in _CHARACTERS:
             text = pattern.sub(replacement, text)
-        text = unicodedata.normalize("NFKC", text.translate(_UNICODE)).translate(_UNICODE)
+        text = text.translate(_UNICODE)
+        folded = unicodedata.normalize("NFKC", text).translate(_UNICODE)
+        text = folded if len(folded) <= 2 * len(text) + 99 else text  # some characters are eighteen
     if "\\" in text:
         if "\\\\" in text and not re.search(r"(?<!\\)\\begin", text):
             text = re.sub(r"\\\\(?=[a-zA-Z])", r"\\", text)
@@ -249,7 +258,7 @@ def normalise(text: str, language: str = "en") -> str:
         text = TABLES["synonyms"].get(key, text)
         magnitude = key.removeprefix("minus ").removeprefix("negative ")
         words = magnitude.replace("-", " ").split()
-        for end in range(len(words), 0, -1):  # a unit may stand behind the number
+        for end in range(min(len(words), 16), 0, -1):  # a unit may stand behind the number
             if (number := spelled(words[:end])) is not None and not _SPELLED.keys() & words[end:]:
                 text = " ".join([("" if magnitude == key else "-") + _fraction(number), *words[end:]])
                 break

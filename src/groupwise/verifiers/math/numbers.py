@@ -160,7 +160,7 @@ _PREFIXED = re.compile(r"eV|[GMkdcmunp](?:eV|Hz|Pa|[JWVANCTKFgmslL]|mol|cal|bit)
 _TAIL = re.compile(
     r"(?<=[0-9A-Za-z})\]]) ?(?=\\text ?\{)|(?<=[0-9})\]a-z]) ?(?=\^\\circ)|(?<=[0-9]) ?(?=['\"])"
     rf"|(?<=[0-9}}]) ?(?=(?:{_BARE})(?:[^a-zA-Z]|$))|(?:(?<=[0-9)}}])|(?<=\\pi)) (?=[A-Za-z]{{3}})"
-    rf"|(?<=[0-9]) ?(?=[^\x00-\x7f])|(?<=[0-9]) (?=(?:{_PREFIXED.pattern})(?:[/^]|$))"
+    r"|(?<=[0-9]) ?(?=[^\x00-\x7f])|(?<=[0-9]) (?=(?:eV|[GMkmun](?:eV|Hz|Pa|mol|cal|bit|[JWVA]))(?:[/^]|$))"
 )
 """Places where a unit may begin."""
 _TOKEN = re.compile(

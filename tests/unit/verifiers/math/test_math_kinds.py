@@ -178,6 +178,7 @@ KINDS: dict[str, tuple[Pairs, Pairs]] = {
         (r"10\,\mu\text{m}", r"10\text{ m}"),
         ("4.2 eV", "4.2 J"), (r"2\mu g", "2"), ("20平方厘米", "20立方厘米"), ("5 元", "5 美元"), ("5", "5万"),
         ("5", "3千"), ("2 hours 30 minutes", "2 minutes 30 hours"), ("2 hours 30 minutes", "2 hours"),
+        ("2a, 3b", "2b, 3a"), ("2 red 3 blue", "2 blue 3 red"), ("3 kT", "3"), ("2x", "2ˣ"), (r"2\mu m", "2"),
     ]),
     "words": ([
         ("7", "seven apples"), ("10%", "ten percent"), ("x is even", r"x \text{ is even}"),
@@ -196,7 +197,6 @@ KINDS: dict[str, tuple[Pairs, Pairs]] = {
         ("A3_{12}", r"\text{A3}_{12}"), (r"\sqrt2", r"2^\frac12"), ("321_5", r"\overline{321}_5"),
         ("5", r"\implies 5"), ("5", r"5 \checkmark"),
         ("5", r"\Delta x = 5"), ("55", r"\sum_{k=1}^{10} k = 55"), (r"\frac13", r"\int_0^1 x^2\,dx = \frac13"),
-        ("f(x) = x^2", "y = x^2"),
     ], [
         ("1/6", "0.(16)"), ("0.6", "0.1(6)"), ("3", "∛8"), ("1011_2", "1011 base 3"), ("5", r"6 \implies 5"),
         ("55", r"\sum_{k=1}^{10} k"), ("55", r"\sum_{k=1}^{10} k = 54"), ("55", r"x = \sum_{k=1}^{10} k = 55"),
