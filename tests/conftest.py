@@ -7,6 +7,7 @@ too, and needs neither.
 from __future__ import annotations
 
 import copy
+import gc
 import logging
 import os
 import sys
@@ -53,6 +54,15 @@ def no_wait_for_the_disk() -> Generator[None]:
 def alone(tmp_path_factory: pytest.TempPathFactory) -> None:
     """No test is told of the runs of others that go on on this machine."""
     os.environ["XDG_RUNTIME_DIR"] = str(tmp_path_factory.mktemp("runtime"))
+
+
+def pytest_configure() -> None:
+    gc.disable()  # what is imported and collected is millions of objects and no garbage
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -34,7 +34,7 @@ from ranked_run import (
 from safetensors.torch import load_file
 
 from groupwise.config import parse
-from groupwise.models.checkpoint import changed_a_little, save_checkpoint
+from groupwise.models.checkpoint import changing_a_little, save_checkpoint
 from groupwise.models.config import ModelConfig
 from groupwise.models.new_model import character_tokenizer
 from groupwise.models.policy import load_policy
@@ -108,7 +108,9 @@ def world(tmp_path_factory: pytest.TempPathFactory, server: None) -> Path:
     alphabet = "0123456789 What is?+-=\nThe answrboxed{}\\<>/tk"
     shape = {"architecture": "qwen3", "num_hidden_layers": 2, "intermediate_size": 40}
     model = save_random(path / "model", character_tokenizer(alphabet), **shape)
-    save_checkpoint(path / "teacher", changed_a_little(load_policy(ModelConfig(path=str(model), device="cpu"))))
+    teacher = load_policy(ModelConfig(path=str(model), device="cpu"))
+    with changing_a_little(teacher):
+        save_checkpoint(path / "teacher", teacher)
     pairs = [{"prompt": f"{i}+3=", "completion": f"{i + 3}{' ' * (i % 4)}"} for i in range(20)]
     (path / "pairs.jsonl").write_text("\n".join(map(json.dumps, pairs)))
     steps = [

@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 
 from groupwise.cli.main import app
 from groupwise.errors import InvariantError
-from groupwise.models.checkpoint import changed_a_little, serving_weights
+from groupwise.models.checkpoint import changing_a_little, serving_weights
 from groupwise.models.config import LoraConfig, ModelConfig
 from groupwise.models.packed import Sequences, pack
 from groupwise.models.policy import Policy, start_policy
@@ -203,9 +203,9 @@ def test_episodes_are_those_of_the_process_and_the_prefix_cache_is_read(
 
 def test_fifty_publishes_and_no_growth_of_memory(one: VllmEngine, policy: Policy) -> None:
     memory, seconds = [], []
-    changed = [changed_a_little(policy, 0.001 * (1 + i)) for i in range(2)]
     for version in range(1, 51):
-        one.publish(changed[version % 2], version)
+        with changing_a_little(policy, 0.001 * (1 + version % 2)):
+            one.publish(policy, version)
         memory.append(memory_of_servers_mib())
         seconds.append(one.facts["publish_s"])
         [proof] = one.facts["servers"].values()
@@ -228,8 +228,8 @@ def test_without_the_heads_own_tensor_the_old_head_stays_and_the_canary_says_so(
     with monkeypatch.context() as patch:
         patch.setattr(engine, "serving_weights", without_head)
         patch.setattr(launch.WeightsFolder, "_check", lambda self, file: None)
-        with pytest.raises(InvariantError, match="does not have the weights that were published"):
-            one.publish(changed_a_little(policy, 0.05), 60)
+        with changing_a_little(policy), pytest.raises(InvariantError, match="does not have the weights"):
+            one.publish(policy, 60)
     one.publish(policy, 61)
 
 

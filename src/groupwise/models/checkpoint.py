@@ -136,20 +136,11 @@ def serving_weights(policy: Policy) -> dict[str, Tensor]:
     return weights
 
 
-@torch.no_grad()
-def changed_a_little(policy: Policy, share: float = 0.05) -> Policy:
-    """Return a copy in which every tensor differs by noise of this share of its size, enough that each is missed."""
-    changed = policy.copy()
-    for name, weight in changed.state():
-        weight.add_(_noise(name, weight, share))
-    return changed
-
-
 @contextmanager
 def changing_a_little(policy: Policy, share: float = 0.05) -> Iterator[None]:
-    """Change the policy itself in this way while the context is open; then its weights have their bits again.
+    """Add noise of this share of its size to every tensor, enough that each is missed, while the context is open.
 
-    It is for a policy on ranks, which cannot be copied. All of them have to ask.
+    Then the weights have their bits again. It takes a policy on ranks, too: all of them have to ask.
     """
     settle(policy.root)
     kept = []

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from groupwise.models.checkpoint import changed_a_little, save_checkpoint
+from groupwise.models.checkpoint import changing_a_little, save_checkpoint
 from groupwise.models.config import LoraConfig, ModelConfig
 from groupwise.models.policy import Policy, start_policy
 from groupwise.rollout.engine import Request, Sampled
@@ -26,9 +26,11 @@ def trained(tiny_policy: Callable[..., Policy]) -> Policy:
 
 
 @pytest.fixture(scope="session")
-def moved(trained: Policy) -> Policy:
+def moved(trained: Policy) -> Iterator[Policy]:
     """The trainer's policy after an update that everybody notices."""
-    return changed_a_little(trained, 0.1)
+    copy = trained.copy()
+    with changing_a_little(copy, 0.1):
+        yield copy
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ import torch
 from lying_server import MANY, Make, tokens
 
 from groupwise.errors import EngineError, InvariantError
-from groupwise.models.checkpoint import changed_a_little, serving_weights
+from groupwise.models.checkpoint import changing_a_little, serving_weights
 from groupwise.models.policy import Policy
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.rollout.vllm.canary import trainer_logprobs
@@ -187,8 +187,8 @@ def test_old_weights_are_found_out(
 ) -> None:
     server, engine = started()
     server.lies.add(lie)
-    with pytest.raises(error, match=said):
-        engine.publish(changed_a_little(trained, size), 1)
+    with changing_a_little(trained, size), pytest.raises(error, match=said):
+        engine.publish(trained, 1)
 
 
 def test_the_rehearsal_needs_every_tensor(make_engine: Make, make_server: Make, trained: Policy) -> None:
