@@ -1,1 +1,1 @@
-"""Research on Groupwise itself: claims of the field decided by runs, and the exact gradient as an oracle."""
+"""Beside Groupwise: claims of the field decided by runs, the exact gradient as an oracle, and runs of other systems."""

@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from groupwise_lab.imports import read_scalars, write_imported
+
 from groupwise.checks.doctor import Severity, doctor
-from groupwise.runs.imports import read_scalars, write_imported
 
 DATA = Path(__file__).parent / "scenarios.jsonl"
 NAMES = ("sampled_correct=rewards/correctness/mean", "dev=eval/accuracy")

@@ -1,1 +1,1 @@
-"""Commands that the lab adds to `groupwise`: `oracle` and `claims`."""
+"""Commands that the lab adds to `groupwise`: `oracle`, `claims` and `import`."""

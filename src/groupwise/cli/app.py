@@ -39,7 +39,7 @@ from groupwise.runs.progress import Work
 HALF = re.compile("[\ud800-\udfff]")
 WIDE = 80
 """Columns of a terminal from which on a command's help has tables."""
-OF_THE_LAB = ("oracle", "claims")
+OF_THE_LAB = ("oracle", "claims", "import")
 """Commands of the package groupwise-lab."""
 
 

@@ -24,7 +24,7 @@ from groupwise.runs.processes import Stopped, handled, stop
 
 COMMANDS = (
     "init", "train", "preflight", "pipeline", "evaluate", "budget", "sample", "verify", "audit", "doctor", "replay",
-    "explore", "imports", "keys", "runs",
+    "explore", "keys", "runs",
 )  # fmt: skip
 """Modules of commands. Heavy imports are inside their functions, so that `--help` and mistakes in a recipe answer at
 once. A new file of commands has its name in this list."""

@@ -9,12 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from groupwise_lab.imports import read_trl, write_imported
 from typer.testing import CliRunner
 
 from groupwise.cli.main import app
 from groupwise.errors import GroupwiseError
 from groupwise.explorer.views import Views
-from groupwise.runs.imports import read_trl, write_imported
 
 NAN = float("nan")
 

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from groupwise_lab.imports import read_scalars, stores, write_imported
+from groupwise_lab.imports.foreign import Scalars
+from groupwise_lab.imports.stores import BLOCK, START
 from typer.testing import CliRunner
 
 from groupwise.checks.doctor import doctor
-from groupwise.cli.app import app
+from groupwise.cli.main import app
 from groupwise.errors import ConfigError, DataError
-from groupwise.runs.imports import read_scalars, stores, write_imported
-from groupwise.runs.imports.foreign import Scalars
-from groupwise.runs.imports.stores import BLOCK, START
 from groupwise.runs.records import Records
 
 Read = tuple[dict[int, dict[str, float]], list[str]]

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.errors import DataError, told_as
-from groupwise.runs.imports.foreign import Scalars, number
 from groupwise.runs.ledger import LineFile
+from groupwise_lab.imports.foreign import Scalars, number
 
 POLYNOMIAL = 0x82F63B78
 _TABLE = []

@@ -27,9 +27,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from groupwise.errors import DataError
-from groupwise.runs.imports.foreign import Answer, Foreign, Scalars, as_text, measures_of, number, said
 from groupwise.runs.jsonl import opened, read_jsonl
 from groupwise.runs.row import grouped
+from groupwise_lab.imports.foreign import Answer, Foreign, Scalars, as_text, measures_of, number, said
 
 TRL = {
     "loss": "loss", "reward": "reward", "entropy": "entropy", "kl": "kl", "grad_norm": "grad_norm",

@@ -42,7 +42,7 @@ def import_run(
         groupwise import tensorboard logs runs/imported --scalar reward=charts/return
     """
     from groupwise.errors import ConfigError
-    from groupwise.runs.imports import READERS, read_prime_rl, read_scalars, read_trl, read_verl, write_imported
+    from groupwise_lab.imports import READERS, read_prime_rl, read_scalars, read_trl, read_verl, write_imported
 
     known = ("trl", "verl", PRIME_RL, *sorted(READERS))
     if system not in known:

@@ -14,12 +14,12 @@ from groupwise.config.recipes import dump_tables
 from groupwise.errors import ConfigError, DataError
 from groupwise.runs.atomic import write_file
 from groupwise.runs.directory import RunDirectory
-from groupwise.runs.imports.foreign import Answer, Correct, Foreign, Scalars
-from groupwise.runs.imports.stores import read_events, read_history
-from groupwise.runs.imports.trainers import PRIME_RL, TRL, VERL, read_prime_rl, read_trl, read_verl
 from groupwise.runs.rollouts import write_rows
 from groupwise.runs.row import Index, flat_because
 from groupwise.types import Outcome
+from groupwise_lab.imports.foreign import Answer, Correct, Foreign, Scalars
+from groupwise_lab.imports.stores import read_events, read_history
+from groupwise_lab.imports.trainers import PRIME_RL, TRL, VERL, read_prime_rl, read_trl, read_verl
 
 WANTED = (
     "reward", "signal", "sampled_correct", "entropy", "kl", "clipped", "grad_norm", "lr", "length", "truncated", "loss",

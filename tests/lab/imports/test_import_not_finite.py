@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from groupwise.checks import Severity
 from groupwise.checks.doctor import doctor
-from groupwise.cli.app import app
+from groupwise.cli.main import app
 from groupwise.runs.records import Records
 
 NAN, INF = float("nan"), float("inf")

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from groupwise_lab.imports import read_trl, write_imported
 
 from groupwise.errors import ConfigError
-from groupwise.runs.imports import read_trl, write_imported
 from groupwise.runs.records import Records
 
 DRAWN = np.random.default_rng(0)

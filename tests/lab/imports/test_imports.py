@@ -11,14 +11,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from groupwise_lab.imports import read_prime_rl, read_trl, read_verl, write_imported
+from groupwise_lab.imports.foreign import Correct, as_text
 from typer.testing import CliRunner
 
 from groupwise.checks.doctor import doctor
-from groupwise.cli.app import app
+from groupwise.cli.main import app
 from groupwise.errors import ConfigError, DataError
 from groupwise.explorer.views import Views
-from groupwise.runs.imports import read_prime_rl, read_trl, read_verl, write_imported
-from groupwise.runs.imports.foreign import Correct, as_text
 from groupwise.runs.records import Records
 from groupwise.runs.run import Run
 
