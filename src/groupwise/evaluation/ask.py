@@ -6,7 +6,7 @@ from pathlib import Path
 
 from groupwise.config import Changes, parse
 from groupwise.errors import ConfigError
-from groupwise.evaluation.checkpoints import PROBLEMS, Context, context_of, is_known, refuse_run
+from groupwise.evaluation.checkpoints import PROBLEMS, Context, context_of, is_known, refuse_run, refuse_unread
 from groupwise.models.policy import load_policy
 from groupwise.models.prompts import encode_prompt
 from groupwise.randomness import Draw, Draws, Purpose
@@ -104,6 +104,7 @@ def sample(
         actors = Actors.of(policy, template, Unjudged())
         scored = _asked(actors, problem, samples or 1, sampling, Draws(seed, Purpose.SAMPLE), on_prompt, on_text)
         return Answers(scored, judged=False, is_free=True)
+    refuse_unread(changes, ("task", "verifier", "sampling"))
     context = context_of(path, task, limits, changes)
     problem, is_known_problem = _problem(context, question, reference, seed)
     with make_verifier(context.verifier) as verifier:

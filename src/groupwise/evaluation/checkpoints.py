@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Self
 
 from pydantic import ValidationInfo, model_validator
 
-from groupwise.config import FOLDER, Changes, Section, parse, read_toml
+from groupwise.config import FOLDER, Changes, Section, as_overrides, parse, read_toml
+from groupwise.config.schema import SHIPPED
 from groupwise.errors import ConfigError, told_as
 from groupwise.models.config import ADAPTER_CONFIG
 from groupwise.models.prompts import settled_task
@@ -24,6 +25,8 @@ from groupwise.verifiers.style import BehaviourConfig
 from groupwise.verifiers.table import with_shared
 
 PROBLEMS = 200
+CHECKPOINTS = "checkpoints"
+"""Folder of a run that holds its checkpoints."""
 
 
 class _Context(Section):
@@ -55,16 +58,19 @@ class Context:
     sampling: SamplingConfig
     behaviour: BehaviourConfig
     engine: EngineConfig
-    is_trained: bool
+    is_divided: bool
+    """True where a run has divided the task's rows into splits."""
+    other_tests: str = ""
+    """Where the test problems are, if the caller named a file with others."""
 
     @classmethod
     def parse(
-        cls, tables: Mapping[str, Any], changes: Changes, checkpoint: str = "", *, is_trained: bool = False
+        cls, tables: Mapping[str, Any], changes: Changes, checkpoint: str = "", *, is_divided: bool = False
     ) -> Self:
         """Read the parts; a `checkpoint` is asked by its chat template where they do not say how."""
         parts = parse(_Context, tables, changes, source="the task")
         task = settled_task(parts.task, parts.verifier, checkpoint) if checkpoint else parts.task
-        return cls(make_task(task), parts.verifier, parts.sampling, parts.behaviour, parts.engine, is_trained)
+        return cls(make_task(task), parts.verifier, parts.sampling, parts.behaviour, parts.engine, is_divided)
 
     def problems(self, split: Split | None, most: int | None) -> tuple[str, Sequence[Problem]]:
         """Return the name of the selection and its problems: of a split, by default the first 200.
@@ -73,10 +79,15 @@ class Context:
         """
         if split not in (None, *SPLITS):
             raise ConfigError(f"split {split!r}: allowed are {', '.join(SPLITS)}")
-        rows = None if split or self.is_trained else self.task.undivided()
+        rows = None if split or self.is_divided else self.task.undivided()
         if rows:
             return "all rows", rows[:most]
         name: Split = split or "test"
+        if name == "test" and self.other_tests:
+            raise ConfigError(
+                f"task.path is a file to train on, and the test problems are those of {self.other_tests}: set "
+                "task.test_path to measure on other problems, or name the split train or dev"
+            )
         if not (problems := self.task.problems(name)[: most or PROBLEMS]):
             raise ConfigError(f"task {self.task.name} has no {name} problems")
         return name, problems
@@ -84,7 +95,7 @@ class Context:
 
 def refuse_run(path: str) -> None:
     """Refuse the directory of a run, which has several checkpoints."""
-    folder = Path(path) / "checkpoints"
+    folder = Path(path) / CHECKPOINTS
     if configs := [*folder.glob("*/config.json"), *folder.glob(f"*/{ADAPTER_CONFIG}")]:
         names = ", ".join(sorted(str(config.parent) for config in configs))
         raise ConfigError(f"{path} is a run, not a checkpoint: name one of {names}")
@@ -93,6 +104,17 @@ def refuse_run(path: str) -> None:
 def is_known(checkpoint: str) -> bool:
     """Tell whether a checkpoint says which task it was trained for."""
     return "task" in _recipe_of(Path(checkpoint))
+
+
+def refuse_unread(changes: Changes, read: Sequence[str]) -> None:
+    """Refuse changes of what some evaluations read and the caller does not. Raises ConfigError: names the first."""
+    for key in _keys(changes):
+        if (section := key.partition(".")[0]) in _Context.model_fields and section not in read:
+            raise ConfigError(f"{key} has no effect here: allowed are keys of {', '.join(read)}")
+
+
+def _keys(changes: Changes) -> list[str]:
+    return [change.partition("=")[0].strip() for change in as_overrides(changes)]
 
 
 def context_of(checkpoint: str, task: str | None, sampling: dict[str, Any], changes: Changes = ()) -> Context:
@@ -117,12 +139,17 @@ def context_of(checkpoint: str, task: str | None, sampling: dict[str, Any], chan
         "behaviour": run.get("behaviour", {}),
         "sampling": run.get("sampling", {}) | {key: value for key, value in sampling.items() if value is not None},
     }
-    return Context.parse(data, changes, checkpoint, is_trained=is_trained)
+    is_other = "task.path" in _keys(changes) and "task.test_path" not in _keys(changes)
+    context = Context.parse(data, changes, checkpoint, is_divided=is_trained and not is_other)
+    return replace(context, other_tests=context.task.test_file or "") if is_other else context
 
 
 def _recipe_of(checkpoint: Path) -> dict[str, Any]:
-    config, record = checkpoint.resolve().parent.parent / "config.toml", checkpoint / PROVENANCE
+    home, record = checkpoint.resolve().parent, checkpoint / PROVENANCE
     if not record.exists():
-        return located(read_toml(config), config) if config.exists() else {}
+        config = home.parent / "config.toml"
+        # a name of the hub, or of the shipped model, means the same in the directory of any run
+        is_of_run = home.name == CHECKPOINTS and str(checkpoint) != SHIPPED and config.exists()
+        return located(read_toml(config), config) if is_of_run else {}
     with told_as(ConfigError, f"{record} is no record of an exported model", ValueError, LookupError, TypeError):
         return dict(json.loads(record.read_text(encoding="utf-8"))[-1]["recipe"])

@@ -101,7 +101,8 @@ def evaluate(
         VerifierError: the verifier failed on too many completions.
     """
     samples = samples or 8
-    temperature, top_k, top_p = (1.0 if temperature is None else temperature), top_k or 0, top_p or 1.0
+    temperature, top_k = (1.0 if temperature is None else temperature), top_k or 0
+    top_p = 1.0 if top_p is None else top_p
     names = [str(checkpoint), *([str(against)] if against else [])]
     sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "max_tokens": max_tokens}
     context = context_of(names[0], task, sampling, changes)

@@ -18,7 +18,7 @@ from groupwise.algorithms.statistics import Estimate, mean_share, paired_differe
 from groupwise.config import Changes, read_toml
 from groupwise.config.recipes import dump_tables
 from groupwise.errors import ConfigError
-from groupwise.evaluation.checkpoints import Context, refuse_run
+from groupwise.evaluation.checkpoints import Context, refuse_run, refuse_unread
 from groupwise.models.config import ModelConfig
 from groupwise.models.loading import compute_dtype
 from groupwise.models.policy import Policy, load_policy
@@ -226,6 +226,7 @@ def evaluate_suite(
         ModelError: the model cannot be loaded.
     """
     refuse_run(str(checkpoint))
+    refuse_unread(changes, ("task", "verifier", "sampling", "engine"))
     for spec in suite:  # before a model is read
         Protocol.find(spec, is_chat=True)
     size = language_model_size(str(checkpoint))

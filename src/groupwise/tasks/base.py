@@ -211,6 +211,11 @@ class Task(ABC):
     def problems(self, split: Split) -> Sequence[Problem]:
         """All problems of a split, always in the same order; the same problem is in no other split."""
 
+    @property
+    def test_file(self) -> str | None:
+        """Where the test problems are, if not in the file to train on."""
+        return None
+
     def undivided(self) -> Sequence[Problem] | None:
         """All problems, if nothing says how to divide them into splits; None otherwise."""
         return None

@@ -160,6 +160,10 @@ class Jsonl(Task):
             raise DataError(f"{self._label} has no {split} split; it has: {available}; {more} of the task gives one")
         return self._splits[split]
 
+    @property
+    def test_file(self) -> str | None:
+        return self.config.test_path or self._preset.test.path
+
     def undivided(self) -> Sequence[Problem] | None:
         """All rows of a plain file, in its order, where it is the only one and no share of it is for tests."""
         config = self.config

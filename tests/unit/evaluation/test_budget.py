@@ -398,3 +398,24 @@ def test_the_command_prints_and_writes_a_page(models: Path, tmp_path: Path) -> N
     assert all(point["seconds"] >= 0 for point in as_json["points"])
     wrong = CliRunner().invoke(app, ["budget", "base", "--task", "arithmetic", "--budgets", "1,two"])
     assert isinstance(wrong.exception, ConfigError)
+
+
+def test_samples_that_other_code_judged_are_judged_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = BudgetConfig(methods=("majority",), budgets=(1,), samples=1, difficulty_samples=0)
+    pools = set[str]()
+    for number, paid in enumerate((0.0, 0.0, 1.0)):
+        Path("rewards.py").write_text(f"def reward(completion, reference):\n    return {paid}\n")
+        changes = {"verifier.kind": "rewards.py:reward"}
+        measure_budget("base", config=config, directory="kept", **{**ASKED, "problems": 1, "changes": changes})
+        pools |= {folder.name for folder in Path("kept").glob("pool-*")}
+        assert len(pools) == max(1, number)
+
+
+def test_episodes_of_another_environment_are_played_again(tmp_path: Path) -> None:
+    config = BudgetConfig(methods=("majority",), budgets=(1,), samples=1, difficulty_samples=0)
+    for turns in (1, 1, 2):
+        changes = {**PLAYED["changes"], "task.environment.max_turns": turns}
+        asked = {**ASKED, **PLAYED, "problems": 1, "max_tokens": 16, "changes": changes}
+        measure_budget("base", config=config, directory=tmp_path, **asked)
+    assert len(list(tmp_path.glob("pool-*"))) == 2

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from groupwise.config import Changes
 from groupwise.errors import ConfigError, DataError
-from groupwise.evaluation.checkpoints import context_of
+from groupwise.evaluation.checkpoints import context_of, refuse_unread
 from groupwise.evaluation.test_time.chains import measure_chains, measure_cuts
 from groupwise.evaluation.test_time.methods import (
     CHAINS,
@@ -28,6 +28,7 @@ from groupwise.models.policy import load_policy
 from groupwise.randomness import Draws, Purpose, key
 from groupwise.rollout.sample_and_score import Actors
 from groupwise.rollout.sampling import SamplingConfig
+from groupwise.runs.inputs import references
 from groupwise.runs.processes import resuming
 from groupwise.tasks.base import Task
 from groupwise.types import Problem, Split
@@ -98,6 +99,7 @@ def measure_budget(
     prm_model, orm_model = (None if path is None else ModelConfig(path=str(path)) for path in (prm, orm))
     rewards = RewardModels(prm_model, orm_model, str(reference), beta)
     _checked(config, rewards, temperature)  # before a model is loaded
+    refuse_unread(changes, ("task", "verifier", "sampling"))
     context = context_of(str(checkpoint), task, {"temperature": temperature, "max_tokens": max_tokens}, changes)
     _, selection = context.problems(split, problems)
     policy = ModelConfig(path=str(checkpoint))
@@ -133,6 +135,7 @@ def measure(subject: Subject, rewards: RewardModels, config: BudgetConfig, direc
             "verifier": subject.verifier.model_dump(mode="json"),
             "problems": key(*(text for of_problem in texts for text in of_problem)),
         }
+        identity |= _judges(subject)
         actors = Actors.of(policy, subject.task.template, verifier)
         draws = Draws(config.seed, Purpose(subject.split))
         sampler = Sampler(actors, subject.sampling, draws, directory, identity)
@@ -142,6 +145,19 @@ def measure(subject: Subject, rewards: RewardModels, config: BudgetConfig, direc
         }  # fmt: skip
         with resuming(directory):
             return _result(config, methods, budgets, sampler, scorers, subject.problems, models)
+
+
+def _judges(subject: Subject) -> dict[str, Any]:
+    """Return what judges the samples beside the verifier's settings: environments, and Python of the user's own."""
+    played = {p.environment.model_dump_json(): p.environment for p in subject.problems if p.environment}
+    python = {
+        item.taken().sha256
+        for section in (subject.verifier, *played.values())
+        for item in references(section)
+        if item.makes == "python"
+    }
+    found = {"environments": sorted(played), "python": sorted(python)}
+    return {name: value for name, value in found.items() if value}
 
 
 def _checked(
