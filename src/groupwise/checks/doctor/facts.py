@@ -73,7 +73,7 @@ class DevFacts(NamedTuple):
     step: int  # finished steps before it
     pass_at_1: float  # NaN where its line has no number
     line: Mapping[str, Any]
-    solved: Mapping[str, float]  # pass rate of each problem; empty where completions were not recorded
+    solved: Mapping[str, float]  # pass rate of each judged problem; empty where completions were not recorded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,7 +237,9 @@ def read_dev(records: Records, line: Mapping[str, Any]) -> DevFacts:
     solved: dict[str, float] = {}
     if name in records.evaluations():
         for group in read_groups(records, name):
-            solved[group.problem] = fmean(row.outcome is Outcome.CORRECT for row in group.completions)
+            judged = [row for row in group.completions if row.outcome.judged]
+            if judged:  # a failed verdict is no wrong answer
+                solved[group.problem] = fmean(row.outcome is Outcome.CORRECT for row in judged)
     estimate = line.get("pass_at_1")
     value = estimate[0] if isinstance(estimate, list) and estimate else None
     return DevFacts(int(line["step"]), float(value) if isinstance(value, int | float) else math.nan, line, solved)

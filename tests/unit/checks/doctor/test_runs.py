@@ -3,6 +3,8 @@
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from matrix import document, judge, read_data
@@ -13,9 +15,11 @@ from ward import BATCH, CASES, RECIPE, Case, run_case
 import groupwise.cli.main  # noqa: F401  registers the commands
 from groupwise import trainers
 from groupwise.checks.doctor import Finding, Severity, doctor
+from groupwise.checks.doctor.facts import read_dev
 from groupwise.cli.app import app
 from groupwise.errors import ConfigError
 from groupwise.explorer.export import write_report
+from groupwise.types import Outcome
 
 SMALL = ("run.num_steps=7", "sampling.max_tokens=24", "grpo.prompts_per_step=4", "evaluation.num_problems=2")
 GRPO = {**RECIPE, "algorithm": "grpo", "grpo": BATCH}
@@ -109,3 +113,14 @@ def test_the_page_is_that_of_the_data() -> None:
     page = Path(__file__).parents[4] / "docs" / "doctor.md"
     text = page.read_text(encoding="utf-8")
     assert text == document(read_data(), text), "python lab/benchmarks/doctor/matrix.py write"
+
+
+def test_a_verifier_that_fails_forgets_nothing() -> None:
+    outcomes = {"a": ["correct", "crashed"], "b": ["timeout", "crashed"], "c": ["correct", "wrong"]}
+    rows = [
+        SimpleNamespace(problem=problem, outcome=Outcome(outcome), discarded=None, answer=None)
+        for problem, of_problem in outcomes.items()
+        for outcome in of_problem
+    ]
+    records: Any = SimpleNamespace(evaluations=lambda: ["dev-step-000002"], rows=lambda at: rows)
+    assert read_dev(records, {"step": 2, "pass_at_1": [0.75, 0.2, 1.0]}).solved == {"a": 1.0, "c": 0.5}
