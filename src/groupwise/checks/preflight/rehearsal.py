@@ -172,7 +172,8 @@ def _times(bench: Bench, steps: Sequence[Mapping[str, Any]], share: float) -> tu
     seconds = [float(s["generate_s"] + s["verify_s"] + s["train_s"] + s["record_s"]) / share for s in steps]
     per_token = fmean((s["generate_s"] + s["verify_s"]) / max(1, s["sampled_tokens"]) for s in steps)
     length = fmean(step["length"] for step in steps)
-    dev = (1 + -(-recipe.run.num_steps // evaluation.every)) * evaluation.num_problems * evaluation.num_samples
+    problems = min(evaluation.num_problems, len(bench.problems("dev")))
+    dev = (1 + -(-recipe.run.num_steps // evaluation.every)) * problems * evaluation.num_samples
     test = 2 * evaluation.test_problems * evaluation.test_samples
     measuring = (dev + test) * length * per_token
     low, high = (recipe.run.num_steps * time + measuring for time in (min(seconds), max(seconds)))

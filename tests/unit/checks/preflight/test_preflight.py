@@ -3,6 +3,8 @@
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hangar import CASES, RECIPE, SLOW_CASES, Case, fly, heaviest
@@ -11,6 +13,7 @@ from typer.testing import CliRunner
 from groupwise.checks.preflight import CHECKS, PreflightOptions, Severity, preflight
 from groupwise.checks.preflight.bench import Bench
 from groupwise.checks.preflight.data import same
+from groupwise.checks.preflight.rehearsal import _times
 from groupwise.cli import preflight as command
 from groupwise.cli.app import app
 from groupwise.config import dump_toml
@@ -182,3 +185,11 @@ def test_errors_are_left_to_the_run_itself(recipe_file: Path, monkeypatch: pytes
     assert result.exit_code == 0
     assert len(began) == 1
     assert "nowhere" not in result.output
+
+
+def test_evaluations_take_as_long_as_the_problems_that_there_are() -> None:
+    recipe = load_recipe("arithmetic", ["run.num_steps=20", "evaluation.every=20", "evaluation.test_problems=0"])
+    bench: Any = SimpleNamespace(recipe=recipe, options=PreflightOptions(), problems=lambda split: range(10))
+    step = {"generate_s": 1.0, "verify_s": 0.0, "train_s": 0.0, "record_s": 0.0, "sampled_tokens": 10, "length": 5.0}
+    figures, _ = _times(bench, [step], 1.0)
+    assert figures["seconds of all evaluations"] == 2 * 10 * recipe.evaluation.num_samples * 5.0 / 10
