@@ -9,8 +9,6 @@ import typer
 from groupwise.cli.app import app, console, refuse
 from groupwise.errors import ConfigError
 
-FOLDER = Path("runs")
-
 
 @app.command()
 def explore(
@@ -30,9 +28,9 @@ def explore(
 
         groupwise explore runs/arithmetic --export page.html
     """
-    from groupwise.cli.runs import runs_in
+    from groupwise.cli.runs import RUNS, runs_in
 
-    paths = runs or runs_in(FOLDER)
+    paths = runs or runs_in(RUNS)
     for path in paths:
         if not path.is_dir():
             raise ConfigError(f"{path} is not a run directory; `groupwise runs` lists the runs")
@@ -43,7 +41,7 @@ def explore(
 
         found = found_in(paths)
         if not found.results and not any((run / "config.toml").exists() for run in found.runs):
-            raise ConfigError(f"{', '.join(map(str, paths)) or FOLDER} holds no run and no result to export")
+            raise ConfigError(f"{', '.join(map(str, paths)) or RUNS} holds no run and no result to export")
         target = write_export(paths, export)
         console.print(f"{target}: {target.stat().st_size / 1e6:.1f} MB, opens without a server", soft_wrap=True)
         return

@@ -1,6 +1,7 @@
 """`groupwise runs`: a table of run directories, or one of them on a page of the terminal; and `groupwise export`."""
 
 import math
+import os
 import shlex
 from datetime import datetime
 from pathlib import Path
@@ -10,19 +11,21 @@ import typer
 from rich.text import Text
 
 from groupwise.cli.app import RunPath, app, console, table_of
+from groupwise.errors import ConfigError, GroupwiseError
 
 if TYPE_CHECKING:
     from groupwise.runs.records import Records
 
 SUMMARY_ROWS = ("pass_at_1", "at_once", "works_out", "checks", "length", "truncated")
 """Metrics of the summary; the page has all of them."""
+RUNS = Path("runs")
 LONGEST_QUESTION = 60
 """Characters up to which a problem's question fits into a command."""
 
 
 @app.command()
 def runs(
-    folder: Annotated[Path, typer.Argument(help="The folder of the run directories, or one of them.")] = Path("runs"),
+    folder: Annotated[Path, typer.Argument(help="The folder of the run directories, or one of them.")] = RUNS,
 ) -> None:
     """List runs: the task of each, its steps, its best dev result; or print the summary of one.
 
@@ -37,6 +40,8 @@ def runs(
 
         console.print(text_summary(Records.open(folder).intact()), soft_wrap=True)
         return
+    if not folder.is_dir() and folder != RUNS:
+        raise ConfigError(f"there is no directory {folder}: allowed is a folder of run directories, or one of them")
     list_runs(folder)
 
 
@@ -73,15 +78,19 @@ def list_runs(folder: Path) -> None:
 
 
 def runs_in(folder: Path) -> list[Path]:
-    """Return the run directories in a folder, by name."""
-    return sorted(
-        config.parent for config in folder.glob("**/config.toml") if (config.parent / "ledger.jsonl").exists()
-    )
+    """Return the run directories in a folder, by name; behind links, too, each once."""
+    found, seen = list[Path](), set[str]()
+    for place, folders, files in os.walk(folder, followlinks=True):
+        real = os.path.realpath(place)
+        if {"config.toml", "ledger.jsonl"} <= {*files} and real not in seen:
+            found.append(Path(place))
+        folders[:] = [] if real in seen else sorted(folders)  # links may lead back
+        seen.add(real)
+    return sorted(found)
 
 
 def row(path: Path) -> list[str]:
     """Return the cells of a run's line; a number that is not finite is shown, and counted beside the best."""
-    from groupwise.errors import GroupwiseError
     from groupwise.runs.records import Records
 
     try:

@@ -13,7 +13,8 @@ from groupwise_lab.imports import read_trl, write_imported
 from typer.testing import CliRunner
 
 from groupwise.cli.main import app
-from groupwise.errors import GroupwiseError
+from groupwise.cli.runs import runs_in
+from groupwise.errors import ConfigError, GroupwiseError
 from groupwise.explorer.views import Views
 
 NAN = float("nan")
@@ -98,3 +99,18 @@ def test_pages_and_lists_show_what_is_not_finite(run: Path) -> None:
     with (run / "metrics.jsonl").open("a") as file:
         file.write('{"kind": "dev", "step": 2, "pass_at_1": ["NaN", "NaN", "NaN"]}\n')
     assert "1 not finite" in CliRunner().invoke(app, ["runs", str(run.parent)], env={"COLUMNS": "200"}).output
+
+
+def test_a_folder_that_is_not_there_is_no_empty_one(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"there is no directory .*nope: allowed is a folder of run directories"):
+        CliRunner().invoke(app, ["runs", str(tmp_path / "nope")], catch_exceptions=False)
+
+
+def test_runs_behind_links_are_listed_once(tmp_path: Path) -> None:
+    for name in ("disk/far", "runs/a", "runs/deep/b"):
+        (tmp_path / name).mkdir(parents=True)
+        for file in ("config.toml", "ledger.jsonl"):
+            (tmp_path / name / file).touch()
+    (tmp_path / "runs" / "c").symlink_to(tmp_path / "disk" / "far")
+    (tmp_path / "runs" / "deep" / "back").symlink_to(tmp_path / "runs")
+    assert runs_in(tmp_path / "runs") == [tmp_path / "runs" / name for name in ("a", "c", "deep/b")]
