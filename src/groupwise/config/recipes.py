@@ -126,6 +126,8 @@ def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
         lower = result.get(key)
         if isinstance(lower, str) and isinstance(value, Mapping):
             lower = {"kind": lower}  # a name alone is a section
+        if isinstance(lower, Mapping) and isinstance(value, str) and value == lower.get("kind"):
+            continue  # as it is below
         if isinstance(lower, Mapping) and isinstance(value, Mapping):
             kind = lower.get("kind") or USUAL.get(key)
             is_same_kind = not kind or value.get("kind", kind) == kind
@@ -191,11 +193,17 @@ def overridden(tables: Mapping[str, Any], overrides: Sequence[str]) -> dict[str,
             value = tomllib.loads(f"value = {text.strip()}")["value"]
         except tomllib.TOMLDecodeError:  # a text without quotes
             value = text.strip()
-        before = section.get("kind") or USUAL.get(path[-1] if path else "")
-        if last == "kind" and before and before != value:  # as in `merged`: the settings belong to the other kind
-            if dropped := [name for name in section if name != last]:
-                warnings.warn(f"{override} begins the section anew, without {', '.join(dropped)}", stacklevel=2)
+        before, here = section.get("kind") or USUAL.get(path[-1] if path else ""), section.get(last)
+        dropped: list[str] = []
+        if isinstance(value, str) and isinstance(here, dict) and "kind" in here:  # a name alone is a section
+            if here["kind"] == value:
+                continue
+            dropped = [name for name in here if name != "kind"]
+        elif last == "kind" and before and before != value:  # as in `merged`: the settings belong to the other kind
+            dropped = [name for name in section if name != last]
             section.clear()
+        if dropped:
+            warnings.warn(f"{override} begins the section anew, without {', '.join(dropped)}", stacklevel=2)
         section[last] = value
     return result
 

@@ -105,6 +105,13 @@ def test_a_change_that_begins_a_section_anew_says_what_is_left_out(kind: dict[st
     assert overridden(below, ["loss.policy.kind=clipped_ratio"])["loss"]["policy"]["dual_clip"] == 3.0
 
 
+def test_a_name_alone_is_the_kind_of_a_section() -> None:
+    below = {"verifier": {"kind": "number", "format_reward": 0.1}}
+    assert overridden(below, ["verifier=number"]) == merged(below, {"verifier": "number"}) == below
+    with pytest.warns(UserWarning, match="verifier=math begins the section anew, without format_reward$"):
+        assert overridden(below, ["verifier=math"]) == merged(below, {"verifier": "math"}) == {"verifier": "math"}
+
+
 def test_a_name_that_no_bare_key_of_toml_can_be_is_quoted() -> None:
     tables = {"sources": {"my web": {"é.a": [{"$ref": "x"}]}, "plain-1": {"b": 1}}}
     assert tomllib.loads(dump_tables(tables)) == tables
