@@ -185,15 +185,18 @@ def unparsable(actors: Actors, scored: Sequence[ScoredGroup], max_tokens: int) -
     holding = sum(mark in c.text for c, _ in without) if mark else 0
     count = "none" if not holding else f"only {holding}"
     missing = f"{count} of {len(without)} contains {name}" if mark else verdict.evidence
+    helps = []
+    if cut > MANY * len(without):  # before its answer, whatever it was asked for
+        helps.append(f"{cut} were cut at {max_tokens} tokens: set sampling.max_tokens = {2 * max_tokens}")
     if mark and mark not in template.prompt + template.system + template.prefill:
-        help_ = f"the prompt does not ask for it: set task.template.prompt = {form!r}"
+        helps.append(f"the prompt does not ask for it: set task.template.prompt = {form!r}")
     elif template.chat is not True and actors.policy.tokenizer.chat_template:
-        help_ = "the model has a chat template, which the prompt does without: set task.template.chat = true"
-    elif cut > MANY * len(without):
-        help_ = f"{cut} were cut at {max_tokens} tokens: set sampling.max_tokens = {2 * max_tokens}"
-    else:
-        help_ = "the prompt asks for it: show the model an example in task.template.prompt, or train it on some first"
+        helps.append("the model has a chat template, which the prompt does without: set task.template.chat = true")
+    elif not helps:
+        helps.append(
+            "the prompt asks for it: show the model an example in task.template.prompt, or train it on some first"
+        )
     return (
-        f"{len(without)} of {total} completions are unparsable: {missing}, and {help_}; "
+        f"{len(without)} of {total} completions are unparsable: {missing}, and {', and '.join(helps)}; "
         f"one ends in {clipped(first.text[-EXCERPT:])!r}"
     )

@@ -189,6 +189,8 @@ def said(texts: list[str], template: Template, reason: FinishReason = FinishReas
         (Template(prompt=ASKS), {"chat_template": "x"}, "which the prompt does without: set task.template.chat = true"),
         (Template(prompt=ASKS, chat=True), {"chat_template": "x", "reason": FinishReason.LENGTH},
          "4 were cut at 32 tokens: set sampling.max_tokens = 64"),
+        (Template(), {"reason": FinishReason.LENGTH},
+         f"contains \\boxed{{}}, and 4 were cut at 32 tokens: set sampling.max_tokens = 64, and {SET}{ASKS!r}"),
         (Template(prompt=ASKS, chat=True), {"chat_template": "x"}, "the prompt asks for it: show the model an example"),
         (Template(), {"kind": "json"}, "4 of 4 completions are unparsable: not JSON: line 1, and the prompt asks"),
         (Template(), {"fine": 1}, "3 of 4 completions are unparsable: none of 3"),
