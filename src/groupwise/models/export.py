@@ -17,6 +17,7 @@ from groupwise.models.checkpoint import write_plain
 from groupwise.models.gguf_write import Precision, write_gguf
 from groupwise.runs.atomic import check_directory, new_directory, refuse_to_replace, write_file
 from groupwise.runs.directory import PROVENANCE, RunDirectory, find_run
+from groupwise.runs.inputs import located
 from groupwise.tasks.jsonl import PRESETS
 
 CARD = "README.md"
@@ -60,7 +61,7 @@ def export(run_path: str | Path, directory: str | Path, gguf: Precision | None =
 def provenance(run: RunDirectory) -> list[dict[str, Any]]:
     """Return recipe, environment, tokens and loss curve of a run and of those it started from, oldest first."""
     recipe = read_toml(run.config)
-    start = Path(recipe["model"]["path"])
+    start = Path(located(recipe, run.config)["model"]["path"])  # as it was when the run began, wherever this works
     parent = start.parent.parent
     ancestors: list[dict[str, Any]] = []
     if not recipe.get("new_model") and (start / PROVENANCE).is_file():  # it was exported

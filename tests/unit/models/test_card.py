@@ -9,6 +9,7 @@ import yaml
 
 from groupwise.models.export import card, provenance
 from groupwise.runs.directory import begin_run
+from groupwise.runs.inputs import Input, keep
 
 MACHINE = {"gpu": None, "processor": "Some CPU", "commit": "abc"}
 RL: dict[str, Any] = {
@@ -103,3 +104,13 @@ def test_a_run_from_an_exported_model_names_those_before_it(tmp_path: Path) -> N
     run = begin_run(tmp_path / "run", f'algorithm = "grpo"\nmodel.path = "{tmp_path / "exported"}"\n')
     first, last = provenance(run)
     assert (first, last["recipe"]["algorithm"]) == (before[0], "grpo")
+
+
+def test_the_run_before_is_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin_run(tmp_path / "first", 'algorithm = "sft"\n[model]\npath = "base"\n').checkpoint(3).mkdir()
+    start = "first/checkpoints/step-000003"
+    run = begin_run(tmp_path / "second", f'algorithm = "grpo"\n[model]\npath = "{start}"\n')
+    keep(run.path, [Input("model.path", start, "model", str(tmp_path / start), sha256="0")])
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert [entry["recipe"]["algorithm"] for entry in provenance(run)] == ["sft", "grpo"]
