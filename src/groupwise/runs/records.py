@@ -108,8 +108,8 @@ class Records:
         return [*lines, *self._found.values()]
 
     def metrics(self, kind: str = "step") -> list[Line]:
-        """Return lines of metrics.jsonl of a kind (`step`, `dev`, `test-before`, ...), by step."""
-        lines: dict[int, Line] = {}
+        """Return lines of metrics.jsonl of a kind (`step`, `dev`, `test-before`, ...), by step, and each reading's."""
+        lines: dict[tuple[int, str], Line] = {}
         newest = -1
         for number, line in self._metrics.read()[0]:
             if line.get("kind", "step") != kind:
@@ -118,13 +118,14 @@ class Records:
             if not isinstance(step, int):
                 self._note(Damage(name, f"its step is {step!r}", number))
                 continue
+            at = step, str(line.get("reading", ""))  # a benchmark may read its answers in several ways
             if kind == "step" and step <= newest:
-                fault = "stands twice, and the later counts" if step in lines else f"comes after step {newest}"
+                fault = "stands twice, and the later counts" if at in lines else f"comes after step {newest}"
                 self._note(Damage(name, f"its step {step} {fault}", number))
             if odd := [name for name in _TABLES if not isinstance(line.get(name, {}), Mapping)]:
                 self._note(Damage(name, f"its {odd[0]} is no table", number))
                 line = {key: value for key, value in line.items() if key not in odd}
-            lines[step], newest = line, max(step, newest)
+            lines[at], newest = line, max(step, newest)
         return [line for _, line in sorted(lines.items())]
 
     def lines(self) -> list[Line]:

@@ -15,6 +15,7 @@ from groupwise.runs.directory import RunDirectory
 from groupwise.runs.records import Records
 from groupwise.runs.rollouts import Detailed, read_rows, write_rollouts
 from groupwise.runs.row import Index, flat_because, rows_of
+from groupwise.runs.run import Run
 from groupwise.types import (
     AdvantagedGroup,
     Completion,
@@ -276,3 +277,14 @@ def test_a_row_is_the_same_from_memory_and_from_disk(tmp_path: Path, group: Any)
     groups = [group("a", [("x</think>1", Outcome.CORRECT), ("y", Outcome.UNPARSABLE)])]
     write_rollouts(tmp_path / "some.parquet", groups)
     assert read_rows(tmp_path / "some.parquet") == rows_of(groups)
+
+
+def test_every_reading_of_a_benchmark_has_its_line(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    run.config.write_text("[run]\nnum_steps = 1\n")
+    for share in (0.0, 0.5):  # the command was given twice
+        for reading in ("strict", "flexible"):
+            run.metrics.append({"kind": "gsm8k-lm_eval", "step": 0, "reading": reading, "share": share})
+    lines = Records.of(run).metrics("gsm8k-lm_eval")
+    assert [(line["reading"], line["share"]) for line in lines] == [("flexible", 0.5), ("strict", 0.5)]
+    assert list(Run(run).evaluations()["reading"]) == ["flexible", "strict"]
