@@ -16,7 +16,8 @@ from groupwise.models.prompts import settled_task
 from groupwise.rollout.engine import AnyEngine, EngineConfig
 from groupwise.rollout.sampling import SamplingConfig
 from groupwise.runs.directory import PROVENANCE
-from groupwise.runs.inputs import located
+from groupwise.runs.inputs import located, recorded
+from groupwise.runs.progress import tell
 from groupwise.tasks import TASKS, TaskOptions, make_task, with_verifier
 from groupwise.tasks.base import Task
 from groupwise.types import SPLITS, Problem, Split
@@ -139,9 +140,18 @@ def context_of(checkpoint: str, task: str | None, sampling: dict[str, Any], chan
         "behaviour": run.get("behaviour", {}),
         "sampling": run.get("sampling", {}) | {key: value for key, value in sampling.items() if value is not None},
     }
+    if is_trained:
+        _tell_changes(Path(checkpoint).resolve().parent.parent)
     is_other = "task.path" in _keys(changes) and "task.test_path" not in _keys(changes)
     context = Context.parse(data, changes, checkpoint, is_divided=is_trained and not is_other)
     return replace(context, other_tests=context.task.test_file or "") if is_other else context
+
+
+def _tell_changes(run: Path) -> None:
+    for item in recorded(run)[0]:
+        difference = item.difference(item.taken()) if item.makes == "data" and item.name.startswith("task.") else ""
+        if difference:
+            tell(f"{item.path} {difference} since {run} began: its problems may be others than the run's")
 
 
 def _recipe_of(checkpoint: Path) -> dict[str, Any]:

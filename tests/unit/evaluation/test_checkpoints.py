@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from groupwise.evaluation.checkpoints import context_of
 from groupwise.evaluation.measure import evaluate
 from groupwise.evaluation.suite import evaluate_suite
 from groupwise.evaluation.test_time.budget import measure_budget
+from groupwise.runs.inputs import Input, keep
+from groupwise.types import Split
 
 
 def write_rows(path: Path, number: int) -> None:
@@ -38,8 +41,8 @@ def checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def asked(checkpoint: Path, *changes: str, split: str | None = None) -> tuple[str, list[str]]:
-    part, problems = context_of(str(checkpoint), None, {}, changes).problems(split, None)  # type: ignore[arg-type]
+def asked(checkpoint: Path, *changes: str, split: Split | None = None) -> tuple[str, list[str]]:
+    part, problems = context_of(str(checkpoint), None, {}, changes).problems(split, None)
     return part, [problem.question for problem in problems]
 
 
@@ -60,6 +63,21 @@ def test_no_run_has_divided_the_rows_of_another_file(checkpoint: Path) -> None:
     assert asked(checkpoint, "task.path=mine.jsonl") == ("all rows", [f"mine {i}?" for i in range(7)])
 
 
+def test_a_file_that_was_changed_since_the_run_began_is_told(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr("groupwise.evaluation.checkpoints.tell", told.append)
+    files = {"task.path": "train.jsonl", "task.test_path": "test.jsonl"}
+    data = [Input.named(key, file, "data") for key, file in files.items()]
+    keep(checkpoint.parents[1], [item.taken() for item in data])
+    asked(checkpoint)
+    assert not told
+    write_rows(Path("test.jsonl"), 4)
+    assert len(asked(checkpoint)[1]) == 4
+    (sentence,) = told
+    assert "test.jsonl was changed (" in sentence
+    assert sentence.endswith("its problems may be others than the run's")
+
+
 @pytest.mark.parametrize("name", ["base", "someone/base"])
 def test_a_name_means_the_same_in_the_directory_of_a_run(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch, name: str
@@ -78,7 +96,7 @@ def test_a_name_means_the_same_in_the_directory_of_a_run(
         (lambda changes: list(evaluate_suite("base", ["gsm8k"], changes=changes)), "behaviour.patterns.checks.en=[]"),
     ],
 )
-def test_changes_of_sections_that_nothing_reads_are_refused(read, change: str) -> None:  # type: ignore[no-untyped-def]
+def test_changes_of_sections_that_nothing_reads_are_refused(read: Callable[[list[str]], object], change: str) -> None:
     with pytest.raises(ConfigError, match=rf"{change.partition('=')[0]} has no effect here: allowed are keys of task"):
         read([change])
 
