@@ -124,6 +124,10 @@ class Views:
             return empty
         try:
             listed = run.records.listed(at)
+            if isinstance(at, str):  # of evaluations, which other ones are compared with: ids may be places in a file
+                asked = run.records.table(at, ("problem", "question")).to_pydict()
+                questions = dict(zip(asked["problem"], map(str, asked["question"]), strict=True))
+                groups = [{**one, "question": short_hash(questions.get(one["problem"], ""))} for one in groups]
         except GroupwiseError as error:
             return {**empty, "notices": [str(error)]}
         numbers = {group["problem"]: number for number, group in enumerate(groups)}
@@ -131,7 +135,7 @@ class Views:
         columns = {name: listed[names.get(name, name)] for name in _NO_COLUMNS if name != "group"}
         columns["reward"], columns["advantage"] = as_json(columns["reward"]), as_json(columns["advantage"])
         columns["group"] = [numbers.get(problem, 0) for problem in listed["problem"]]
-        return {**empty, "columns": columns, "parts": parts_of(listed["reward_parts"])}
+        return {**empty, "groups": groups, "columns": columns, "parts": parts_of(listed["reward_parts"])}
 
     def group(self, index: int, identifier: str, problem: str) -> dict[str, Any]:
         run, at, group = self._group(index, identifier, problem)

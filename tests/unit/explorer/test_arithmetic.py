@@ -4,6 +4,7 @@ import json
 import math
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,35 @@ def test_truncated_and_unjudged_completions_are_told_of(modules: Path) -> None:
 def test_words_that_changed_are_found(modules: Path) -> None:
     program = 'page.wordDiff("it is 381 so", "it is 391 so").filter(([kind]) => kind !== "same")'
     assert printed(modules, "compare.js", program) == [["del", "381"], ["ins", "391"]]
+
+
+@needs_node
+def test_long_texts_are_said_to_be_cut(modules: Path) -> None:
+    texts = [{"text": "a " * number, "cut": cut} for number, cut in ((700, 0), (800, 0), (1, 5))]
+    program = f"{json.dumps(texts)}.map((one) => page.isCut(one, {{text: 'a', cut: 0}}))"
+    assert printed(modules, "compare.js", program) == [False, True, True]
+
+
+@needs_node
+def test_different_questions_of_one_name_are_not_compared(modules: Path) -> None:
+    def place(questions: Sequence[str | None], correct: int) -> str:
+        groups = [
+            {"id": name, "problem": name, "question": question, "num_judged": 1, "num_correct": correct}
+            for name, question in zip("ab", questions, strict=True)
+        ]
+        return json.dumps({"groups": groups})
+
+    for others, same, left_out in (("qr", ["a", "b"], []), ("qx", ["a"], ["b"]), ((None, None), ["a", "b"], [])):
+        both = f"{place('qr', 0)}, {place(others, 1)}"
+        program = f"[page.changes({both}).map((one) => one.id), page.strangers({both}).map((one) => one.id)]"
+        assert printed(modules, "compare.js", program) == [same, left_out]
+
+
+@needs_node
+def test_a_seed_that_ran_twice_is_one_seed(modules: Path) -> None:
+    runs = [{"recipe": "r", "seed": seed, "done": done} for seed, done in ((0, 3), (0, 9), (1, 9), (0, 9))]
+    assert printed(modules, "overlay.js", f"page.families({json.dumps(runs)})") == [[1, 2]]
+    assert printed(modules, "overlay.js", f"page.families({json.dumps(runs[:2])})") == []
 
 
 @needs_node

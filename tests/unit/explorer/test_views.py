@@ -63,6 +63,13 @@ def test_the_list_of_a_step_has_a_row_for_every_completion(a_run: Path) -> None:
     assert [group["flat"] for group in place["groups"]] == [None, "wrong"]
 
 
+def test_an_evaluation_says_which_question_has_the_name_of_a_problem(a_run: Path) -> None:
+    views = Views([a_run])
+    (problem,) = views.place(0, f"e{short_hash('test-after')}")["groups"]
+    assert (problem["problem"], problem["question"]) == ("6×7", short_hash("What is 6×7?"))
+    assert "question" not in views.place(0, "s0")["groups"][0]
+
+
 def test_a_step_has_the_parts_of_its_rewards(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", steps=1)
     texts = ['{"accuracy": 1.0, "judge": -0.25}', '{"accuracy": 0.0, "judge": NaN, "x": "y", "flag": true}', "[1]", "{"]

@@ -5,11 +5,12 @@ import { h, percent, put, shown } from "./dom.js";
 import { crumbs, notices, outcome, placeName } from "./pieces.js";
 
 const MOST_WORDS = 1500;
+const MOST_ROWS = 300;
+const wordsOf = (text) => text.match(/\s+|[^\s]+/g) ?? [];
 
 /** Words of two texts as [kind, word]: "same", "del" (only in the first) or "ins"; the longest common subsequence. */
 export function wordDiff(before, after) {
-  const a = before.match(/\s+|[^\s]+/g)?.slice(0, MOST_WORDS) ?? [];
-  const b = after.match(/\s+|[^\s]+/g)?.slice(0, MOST_WORDS) ?? [];
+  const [a, b] = [before, after].map((text) => wordsOf(text).slice(0, MOST_WORDS));
   const width = b.length + 1;
   const table = new Uint16Array((a.length + 1) * width);
   for (let i = a.length - 1; i >= 0; i -= 1) {
@@ -27,14 +28,26 @@ export function wordDiff(before, after) {
   return found;
 }
 
+/** True where the differences of two completions do not reach to their ends. */
+export const isCut = (...completions) => completions.some((one) => one.cut > 0 || wordsOf(one.text).length > MOST_WORDS);
+
 const share = (group) => (group.num_judged ? group.num_correct / group.num_judged : null);
+
+/** True where two places call different questions by one name, such as the number of a row of two files. */
+const isOther = (group, other) => Boolean(group.question && other.question && group.question !== other.question);
+
+/** Problems that both places name and that are not the same. */
+export function strangers(first, second) {
+  const after = new Map(second.groups.map((group) => [group.id, group]));
+  return first.groups.filter((group) => after.has(group.id) && isOther(group, after.get(group.id)));
+}
 
 /** Problems of both places with their pass rates, the largest change first. */
 export function changes(first, second) {
   const after = new Map(second.groups.map((group) => [group.id, group]));
   return first.groups.flatMap((group) => {
     const other = after.get(group.id);
-    if (!other || share(group) === null || share(other) === null) return [];
+    if (!other || isOther(group, other) || share(group) === null || share(other) === null) return [];
     return [{ id: group.id, problem: group.problem, before: share(group), after: share(other), change: share(other) - share(group) }];
   }).sort((a, b) => Math.abs(b.change) - Math.abs(a.change));
 }
@@ -60,9 +73,10 @@ const read = (context, key, more = "") => {
 
 function table(rows, pick) {
   return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "problems" }, h("table", {}, h("thead", {}, h("tr", {}, ["problem", "A", "B", ""].map((name) => h("th", { scope: "col" }, name)))),
-    h("tbody", {}, rows.slice(0, 300).map((row) => h("tr", {}, h("th", { scope: "row" }, h("button", { class: "quiet", "data-problem": row.id, onclick: () => pick(row.id) }, shown(row.problem))),
+    h("tbody", {}, rows.slice(0, MOST_ROWS).map((row) => h("tr", {}, h("th", { scope: "row" }, h("button", { class: "quiet", "data-problem": row.id, onclick: () => pick(row.id) }, shown(row.problem))),
       h("td", { class: "figure" }, percent(row.before, 0)), h("td", { class: "figure" }, percent(row.after, 0)),
-      h("td", {}, row.change > 0 ? h("span", { class: "tag correct" }, "+ gained") : row.change < 0 ? h("span", { class: "tag wrong" }, "− lost") : "same"))))));
+      h("td", {}, row.change > 0 ? h("span", { class: "tag correct" }, "+ gained") : row.change < 0 ? h("span", { class: "tag wrong" }, "− lost") : "same"))))),
+  rows.length > MOST_ROWS ? h("p", { class: "hint" }, `${rows.length - MOST_ROWS} more problems, whose pass rates changed no more than these.`) : null);
 }
 
 function texts(a, b, state, redraw) {
@@ -71,7 +85,8 @@ function texts(a, b, state, redraw) {
   const [one, two] = [a.completions[state.A] ?? a.completions[0], b.completions[state.B] ?? b.completions[0]];
   const words = wordDiff(one.text, two.text);
   const side = (kind) => h("div", { class: "text", dir: "auto" }, words.filter(([what]) => what === "same" || what === kind).map(([what, word]) => (what === "same" ? shown(word) : h(what, {}, shown(word)))));
-  return h("section", { vars: { "margin-top": "1rem" } }, h("h2", { dir: "auto" }, shown(a.question.slice(0, 300))), h("div", { class: "pair" },
+  return h("section", { vars: { "margin-top": "1rem" } }, h("h2", { dir: "auto" }, shown(a.question.slice(0, 300))),
+    isCut(one, two) ? h("p", { class: "hint" }, "Long completions are compared, and shown, from their beginning alone; the page of a completion has all of it.") : null, h("div", { class: "pair" },
     h("section", { class: "card completion" }, h("h2", {}, "A ", select("A", a), outcome(one.outcome)), side("del")),
     h("section", { class: "card completion" }, h("h2", {}, "B ", select("B", b), outcome(two.outcome)), side("ins"))));
 }
@@ -102,8 +117,9 @@ export async function compare(root, _, context) {
     put(body);
     const [a, b] = await Promise.all([read(context, state.a), read(context, state.b)]);
     const rows = changes(a, b);
+    const others = strangers(a, b).length;
     const [gained, lost] = [rows.filter((row) => row.change > 0).length, rows.filter((row) => row.change < 0).length];
-    put(result, notices([...a.notices, ...b.notices]), h("p", { class: "lead", id: "verdict" }, rows.length ? `${rows.length} ${rows.length === 1 ? "problem" : "problems"} in both: ${gained} gained, ${lost} lost, ${rows.length - gained - lost} the same.`
+    put(result, notices([...a.notices, ...b.notices, ...(others ? [`${others} of the problems have one name in both places and are different questions: they are left out.`] : [])]), h("p", { class: "lead", id: "verdict" }, rows.length ? `${rows.length} ${rows.length === 1 ? "problem" : "problems"} in both: ${gained} gained, ${lost} lost, ${rows.length - gained - lost} the same.`
       : "No problem is in both. Two evaluations ask the same problems; training steps ask others each time."), rows.length ? table(rows, pick) : null);
     if (state.problem && rows.some((row) => row.id === state.problem)) await pick(state.problem);
   });

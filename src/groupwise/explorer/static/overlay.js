@@ -32,11 +32,15 @@ export function band(values) {
   return found;
 }
 
-/** Runs of the same recipe with other seeds, two at least: a list of their places among the runs. */
+/** Runs of the same recipe with other seeds, two at least: their places among the runs, of copies of a seed the longest. */
 export function families(runs) {
   const found = new Map();
-  runs.forEach((run, i) => { if (run.recipe) found.set(run.recipe, [...(found.get(run.recipe) ?? []), i]); });
-  return [...found.values()].filter((places) => new Set(places.map((i) => runs[i].seed)).size > 1);
+  runs.forEach((run, i) => {
+    const seeds = found.get(run.recipe) ?? new Map();
+    if (run.recipe) found.set(run.recipe, seeds);
+    if (!seeds.has(run.seed) || runs[seeds.get(run.seed)].done < run.done) seeds.set(run.seed, i);
+  });
+  return [...found.values()].filter((seeds) => seeds.size > 1).map((seeds) => [...seeds.values()]);
 }
 
 function figure(runs, name) {
