@@ -20,6 +20,7 @@ import builtins
 import contextlib
 import ctypes
 import gc
+import io
 import json
 import os
 import resource
@@ -150,6 +151,8 @@ def main(boot: dict[str, Any]) -> None:
     os.chdir(boot["directory"])
     os.environ.clear()
     vars(builtins).update(exit=sys.exit, quit=sys.exit)  # what the module `site` would have set
+    for home in (builtins, io):
+        vars(home).update(open=staticmethod(_open))  # which, as the built-in one, is no method of a class that has it
     for name in _PRELOADED:
         __import__(name)
     if "readable" in boot:
@@ -176,10 +179,21 @@ def main(boot: dict[str, Any]) -> None:
     if "threading" in sys.modules:
         sys.modules["threading"]._shutdown()
     atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
+    files = [value for value in module.__dict__.values() if issubclass(type(value), io.IOBase)]
+    streams: list[Any] = [sys.stdout, sys.stderr, *files, sys.__stdout__, sys.__stderr__]  # a program may exchange them
+    for stream in streams:
         with contextlib.suppress(Exception):
             stream.flush()
     os._exit(status & 0xFF)
+
+
+_OPEN = open
+
+
+def _open(file: Any, *others: Any, **named: Any) -> Any:
+    """Open a file, or a standard stream by a name that leads into /proc, which is not there."""
+    stream = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}.get(str(file))
+    return _OPEN(file if stream is None else os.dup(stream), *others, **named)
 
 
 def _execute(source: str, namespace: dict[str, Any]) -> int:

@@ -35,6 +35,20 @@ def test_exit_status(sandbox: Sandbox, source: str, code: int) -> None:
 
 
 @pytest.mark.parametrize(
+    "source",
+    ["real = sys.stdout\nsys.stdout = io.StringIO()\nprint(input())\nreal.write(sys.stdout.getvalue())",
+     "sys.stdout = io.StringIO()\natexit.register(lambda: sys.__stdout__.write(sys.stdout.getvalue()))\nprint(input())",
+     "out = open(1, 'w')\nout.write(input() + '\\n')",
+     "sys.stdin = open('/dev/stdin')\nprint(input())\nprint(*open(0), end='')",
+     "class A: read = open\nprint(A().read('/dev/stdin').read())",
+     "print(pathlib.Path('/dev/stdin').read_text(), file=open('/dev/stdout', 'w'))"],
+)  # fmt: skip
+def test_standard_streams_are_those_of_an_interpreter(sandbox: Sandbox, source: str) -> None:
+    result = sandbox.run(Program(f"import atexit, io, pathlib, sys\n{source}", stdin=b"12"))
+    assert (result.exit_code, result.stdout, result.stderr) == (0, b"12\n", b"")
+
+
+@pytest.mark.parametrize(
     ("source", "status", "code", "evidence"),
     [("while True: pass", Status.SIGNALLED, -signal.SIGXCPU, "processor time"),
      ("print('x' * 10**7)", Status.FLOODED, None, "256 KiB"),
