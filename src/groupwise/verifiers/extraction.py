@@ -139,15 +139,18 @@ def extract_program(text: str) -> Extracted:
         return Extracted(None, "<think> was opened and not closed", False)
     programs: dict[str, str] = {}  # the last closed block that is not blank, by its mark
     mark: str | None = None
-    lines: list[str] = []
+    indent, lines = "", list[str]()
     for line in region.replace("\r\n", "\n").split("\n"):
         fence = line.strip()
         if mark is not None and fence == _FENCE:
             if any(map(str.strip, lines)):
+                # as in an item of a list, whose lines all begin as the fence does
+                is_inside = all(each.startswith(indent) for each in lines if each.strip())
+                lines = [each.removeprefix(indent) for each in lines] if is_inside else lines
                 programs[mark] = "\n".join(lines) + "\n"
             mark = None
         elif mark is None and fence.startswith(_FENCE) and "`" not in fence[len(_FENCE) :]:
-            mark, lines = fence[len(_FENCE) :].strip().lower(), []
+            mark, lines, indent = fence[len(_FENCE) :].strip().lower().partition(" ")[0], [], line.partition("`")[0]
             mark = "python" if mark in _MARKS else mark
         else:
             lines.append(line)

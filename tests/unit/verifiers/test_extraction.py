@@ -92,7 +92,8 @@ def block(code: str, mark: str = "python") -> str:
         (f"{FENCE}python\na = 1", None), (block("a", "Python3"), "a\n"), (block("print()", "cpp"), None),
         (block("  \n"), None), (block("a") + f"{FENCE}python\nunfinished", "a\n"),
         (block("a\nb").replace("\n", "\r\n"), "a\nb\n"), ("inline ```code``` then\n" + block("a"), "a\n"),
-        (f"1. so:\n   {FENCE}python\n   x = 1\n   {FENCE}\n", "   x = 1\n"), ("", None),
+        (f"1. so:\n   {FENCE}python\n   x = 1\n\n     y\n   {FENCE}\n", "x = 1\n\n  y\n"), ("", None),
+        (f"  {FENCE}python\nif x:\n  y\n  {FENCE}", "if x:\n  y\n"), (block("a", "python title=a.py"), "a\n"),
     ],
 )  # fmt: skip
 def test_the_rule(text: str, program: str | None) -> None:
