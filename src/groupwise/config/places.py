@@ -170,14 +170,14 @@ def beside(path: str, folder: Path | None) -> str:
     if folder is None or file.is_absolute() or (location is None and ":" in path):
         return path
     near = folder / file
-    if not _is_there(near) or near.resolve() == file.resolve():
+    if not is_there(near) or near.resolve() == file.resolve():
         return path
-    if _is_there(file):
+    if is_there(file):
         raise ConfigError(f"{file} may mean {near} or {file.resolve()}: write the whole path of the one that is meant")
     return f"{near}:{location.name}" if location else str(near)
 
 
-def _is_there(path: Path) -> bool:
+def is_there(path: Path) -> bool:
     """Return whether there is a file or, for a pattern of names, one that fits; unlike Path.exists it never raises."""
     return os.path.exists(path) or (glob.has_magic(str(path)) and bool(glob.glob(str(path), recursive=True)))
 

@@ -11,6 +11,7 @@ stages/NAME/data.jsonl     rows of a data stage
 stages/NAME/evaluation.parquet
 """
 
+import glob
 import hashlib
 import json
 import os
@@ -129,10 +130,14 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def content_hash(path: Path) -> str:
-    """Return 16 hex digits of the content of a model directory or a data file, without a trainer's state."""
+    """Return 16 hex digits of the content of a model directory, or of data files, without a trainer's state.
+
+    Data files are one, those of a directory, or those whose names fit a pattern.
+    """
     if path.is_file():
         return sha256_of(path)[:16]
-    files = sorted(file for file in path.iterdir() if file.is_file())
+    held = path.iterdir() if path.is_dir() else map(Path, glob.glob(str(path), recursive=True))
+    files = sorted(file for file in held if file.is_file())
     counted = [file for file in files if file.name not in (TRAINER_STATE, OPTIMIZER_STATE, MANIFEST)]
     lines = "".join(f"{file.name}:{sha256_of(file)}\n" for file in counted)
     return hashlib.sha256(lines.encode()).hexdigest()[:16]

@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from groupwise.config.places import is_there
 from groupwise.config.schema import files, resolve
 from groupwise.errors import CheckpointError, ConfigError
 from groupwise.pipeline import evaluation
@@ -136,4 +137,4 @@ def other_input(stage_dir: StageDirectory, stage: Stage[Any], directory: Pipelin
 
 def _hashes(paths: Iterable[str], hashed: Callable[[Path], str] = content_hash) -> dict[str, str]:
     resolved = {name: Path(resolve(name)) for name in paths}
-    return {name: hashed(path) for name, path in resolved.items() if path.exists()}
+    return {name: hashed(path) for name, path in resolved.items() if is_there(path)}

@@ -84,6 +84,23 @@ def test_files_in_lists_and_of_benchmarks_count(fake: Any) -> None:
     assert fake.actions()["other"] == "run"
 
 
+def test_files_of_a_pattern_count(fake: Any) -> None:
+    shards = [fake.folder / f"part-{number}.jsonl" for number in range(2)]
+    for shard in shards:
+        shard.write_text("one")
+    fake.values["stages"]["first"] = {"path": str(fake.folder / "part-*.jsonl")}
+    fake.run()
+    assert fake.actions()["first"] == "skip"
+    shards[1].write_text("two")
+    assert fake.plan()["first"].why == f"{fake.folder / 'part-*.jsonl'} changed"
+    fake.run()
+    shards[1].unlink()
+    assert fake.actions()["first"] == "run"
+    shards[0].unlink()
+    with pytest.raises(CheckpointError, match=r"the stage first read .*part-\*\.jsonl, which is missing now"):
+        fake.plan()
+
+
 def test_changed_code_is_said(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     fake.run()
     monkeypatch.setattr(base, "code_of", lambda module, settings: "changed")
