@@ -169,6 +169,11 @@ def mixture(tasks: Mapping[str, Mapping[str, Any]], where: str) -> dict[str, Any
             )
     parts: dict[str, Any] = {}
     for name, options in tasks.items():
+        if options["kind"] == "mixture" and options.get("verifier"):
+            raise ConfigError(
+                f"{where}: tasks.{name} is a mixture with a verifier of its own, and only its parts are taken: set the "
+                "verifier of each part instead"
+            )
         new = options["parts"] if options["kind"] == "mixture" else {name: {"task": options}}
         if both := sorted(parts.keys() & new.keys()):
             raise ConfigError(f"{where}: two of these tasks bring a part named {both[0]!r}; give them different names")

@@ -31,6 +31,9 @@ def test_a_list_of_tasks_is_a_mixture_and_mixtures_are_flattened() -> None:
     found = with_tasks({"task": ["both", "talk"]}, {"both": inner, "talk": TALK}, "stages.x")
     parts = {"a": {"weight": 3, "task": SUMS}, "talk": {"task": TALK}}
     assert found["task"] == {"kind": "mixture", "template": TEMPLATE, "parts": parts}
+    inner["verifier"] = {"kind": "routed"}
+    with pytest.raises(ConfigError, match=r"stages\.x\.task: tasks\.both is a mixture with a verifier of its own"):
+        with_tasks({"task": ["both", "talk"]}, {"both": inner, "talk": TALK}, "stages.x")
 
 
 @pytest.mark.parametrize(
