@@ -16,10 +16,10 @@ class Answer(NamedTuple):
     fault: str = ""
 
 
-def solver_program(source: str, calls: Sequence[tuple[str, Sequence[Any]]] = ()) -> Program:
+def solver_program(source: str, calls: Sequence[tuple[str, Sequence[Any]]] = (), with_library: bool = False) -> Program:
     """Return a program that runs a source, then answers these calls (name, plain arguments) or those of a tester."""
     lines = [json.dumps({"name": name, "args": [encode(value) for value in args]}) + "\n" for name, args in calls]
-    start = f"from groupwise.sandbox.solver import main; main({source!r})"
+    start = f"from groupwise.sandbox.solver import main; main({source!r}, {with_library})"
     return Program(bundle("plain", "solver") + start, stdin="".join(lines).encode("ascii"))
 
 

@@ -1,14 +1,17 @@
 """Plain data that crosses the border of a sandbox as JSON: exact built-in types, bounded in depth and size.
 
 None, bool, int, float, str, list stand for themselves; others are an object of one key: {"tuple": [...]}, {"set": ...},
-{"frozenset": ...}, {"dict": [[key, value], ...]}, {"bytes": hexadecimal}, {"complex": [real, imaginary]}, {"int":
-hexadecimal} for long integers, and the types themselves: {"type": name}. What is none of these may travel as {"object":
-number} where the caller keeps a table of such objects. Standard library only: the text of this file runs in sandboxes
-too. Decoding trusts nothing.
+{"frozenset": ...}, {"dict": [[key, value], ...]}, {"bytes": hexadecimal}, {"complex": [real, imaginary]}, {"fraction":
+[numerator, denominator]}, {"int": hexadecimal} for long integers, and the types themselves: {"type": name}. What is
+none of these may travel as {"object": number} where the caller keeps a table of such objects; where none does, a named
+tuple is a tuple, and a decimal number the fraction that equals it. Standard library only: the text of this file runs in
+sandboxes too. Decoding trusts nothing.
 """
 
 import collections
 from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 MAX_DEPTH = 64
@@ -34,7 +37,7 @@ def decode(data: Any, find: Callable[[int], Any] | None = None) -> Any:
     """The value of JSON data; `find` gives the object of a number (PlainError: nothing that `encode` would write)."""
     try:
         return _Coder(find).decode(data, 0)
-    except (TypeError, ValueError, OverflowError) as error:
+    except (TypeError, ValueError, ArithmeticError) as error:
         raise PlainError(str(error)[:200]) from None
 
 
@@ -64,6 +67,10 @@ class _Coder:
             return {"bytes": value.hex()} if kind is bytes else {"complex": [value.real, value.imag]}
         if kind is type and value in _TYPES.values():
             return {"type": value.__name__}
+        if kind is Fraction or (kind is Decimal and self._objects is None):
+            return {"fraction": list(value.as_integer_ratio())}
+        if self._objects is None and issubclass(kind, tuple):
+            return {"tuple": self._all(tuple.__iter__(value), depth)}
         if self._objects is None:
             raise PlainError(f"a value of type {kind.__name__} is not plain data")
         return {"object": self._objects(value)}
@@ -91,6 +98,8 @@ class _Coder:
         if kind == "complex":
             real, imaginary = map(float, content)
             return complex(real, imaginary)
+        if kind == "fraction" and all(type(part) is int for part in content):
+            return Fraction(*content)
         if kind == "type" and content in _TYPES:
             return _TYPES[content]
         if kind == "object" and self._objects is not None:

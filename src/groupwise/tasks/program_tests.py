@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from groupwise.errors import DataError
 from groupwise.runs.jsonl import Written, read_json
+from groupwise.sandbox.solver import LIBRARY
 from groupwise.types import Problem
 
 Record = Mapping[str, Any]
@@ -96,8 +97,7 @@ def _called(name: str, question: str, solution: str, cases: Sequence[_Case], tol
     table = {repr(tuple(args)): output for args, output in values}
     imports = []  # of what the solution uses of the library, as the judges of such collections run it
     for unbound in unbound_names(solution) if solution else ():
-        modules = ("collections", "functools", "heapq", "bisect", "itertools", "math", "typing")
-        home = next((module for module in modules if hasattr(importlib.import_module(module), unbound)), None)
+        home = next((module for module in LIBRARY if hasattr(importlib.import_module(module), unbound)), None)
         if unbound in sys.stdlib_module_names:
             imports.append(f"import {unbound}\n")
         elif home:

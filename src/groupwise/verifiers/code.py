@@ -2,13 +2,14 @@
 
 What is expected never enters the sandbox that holds the program.
 
-A program that crashes, hangs, floods or lies is WRONG; only a sandbox that fails is CRASHED.
+A program that crashes, hangs, floods or lies is WRONG; only a sandbox that fails is CRASHED, and tests that are broken.
 `problem.data["form"]` names one of four forms of tests. The `tolerance` of the first two is the difference allowed
 between numbers that are not both whole, relative above 1.
 
 - `calls`: `entry_point`, and `calls`, each with `args` (a tuple) and `expected` as Python literals, or as JSON where
-  `values` is `json`; `or` is a second right answer. Only arguments enter the sandbox; answers leave it as plain data
-  and are compared here, with == but for NaN, which equals itself, and `tolerance`.
+  `values` is `json` (they run with the library at hand, as methods are judged); `or` is a second right answer. Each
+  call has the time of a run. Only arguments enter the sandbox; answers leave it as plain data and are compared here,
+  with == but for NaN, which equals itself, and `tolerance`.
 - `stdio`: `tests`, each with `input` and `output`. Only the input enters; output is compared here, token by token, so
   that spaces and ends of lines, whichever they are, separate and are nothing else.
 - `python`: `setup`, `names` and `tests` (sources). They run in a second sandbox, the tester's, which asks the first.
@@ -28,6 +29,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from decimal import Decimal
+from fractions import Fraction
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, field_validator
@@ -69,10 +71,13 @@ def call_tests(data: Mapping[str, Any]) -> Tests:
         for call in data["calls"]
     ]
 
-    def faults(source: str, sandbox: Sandbox, _: bool) -> list[str]:
-        program, faults = solver_program(source, [(entry, args) for args, _ in calls]), []
-        program = replace(program, output_kb=OUTPUT_KB + (len(ascii(data["calls"])) >> 8))  # for four times as much
-        answers = read_answers(_require_run(sandbox.run(program)), len(calls))
+    def faults(source: str, sandbox: Sandbox, stop_early: bool) -> list[str]:
+        def program(rest: Calls) -> Program:
+            size = OUTPUT_KB + (len(ascii(data["calls"])) >> 8)  # for four times as much
+            return replace(solver_program(source, rest, with_library=as_json), output_kb=size)
+
+        faults, asked = list[str](), [(entry, args) for args, _ in calls]
+        answers, _ = answered(program, asked, sandbox, len(calls), stop_early)
         for (args, right), answer in zip(calls, answers, strict=True):
             value = _as_json(answer.value) if as_json else answer.value  # tuples are lists, and keys are text
             is_right = not answer.fault and any(same_value(value, expected, tolerance) for expected in right)
@@ -80,6 +85,28 @@ def call_tests(data: Mapping[str, Any]) -> Tests:
         return faults
 
     return Tests(len(calls), faults)
+
+
+Calls = Sequence[tuple[str, Sequence[Any]]]
+
+
+def answered(
+    program: Callable[[Calls], Program], calls: Calls, sandbox: Sandbox, most_runs: int, stop_early: bool = False
+) -> tuple[list[Answer], int]:
+    """Return the answers to all calls, and the runs that they took: what a limit of one leaves out, another answers.
+
+    A call that takes a whole run to its limit of time has no answer, and neither has what comes after the runs, or
+    after such a call where an early stop is allowed.
+    """
+    answers, runs, goes_on = list[Answer](), 0, True
+    while goes_on:
+        rest, runs = calls[len(answers) :], runs + 1
+        result = _require_run(sandbox.run(program(rest)))
+        given, number = read_answers(result, len(rest)), result.stdout.count(b"\n")
+        is_limited = result.status in (Status.FLOODED, Status.TIMEOUT) or result.exit_code in _AT_A_LIMIT
+        goes_on = is_limited and runs < most_runs and max(1, number) < len(rest) and (number > 0 or not stop_early)
+        answers += given[: max(1, number)] if goes_on else given
+    return answers, runs
 
 
 def _call_fault(entry_point: str, args: Sequence[Any], answer: Answer) -> str:
@@ -111,8 +138,11 @@ def same_value(value: Any, expected: Any, tolerance: float) -> bool:
     """Compare plain data with ==, but NaN equals itself, and numbers that are not both whole may differ."""
     if value == expected:
         return True
-    numbers = [item for item in (value, expected) if isinstance(item, float | int) and not isinstance(item, bool)]
-    if len(numbers) == 2 and (isinstance(value, float) or isinstance(expected, float)):
+    if isinstance(value, Fraction):
+        value = Decimal(value.numerator) / value.denominator
+    kinds = (float, int, Decimal)
+    numbers = [item for item in (value, expected) if isinstance(item, kinds) and not isinstance(item, bool)]
+    if len(numbers) == 2 and not (isinstance(value, int) and isinstance(expected, int)):
         if value != value or expected != expected:
             return bool(value != value and expected != expected)
         return bool(tolerance) and is_close(Decimal(value), Decimal(expected), tolerance)
@@ -171,26 +201,15 @@ def reference_tests(data: Mapping[str, Any]) -> Tests:
     references = [data[key] for key in ("reference", "also") if key in data]
     around, atol = data.get("around", ""), float(data.get("atol", 0.0))
 
-    def answered(source: str, sandbox: Sandbox, most_runs: int) -> tuple[list[Answer], int]:
-        """Answers to all inputs, and the runs that they took: what a limit of one run leaves out, another answers.
-
-        An input that takes a whole run to its limit of time has no answer, and neither has what comes after the runs.
-        """
-        answers, runs, is_limited = list[Answer](), 0, True
-        while is_limited and runs < most_runs and len(answers) < len(inputs):
-            runs += 1
-            rest = inputs[len(answers) :]
-            result = _require_run(sandbox.run(solver_program(source + around, [(entry, args) for args in rest])))
-            is_limited = result.status in (Status.FLOODED, Status.TIMEOUT) or result.exit_code in _AT_A_LIMIT
-            given = read_answers(result, len(rest))
-            answers += given[: max(1, result.stdout.count(b"\n"))] if is_limited and runs < most_runs else given
-        return answers, runs
-
     def faults(source: str, sandbox: Sandbox, _: bool) -> list[str]:
-        right, runs = zip(*(answered(each, sandbox, len(inputs)) for each in references), strict=True)
+        def answers_of(text: str, most_runs: int) -> tuple[list[Answer], int]:
+            calls = [(entry, args) for args in inputs]
+            return answered(lambda rest: solver_program(text + around, rest), calls, sandbox, most_runs)
+
+        right, runs = zip(*(answers_of(each, len(inputs)) for each in references), strict=True)
         if all(answer.fault for answer in right[0]):
             raise ValueError(f"its reference program gives no answer: {right[0][0].fault}")
-        answers, _runs = answered(source, sandbox, 2 * max(runs))
+        answers, _runs = answers_of(source, 2 * max(runs))
         faults = []
         for args, answer, *expected in zip(inputs, answers, *right, strict=True):
             is_right = not answer.fault and any(same_output(answer.value, each.value, atol) for each in expected)

@@ -3,6 +3,8 @@
 import collections
 import json
 import math
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -21,7 +23,9 @@ values = st.recursive(
 json_data = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(
-        st.sampled_from(["tuple", "set", "frozenset", "dict", "bytes", "complex", "int", "object", "type", "x"]),
+        st.sampled_from(
+            ["tuple", "set", "frozenset", "dict", "bytes", "complex", "fraction", "int", "object", "type", "x"]
+        ),
         inner,
         max_size=2,
     ),
@@ -58,6 +62,10 @@ def test_special_values() -> None:
     assert decode(encode(collections.Counter("aab"))) == {"a": 2, "b": 1}
     assert decode(encode([int, str])) == [int, str]
     assert decode(encode("\ud800")) == "\ud800"
+    assert decode(json.loads(json.dumps(encode([Fraction(-1, 3), Decimal("0.1")])))) == [
+        Fraction(-1, 3),
+        Fraction(1, 10),
+    ]
 
 
 class Everything(list[int]):

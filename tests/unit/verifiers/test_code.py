@@ -2,6 +2,7 @@
 
 import json
 import math
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -323,6 +324,7 @@ def test_without_tolerance_texts_are_the_same_when_their_words_are(output: str, 
      (0.1 + 0.2, 0.3, 0, False), (0.1 + 0.2, 0.3, 1e-9, True), ([0.1 + 0.2, "x"], [0.3, "x"], 1e-9, True),
      (10**9, 10**9 + 1, 1e-6, False), (1e9, 10**9 + 1, 1e-6, True), ((1.0,), [1.0], 1e-6, False), (3, 3.0, 0, True),
      (True, 1.0000001, 1e-3, False), (math.inf, -math.inf, 0.5, False), (math.inf, 1e308, 0.5, False),
+     (Fraction(1, 3), 0.333333, 1e-5, True), (Fraction(1, 3), 0.333333, 0, False), (Fraction(2), True, 0.9, False),
      ({1, 2}, {1, 3}, 0.9, False), ("1", 1, 0.9, False), ([1.0], [1.0, 2.0], 0.5, False)],
 )  # fmt: skip
 def test_values(value: Any, expected: Any, tolerance: float, same: bool) -> None:
@@ -340,6 +342,35 @@ def test_methods_of_a_class_solution(sandbox: Sandbox) -> None:
     source = "class Solution:\n  seen = 0\n  def add(self, a, b):\n    self.seen += 1\n    return (a + b) * self.seen"
     assert judge(sandbox, ADD, source).outcome is Outcome.CORRECT  # each call has its own object
     assert "does not define add" in judge(sandbox, ADD, source.replace("add", "sub")).evidence
+
+
+def test_each_call_has_the_time_of_a_run(sandbox: Sandbox) -> None:
+    busy = "import time\ndef add(a, b):\n  end = time.process_time() + 0.6\n" \
+           "  while time.process_time() < end or a == {}: pass\n  return a + b"  # fmt: skip
+    assert judge(sandbox, ADD, busy.format(0)).outcome is Outcome.CORRECT
+    verdict = judge(sandbox, ADD, busy.format([1]), partial_credit=0.3)
+    assert verdict.measures == {"tests_passed": pytest.approx(2 / 3)}
+    assert "test 2 of 3: add([1], [2]): no answer: signal 24: its processor time was used up" in verdict.evidence
+
+
+def test_methods_have_the_library_at_hand_and_recurse_deeply(sandbox: Sandbox) -> None:
+    calls = [{"args": json.dumps([[1] * 3000]), "expected": "3002"}]
+    data = {"form": "calls", "entry_point": "gcd", "values": "json", "calls": calls}
+    source = "class Solution:\n  def gcd(self, x: List[int]) -> Optional[int]:\n" \
+             "    return 1 + self.gcd(x[1:]) if x else len(Counter(x)) + math.gcd(pow(3, 2, 7), 4)"  # fmt: skip
+    assert judge(sandbox, data, source).outcome is Outcome.CORRECT
+    assert "does not define gcd" in judge(sandbox, data, "class Solution: pass").evidence
+    assert judge(sandbox, {**ADD, "entry_point": "gcd"}, source).outcome is Outcome.WRONG
+
+
+def test_values_that_equal_plain_ones(sandbox: Sandbox) -> None:
+    source = "from collections import namedtuple\nfrom decimal import Decimal\nfrom fractions import Fraction\n" \
+             "P = namedtuple('P', 'x')\ndef add(a, b):\n" \
+             "  return Fraction(5) if a == 2 else [Decimal(1), 2] if a == [1] else Decimal('7918.5')"  # fmt: skip
+    assert judge(sandbox, ADD, source).outcome is Outcome.CORRECT
+    pair = {**ADD, "calls": [{"args": "(1, 2)", "expected": "[(1,), 2]"}]}
+    assert judge(sandbox, pair, source + "\ndef add(a, b): return [P(1), Decimal(2)]").outcome is Outcome.CORRECT
+    assert judge(sandbox, pair, source + "\ndef add(a, b): return [P(2), Decimal(2)]").outcome is Outcome.WRONG
 
 
 def test_calls_with_json_values(sandbox: Sandbox) -> None:
