@@ -55,7 +55,7 @@ def _read_answer(line: bytes) -> Answer:
 
 
 def read_findings(result: RunResult, num_tests: int) -> list[str]:
-    """Return the fault of each test, as the tester said it; empty for one that passed."""
+    """Return the fault of each test, as the tester said it; empty for one that passed (ValueError: they are broken)."""
     faults = [f"not reached: {result.ending}"] * num_tests
     for line in result.stderr.splitlines():
         try:
@@ -63,4 +63,6 @@ def read_findings(result: RunResult, num_tests: int) -> list[str]:
             faults[finding["test"]] = "" if finding["passed"] is True else str(finding["why"]) or "it failed"
         except (ValueError, KeyError, TypeError, IndexError):
             continue  # a warning of the interpreter; a test without a finding counts as failed
+        if finding["broken"] is True:
+            raise ValueError(f"its tests are broken: {finding['why']}")
     return faults

@@ -2,13 +2,15 @@
 
 It holds the expected values and never runs a line of the solver's: a name of the solver's program is a proxy here that
 writes a call to standard output and reads the reply from standard input, bounded plain data. What the tests found goes
-to standard error, one JSON a line: {"test": index, "passed": bool, "why": str}. Standard library only.
+to standard error, one JSON a line: {"test": index, "passed": bool, "why": str, "broken": bool}; broken is what fails
+before anything was asked, hence whatever the program is. Standard library only.
 """
 
 import builtins
 import json
 import os
 import sys
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -16,10 +18,11 @@ from groupwise.sandbox.plain import PlainError, decode, encode
 
 MAX_REPLY = 1 << 20
 _INPUT, _OUTPUT = 3, 4  # descriptors of the pipes, out of the way of tests that print or read
+_asked = list[str]()  # names of all calls
 
 
 class _Handle:
-    """An object that stays with the solver: it can be handed back, it has attributes there, it equals only itself."""
+    """An object that stays with the solver: it can be handed back and listed, has attributes, equals only itself."""
 
     def __init__(self, number: Any) -> None:
         if type(number) is not int:
@@ -31,6 +34,9 @@ class _Handle:
 
     def __setattr__(self, name: str, value: Any) -> None:
         _ask("setattr", self, name, value)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(_ask("iter", self))
 
 
 class _UnfitError(Exception):
@@ -45,10 +51,15 @@ def main(setup: str, names: list[str], tests: list[str]) -> None:
         os.dup2(null, pipe)
     proxies = {name: partial(_ask, name) for name in names}
     namespace: dict[str, Any] = {"__name__": "tests", **proxies}
-    exec(compile(setup, "setup.py", "exec"), namespace)
+    try:
+        exec(compile(setup, "setup.py", "exec"), namespace)
+    except Exception as error:
+        if not _asked:
+            _report(0, f"the setup raises {type(error).__name__}: {error}", is_broken=True)
+        raise
     namespace |= proxies  # the setup may define stubs of the same names
     for index, test in enumerate(tests):
-        why = ""
+        why, is_broken, num_before = "", False, len(_asked)
         try:
             exec(compile(test, "test.py", "exec"), namespace)
         except AssertionError:
@@ -57,7 +68,14 @@ def main(setup: str, names: list[str], tests: list[str]) -> None:
             why = str(error)
         except Exception as error:  # of the solver's function, or of a test that could not use what it returned
             why = type(error).__name__
-        print(json.dumps({"test": index, "passed": not why, "why": why}), file=sys.stderr, flush=True)
+            is_broken = isinstance(error, ImportError) and len(_asked) == num_before
+            why += f": {error}" if is_broken else ""
+        _report(index, why, is_broken)
+
+
+def _report(index: int, why: str, is_broken: bool) -> None:
+    finding = {"test": index, "passed": not why, "why": why, "broken": is_broken}
+    print(json.dumps(finding), file=sys.stderr, flush=True)
 
 
 def _number(value: Any) -> int:
@@ -67,6 +85,7 @@ def _number(value: Any) -> int:
 
 
 def _ask(name: str, /, *args: Any, **kwargs: Any) -> Any:
+    _asked.append(name)
     packed_kwargs = {key: encode(value, _number) for key, value in kwargs.items()}
     call = {"name": name, "args": [encode(value, _number) for value in args], "kwargs": packed_kwargs}
     line = b""
@@ -89,6 +108,7 @@ def _ask(name: str, /, *args: Any, **kwargs: Any) -> Any:
         raise _UnfitError(f"the program does not define {reply['missing'][:80]}")
     raised = reply.get("raised") if type(reply) is dict else None
     kind = getattr(builtins, raised, None) if type(raised) is str else None
-    if isinstance(kind, type) and issubclass(kind, Exception) and not issubclass(kind, AssertionError):
-        raise kind()  # a built-in exception, which tests may expect
+    # a built-in exception, which tests may expect; one that stops an iteration would end `all(map(f, ...))` as held
+    if isinstance(kind, type) and issubclass(kind, Exception) and not issubclass(kind, AssertionError | StopIteration):
+        raise kind()
     raise _UnfitError("the call raised an exception" if raised else "the answer is none")

@@ -21,7 +21,7 @@ from groupwise.config.schema import DataRef
 from groupwise.errors import DataError
 from groupwise.tasks.base import TEMPLATES, Task, TaskConfig, Template, split_of
 from groupwise.tasks.data_files import read_file
-from groupwise.tasks.program_tests import Record, loaded, read_tests, unbound_names
+from groupwise.tasks.program_tests import Record, defined_names, loaded, read_tests, unbound_names
 from groupwise.types import SPLITS, Problem, Split
 
 _EVALPLUS = read_toml(Path(__file__).with_name("evalplus.toml"))
@@ -191,10 +191,11 @@ def _mbpp(record: Record, name: str, tolerance: float) -> Problem:
     setup = record["test_setup_code"] if "test_setup_code" in record else "\n".join(record["test_imports"])
     free_names = unbound_names("\n".join([setup, *tests]))
     modules = [name for name in free_names if name in sys.stdlib_module_names]  # they count on the program's imports
+    helpers = defined_names("\n".join([setup, *tests])) - defined_names(record["code"])
     data = (None if setup else as_calls([ast.parse(test).body[0] for test in tests], {}, tolerance)) or {
         "form": "python",
         "setup": "".join(f"import {name}\n" for name in modules) + setup,
-        "names": [name for name in free_names if name not in modules],
+        "names": [name for name in free_names if name not in modules and name not in helpers],
         "tests": tests,
     }
     data |= {"text": record["text" if "text" in record else "prompt"], "tests_shown": "\n".join(tests)}

@@ -244,3 +244,11 @@ def unbound_names(source: str) -> list[str]:
     } | {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
     loaded_names = (node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load))
     return [name for name in dict.fromkeys(loaded_names) if name not in bound_names and not hasattr(builtins, name)]
+
+
+def defined_names(source: str) -> set[str]:
+    """Functions and classes that a source defines; none where it is not Python."""
+    with contextlib.suppress(SyntaxError, ValueError):
+        kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+        return {node.name for node in ast.walk(ast.parse(source)) if isinstance(node, kinds)}
+    return set()

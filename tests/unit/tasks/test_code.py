@@ -57,6 +57,10 @@ def test_mbpp_with_tests_that_need_python(tmp_path: Path) -> None:
         "tests": ["assert sys.maxsize > size(top)"],
     }  # fmt: skip
     assert problem.data.items() >= expected.items()
+    setup = "def near(a, b): return abs(a - b) < 1e-6\ndef add(a, b): pass"
+    record |= {"test_setup_code": setup, "test_list": ["assert near(add(1, 2), 3)"]}
+    (problem,) = task(tmp_path / "b.jsonl", "mbpp", record).problems("test")
+    assert problem.data["names"] == ["add"], "a helper of the tests is theirs, whatever a program defines"
 
 
 def test_humaneval(tmp_path: Path) -> None:

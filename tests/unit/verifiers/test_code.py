@@ -174,6 +174,33 @@ def test_objects_stay_with_the_solver(sandbox: Sandbox) -> None:
     assert verdict.outcome is Outcome.CORRECT, verdict.evidence
 
 
+BROKEN = [("import no_such_module", "assert root(4.0) == 2", "the setup raises ModuleNotFoundError: No module"),
+          ("limit = [][0]", "assert root(4.0) == 2", "the setup raises IndexError"),
+          ("", "import no_such_module\nassert root(4.0) == 2", "ModuleNotFoundError: No module")]  # fmt: skip
+
+
+@pytest.mark.parametrize(("setup", "test", "evidence"), BROKEN)
+def test_tests_that_fail_before_they_ask_are_never_a_zero(
+    sandbox: Sandbox, setup: str, test: str, evidence: str
+) -> None:
+    data = {"form": "python", "setup": setup, "names": ["root"], "tests": ["assert root(1.0) == 1", test]}
+    verdict = judge(sandbox, data, ROOT)
+    assert (verdict.outcome, verdict.reward) == (Outcome.CRASHED, None)
+    assert f"problem p: its tests are broken: {evidence}" in verdict.evidence
+    asked = {**data, "setup": "one = root(1.0)", "tests": ["assert root(one) == 1\nimport no_such_module"]}
+    for source in ("def root(x): raise ImportError", ROOT):
+        assert judge(sandbox, asked, source).outcome is Outcome.WRONG
+
+
+def test_what_a_function_returns_can_be_listed_and_does_not_end_a_test(sandbox: Sandbox) -> None:
+    tests = ["assert sorted(f(3)) == [0, 1, 2]", "assert all(map(f, [1, 2]))"]
+    data = {"form": "python", "setup": "", "names": ["f"], "tests": tests}
+    for source in ("def f(n): yield from range(n)", "def f(n): return dict.fromkeys(range(n)).keys()"):
+        assert judge(sandbox, data, source).outcome is Outcome.CORRECT
+    stopping = "def f(n):\n  if n < 3: next(iter(()))\n  return range(n)"
+    assert "test 2 of 2: the call raised" in judge(sandbox, data, stopping).evidence
+
+
 @pytest.mark.parametrize("form", sorted(FORMS))
 def test_partial_credit_is_the_share_of_tests(sandbox: Sandbox, form: str) -> None:
     half = {"calls": "def add(a, b): return a + b if a == 2 else 0", "stdio": "print(6)",
