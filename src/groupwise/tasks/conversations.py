@@ -50,16 +50,22 @@ def tools_of(record: Record, *, reads_arguments: bool = False) -> list[dict[str,
     tools = record.fields.get("tools")
     if isinstance(tools, str) and tools:
         tools = read_json(tools, f"{record.place}: field 'tools'")
-    if record.fields.get(ARGUMENTS) and not reads_arguments:
-        raise DataError(
-            f"{record.place}: field {ARGUMENTS!r} would be read by nothing: here a chat template's arguments are "
-            "the recipe's (`arguments`), one set for all rows"
-        )
+    if not reads_arguments:
+        refuse_arguments(record)
     if not tools:
         return None
     if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
         raise DataError(f"{record.place}: field 'tools' is {tools!r:.60}; a list of objects is needed")
     return [_without_nulls(tool) for tool in tools]
+
+
+def refuse_arguments(record: Record) -> None:
+    """Raise DataError where a row has arguments of the chat template and is not rendered with them."""
+    if record.fields.get(ARGUMENTS):
+        raise DataError(
+            f"{record.place}: field {ARGUMENTS!r} would be read by nothing: here a chat template's arguments are "
+            "the recipe's (`arguments`), one set for all rows, and plain text has none"
+        )
 
 
 def with_system(record: Record, messages: list[Message]) -> list[Message]:
@@ -71,6 +77,8 @@ def with_system(record: Record, messages: list[Message]) -> list[Message]:
 
 def refuse_more(record: Record, prompt_field: str, *, in_chat: bool = False) -> None:
     """Raise DataError where a row of plain texts has more of its prompt in a second field, as Alpaca's have."""
+    if not in_chat:
+        refuse_arguments(record)
     names = ["input"] * (prompt_field == "instruction") + ["system"] * (not in_chat)  # which is a turn of a chat
     if more := next((name for name in names if str(record.fields.get(name) or "").strip()), None):
         raise DataError(f"{record.place}: field {more!r} would be read by nothing: write it into {prompt_field!r}")

@@ -261,10 +261,10 @@ def _pair(record: Record, config: PairsFile) -> Pair:
 
 def _texts(record: Record, config: PairsFile, chosen: str, rejected: str) -> Pair:
     """A pair of texts; without a prompt in a field of its own it is what both begin with, up to the last space."""
+    refuse_more(record, config.prompt_field)
     if config.prompt_field in record.fields or "." in config.prompt_field:
         if isinstance(prompt := said(record, config.prompt_field), list):
             raise DataError(f"{record.place}: the prompt is a list of messages, the completions are text")
-        refuse_more(record, config.prompt_field)
         return Pair(prompt, chosen, rejected)
     prompt = "".join(a for a, _ in takewhile(lambda both: both[0] == both[1], zip(chosen, rejected, strict=False)))
     prompt = prompt.removesuffix(" ")

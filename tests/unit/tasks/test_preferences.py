@@ -82,6 +82,10 @@ def test_the_prompt_is_all_that_the_conversations_share(tmp_path: Path) -> None:
             "line 2: field 'chosen', message 1: its content is None; role and content as text",
         ),
         (row(system="Be kind."), "line 2: field 'system' would be read by nothing: write it into 'prompt'"),
+        (
+            {"chosen": "Yes.", "rejected": "Yet.", "chat_template_kwargs": {"a": 1}},
+            "line 2: field 'chat_template_kwargs' would be read by nothing",
+        ),
         (row(chosen="What."), "line 2: the chosen and the rejected completion are the same"),
         (row(chosen=[says("Hi!")]), "line 2: one completion is text, the other a list of messages"),
         (row(prompt=[USER]), "line 2: the prompt is a list of messages, the completions are text"),

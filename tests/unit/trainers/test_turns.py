@@ -132,6 +132,7 @@ def test_texts_are_turns_where_the_recipe_says_so(shown: Callable[..., str]) -> 
          {"messages": CALLS, "tools": [{"function": {"name": "f"}}]}, "leaves out what assistant says, 'f'"),
         (PLAIN, {"messages": [user("a"), says("", function_call=[{"name": "f"}]), says("b")]}, "assistant says, 'f'"),
         (PLAIN, {"prompt": "a", "completion": "b", "system": "S"}, "line 1: field 'system' would be read by nothing"),
+        (PLAIN, {"prompt": "a", "completion": "b", "chat_template_kwargs": {"a": 1}}, "_kwargs' would be read"),
         (PLAIN, {"messages": [user("a")]}, "line 1 has no token of the assistant"),
         (PLAIN, {"messages": [user("a"), says("b", weight=0)]}, "line 1 has no token of the assistant"),
         (PLAIN, {"messages": [user("a"), says("b", weight=0.5)]}, r"message 2: weight is 0\.5; 1 for a turn"),
