@@ -180,6 +180,11 @@ def split_of(content: str) -> Split:
     return "dev" if bucket == 18 else "test" if bucket == 19 else "train"
 
 
+def without_spaces(text: str) -> str:
+    """Return a text whose words stand one space apart: what two texts that differ in spaces alone have in common."""
+    return " ".join(text.split())
+
+
 class Task(ABC):
     """A source of problems. Subclasses implement `problems`; their settings are their `Config`."""
 

@@ -19,7 +19,7 @@ from pydantic import Field
 from groupwise.config import read_toml
 from groupwise.config.schema import DataRef
 from groupwise.errors import DataError
-from groupwise.tasks.base import TEMPLATES, Task, TaskConfig, Template, split_of
+from groupwise.tasks.base import TEMPLATES, Task, TaskConfig, Template, split_of, without_spaces
 from groupwise.tasks.data_files import read_file
 from groupwise.tasks.program_tests import Record, defined_names, loaded, read_tests, unbound_names
 from groupwise.types import SPLITS, Problem, Split
@@ -138,10 +138,12 @@ class Code(Task):
     @cached_property
     def _splits(self) -> dict[Split, list[Problem]]:
         splits: dict[Split, list[Problem]] = {name: [] for name in SPLITS}
+        split_by_question = dict[str, Split]()  # one that differs in spaces alone follows the first of its kind
         for problem in read_problems(self.config.path, self.config.format, self.config.tolerance):
             published: Any = "test" if self.config.only_test else problem.data.get("split")
             if published != "examples":
-                splits[published or split_of(problem.question)].append(problem)
+                hashed = split_by_question.setdefault(without_spaces(problem.question), split_of(problem.question))
+                splits[published or hashed].append(problem)
         return splits
 
     def problems(self, split: Split) -> Sequence[Problem]:

@@ -18,8 +18,15 @@ from groupwise.config.schema import DataRef, PlaceRef
 from groupwise.errors import ConfigError, DataError
 from groupwise.randomness import key
 from groupwise.runs.jsonl import Record
-from groupwise.tasks.base import TEMPLATES, Task, TaskConfig, Template
-from groupwise.tasks.conversations import Message, messages_in, question_in, tools_of, with_system
+from groupwise.tasks.base import TEMPLATES, Task, TaskConfig, Template, without_spaces
+from groupwise.tasks.conversations import (
+    Message,
+    messages_in,
+    question_in,
+    refuse_arguments,
+    tools_of,
+    with_system,
+)
 from groupwise.tasks.data_files import BOXED, answer_of, field_of, read_file, text_of
 from groupwise.types import SPLITS, Problem, Split
 
@@ -136,10 +143,6 @@ class JsonlConfig(TaskConfig):
 Role = Literal["train", "test"]
 
 
-def _question_key(question: str) -> str:
-    return " ".join(question.split())
-
-
 class Jsonl(Task):
     """Problems from files or from the hub."""
 
@@ -179,13 +182,14 @@ class Jsonl(Task):
     @cached_property
     def _splits(self) -> dict[Split, list[Problem]]:
         splits: dict[Split, list[Problem]] = {"train": [], "dev": [], "test": list(self.rows("test"))}
-        test_ids = {_question_key(problem.question): problem.id for problem in splits["test"]}
-        repetitions = []
+        test_ids = {without_spaces(problem.question): problem.id for problem in splits["test"]}
+        repetitions, split_by_question = [], dict[str, Split]()
         for problem in self.rows("train"):
-            if _question_key(problem.question) in test_ids:
-                repetitions.append(f"{problem.id} is {test_ids[_question_key(problem.question)]}")
-            else:
-                splits[self._split_of(problem.question)].append(problem)
+            question = without_spaces(problem.question)
+            if question in test_ids:
+                repetitions.append(f"{problem.id} is {test_ids[question]}")
+            else:  # one that differs in spaces alone follows the first of its kind
+                splits[split_by_question.setdefault(question, self._split_of(problem.question))].append(problem)
         self._check_count("repeated_questions", "training questions that are also test questions", repetitions)
         return splits
 
@@ -251,6 +255,7 @@ class Jsonl(Task):
                 )
             data["tools"] = tools_of(record)
         else:
+            refuse_arguments(record)
             names = [fields] if isinstance(fields, str) else fields
             question = " ".join(text_of(record, name) for name in names).strip()
         if not question.strip():

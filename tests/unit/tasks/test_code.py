@@ -120,6 +120,15 @@ def test_standard_input(tmp_path: Path) -> None:
     assert second.reference == "print(input())"
 
 
+def test_problems_that_differ_in_spaces_are_in_one_split(tmp_path: Path) -> None:
+    records = [{**STDIO, "problem": f"Echo the number {n}."} for n in range(120)]
+    spread = [{**record, "problem": str(record["problem"]).replace(" ", "\n")} for record in records]
+    alone = task(tmp_path / "a.jsonl", "stdio", *records, only_test=False)
+    both = task(tmp_path / "b.jsonl", "stdio", *records, *spread, only_test=False)
+    for split in SPLITS:
+        assert len(both.problems(split)) == 2 * len(alone.problems(split))
+
+
 def test_a_tolerance_reaches_calls(tmp_path: Path) -> None:
     records = [MBPP, {**MBPP, "tolerance": 0.5}]
     problems = task(tmp_path / "a.jsonl", "mbpp", *records, tolerance=1e-6).problems("test")

@@ -38,6 +38,19 @@ def test_a_file_is_split_into_train_and_dev(tmp_path: Path) -> None:
         Jsonl(JsonlConfig(kind="jsonl", path=write(tmp_path / "none.jsonl"))).problems("train")
 
 
+def test_questions_that_differ_in_spaces_are_in_one_split(tmp_path: Path) -> None:
+    spread = [line.replace(" plus", "  plus") for line in rows(100)]
+
+    def split(*lines: str) -> dict[str, list[str]]:
+        path = write(tmp_path / "sums.jsonl", *lines)
+        task = Jsonl(JsonlConfig(kind="jsonl", path=path, dev_fraction=0.3, test_fraction=0.3))
+        return {name: [problem.reference for problem in task.problems(name)] for name in SPLITS}
+
+    alone = split(*rows(100))
+    assert split(*rows(100), *spread) == {name: found * 2 for name, found in alone.items()}
+    assert split(*spread) != alone, "the hash is that of the question as it stands"
+
+
 def test_json_list_and_test_file(tmp_path: Path) -> None:
     trained = write(tmp_path / "a.json", f"[{','.join(rows(30))}]")
     task = Jsonl(JsonlConfig(kind="jsonl", path=trained, test_path=write(tmp_path / "b.jsonl", *rows(5, 30))))
@@ -130,6 +143,13 @@ def test_presets_read_their_files(preset: str, counts: tuple[int, int, int]) -> 
         else:
             with pytest.raises(DataError, match=f"{preset} has no {split} split; it has: test"):
                 task.problems(split)
+
+
+def test_arguments_of_a_chat_template_in_plain_rows_are_refused(tmp_path: Path) -> None:
+    row = {"question": "What?", "answer": 1, "chat_template_kwargs": {"enable_thinking": False}}
+    task = Jsonl(JsonlConfig(kind="jsonl", path=write(tmp_path / "a.jsonl", json.dumps(row))))
+    with pytest.raises(DataError, match="line 1: field 'chat_template_kwargs' would be read by nothing"):
+        task.problems("train")
 
 
 def test_all_fields_are_data(tmp_path: Path) -> None:
