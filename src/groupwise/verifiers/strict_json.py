@@ -50,12 +50,11 @@ class JsonVerifier(PartlyRight):
         return Extracted(answer, "", thought_once(text)) if answer else Extracted(None, "no answer", False)
 
     def measures(self, problem: Problem, reached: Mapping[str, float]) -> Mapping[str, float]:
-        names = ("parses", "valid", "values") if "schema" in problem.data else ("parses", "values")
+        names = ("parses", "valid", "values") if _schema_of(problem) else ("parses", "values")
         return {name: reached.get(name, 0.0) for name in names}
 
     def find(self, problem: Problem, answer: str) -> Finding:
-        schema = problem.data.get("schema", "")
-        schema = schema if isinstance(schema, str) else json.dumps(schema)
+        schema = _schema_of(problem)
         try:
             reference, right, fits = _read_reference(problem.reference, schema)
         except UnreadableError as error:
@@ -73,6 +72,12 @@ class JsonVerifier(PartlyRight):
         evidence = fault or "it equals the reference answer"
         evidence = f"it does not fit the schema: {misfit}; {evidence}" if misfit else evidence
         return Finding(Outcome.WRONG if fault else Outcome.CORRECT, evidence, _CANONICAL.encode(content), measures)
+
+
+def _schema_of(problem: Problem) -> str:
+    """Return the schema as text; empty where there is none, which a table writes as null or as empty text."""
+    schema = problem.data.get("schema", "")
+    return "" if schema is None else schema if isinstance(schema, str) else json.dumps(schema)
 
 
 @lru_cache(maxsize=1024)  # the completions of a group have one reference and one schema

@@ -132,6 +132,7 @@ def test_json_stands_alone_or_in_a_fence_and_is_measured_by_its_schema(
         ("5", {"$schema": "http://json-schema.org/draft-04/schema#", "maximum": 6, "exclusiveMaximum": True}, "6",
          "wrong", 0),
         ("5", {"$ref": "http://127.0.0.1:9/x.json"}, "6", "crashed", None),  # nothing is fetched
+        ("5", "", "5", "correct", None), ("5", None, "6", "wrong", None), ("5", {}, "5", "correct", 1),  # of tables
         ("5", '{"type": "integer"}', '"5"', "wrong", 0), ("5", '{"type": "integer"', "5", "crashed", None),
     ],
 )  # fmt: skip
