@@ -3,7 +3,7 @@
 It holds the expected values and never runs a line of the solver's: a name of the solver's program is a proxy here that
 writes a call to standard output and reads the reply from standard input, bounded plain data. What the tests found goes
 to standard error, one JSON a line: {"test": index, "passed": bool, "why": str, "broken": bool}; broken is what fails
-before anything was asked, hence whatever the program is. Standard library only.
+before anything was asked, or asks what cannot be sent, hence fails whatever the program is. Standard library only.
 """
 
 import builtins
@@ -43,6 +43,10 @@ class _UnfitError(Exception):
     """The solver's program is gone, lacks a name, or broke the protocol."""
 
 
+class _BrokenError(Exception):
+    """The test cannot be run against any program."""
+
+
 def main(setup: str, names: list[str], tests: list[str]) -> None:
     """Run the tests in order, in one namespace, each to its end or first failure."""
     null = os.open(os.devnull, os.O_RDWR)
@@ -54,7 +58,7 @@ def main(setup: str, names: list[str], tests: list[str]) -> None:
     try:
         exec(compile(setup, "setup.py", "exec"), namespace)
     except Exception as error:
-        if not _asked:
+        if not _asked or isinstance(error, _BrokenError):
             _report(0, f"the setup raises {type(error).__name__}: {error}", is_broken=True)
         raise
     namespace |= proxies  # the setup may define stubs of the same names
@@ -68,8 +72,10 @@ def main(setup: str, names: list[str], tests: list[str]) -> None:
             why = str(error)
         except Exception as error:  # of the solver's function, or of a test that could not use what it returned
             why = type(error).__name__
-            is_broken = isinstance(error, ImportError) and len(_asked) == num_before
-            why += f": {error}" if is_broken else ""
+            is_broken = isinstance(error, _BrokenError) or (
+                isinstance(error, ImportError) and len(_asked) == num_before
+            )
+            why = f"test {index + 1} raises {why}: {error}" if is_broken else why
         _report(index, why, is_broken)
 
 
@@ -81,7 +87,7 @@ def _report(index: int, why: str, is_broken: bool) -> None:
 def _number(value: Any) -> int:
     if isinstance(value, _Handle):
         return int(value.__dict__["number"])
-    raise _UnfitError(f"a test passes a value of type {type(value).__name__}, which is not plain data")
+    raise _BrokenError(f"a test passes a value of type {type(value).__name__}, which is not plain data")
 
 
 def _ask(name: str, /, *args: Any, **kwargs: Any) -> Any:

@@ -176,7 +176,9 @@ def test_objects_stay_with_the_solver(sandbox: Sandbox) -> None:
 
 BROKEN = [("import no_such_module", "assert root(4.0) == 2", "the setup raises ModuleNotFoundError: No module"),
           ("limit = [][0]", "assert root(4.0) == 2", "the setup raises IndexError"),
-          ("", "import no_such_module\nassert root(4.0) == 2", "ModuleNotFoundError: No module")]  # fmt: skip
+          ("", "import no_such_module\nassert root(4.0) == 2", "test 2 raises ModuleNotFoundError: No module"),
+          ("", "assert root(lambda: 4.0) == 2", "test 2 raises _BrokenError: a test passes a value of type function"),
+          ("two = root(iter([]))", "pass", "the setup raises _BrokenError: a test passes")]  # fmt: skip
 
 
 @pytest.mark.parametrize(("setup", "test", "evidence"), BROKEN)
@@ -187,9 +189,9 @@ def test_tests_that_fail_before_they_ask_are_never_a_zero(
     verdict = judge(sandbox, data, ROOT)
     assert (verdict.outcome, verdict.reward) == (Outcome.CRASHED, None)
     assert f"problem p: its tests are broken: {evidence}" in verdict.evidence
-    asked = {**data, "setup": "one = root(1.0)", "tests": ["assert root(one) == 1\nimport no_such_module"]}
-    for source in ("def root(x): raise ImportError", ROOT):
-        assert judge(sandbox, asked, source).outcome is Outcome.WRONG
+    for asked in ({"setup": "one = root(1.0)"}, {"setup": "", "tests": ["assert root(1.0) == 1"]}):
+        verdict = judge(sandbox, {**data, **asked}, "def root(x): raise ImportError")
+        assert verdict.outcome is Outcome.WRONG, "what the program raises is its fault"
 
 
 def test_what_a_function_returns_can_be_listed_and_does_not_end_a_test(sandbox: Sandbox) -> None:
