@@ -1,6 +1,6 @@
 """The solver's side of function calls: it runs a program's source, then answers calls as plain data, one JSON a line.
 
-A name is that of a function, or of a method of a class `Solution`, which is made for each call.
+A name is that of a method of a class `Solution`, which is made for each call, or else of a function.
 A call is {"name": str, "args": [...]}, of a tester with "kwargs"; the reply is {"value": ...}, or {"raised": type}, or
 {"missing": name}. All of this shares a process with the program, so nothing here is trusted: whatever comes out is
 what the program claims, and only that. Standard library only: the text of this file runs in sandboxes.
@@ -21,7 +21,8 @@ LIBRARY = ("collections", "functools", "heapq", "bisect", "itertools", "math", "
 """Modules whose names judges of methods import for every program, as LeetCode and LiveCodeBench do."""
 _MODULES = (*LIBRARY, "copy", "datetime", "operator", "random", "re", "string", "sys")
 _MAX_DEPTH = 50_000  # calls within one another that LiveCodeBench allows
-_ATTRIBUTES = {"getattr": getattr, "setattr": setattr, "iter": list}  # operations of tests on objects that stay here
+_ATTRIBUTES: dict[str, Any] = {"getattr": getattr, "setattr": setattr, "iter": list}
+"""Operations of tests on objects that stay here."""
 
 
 def main(source: str, with_library: bool = False) -> None:
@@ -54,12 +55,13 @@ def _answer(names: dict[str, Any], call: dict[str, Any], objects: list[Any]) -> 
         objects.append(value)
         return len(objects) - 1
 
-    function = names.get(call["name"], _ATTRIBUTES.get(call["name"]))
     solution: Any = names.get("Solution")
-    if function is None and not hasattr(solution, call["name"]):
+    is_method = hasattr(solution, call["name"])
+    function: Any = names.get(call["name"], _ATTRIBUTES.get(call["name"]))
+    if function is None and not is_method:
         return {"missing": call["name"]}
     try:
-        if function is None:
+        if is_method:
             function = getattr(solution(), call["name"])
         args = [decode(value, objects.__getitem__) for value in call["args"]]
         kwargs = {name: decode(value, objects.__getitem__) for name, value in call.get("kwargs", {}).items()}

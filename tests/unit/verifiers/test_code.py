@@ -371,6 +371,7 @@ def test_methods_of_a_class_solution(sandbox: Sandbox) -> None:
     source = "class Solution:\n  seen = 0\n  def add(self, a, b):\n    self.seen += 1\n    return (a + b) * self.seen"
     assert judge(sandbox, ADD, source).outcome is Outcome.CORRECT  # each call has its own object
     assert "does not define add" in judge(sandbox, ADD, source.replace("add", "sub")).evidence
+    assert judge(sandbox, ADD, f"from operator import *\ndef add(a, b): return 0\n{source}").outcome is Outcome.CORRECT
 
 
 def test_each_call_has_the_time_of_a_run(sandbox: Sandbox) -> None:
