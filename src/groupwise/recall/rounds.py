@@ -5,6 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -108,10 +109,14 @@ class Prepared:
         if not begin.path:
             texts = sources[0].seed_texts(self.config.seed, begin.num_texts)
             return [*map(plain_text, texts), *known]
-        rows = [row.fields for row in read_jsonl(Path(begin.path))][: begin.num_texts]
-        texts = [plain_text(str(row.get("text") or "")) for row in rows]  # cleaned as pages are
-        if not any(texts):
-            raise DataError(f"{begin.path} has no record with `text`")
+        texts = list[str]()
+        for row in islice(read_jsonl(Path(begin.path)), begin.num_texts):
+            text = row.fields.get("text")
+            if not isinstance(text, str) or not text.strip():  # an empty one would teach that nothing is mathematics
+                raise DataError(f"{row.place}: field 'text' is {text!r:.60}; the text of a page is needed")
+            texts.append(plain_text(text))  # cleaned as pages are
+        if not texts:
+            raise DataError(f"{begin.path} holds no texts")
         return [*texts, *known]
 
     def _counted(self, name: str) -> Iterable[Page]:

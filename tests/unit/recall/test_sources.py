@@ -15,6 +15,7 @@ from groupwise.errors import ConfigError, DataError
 from groupwise.recall.config import RecallRecipe
 from groupwise.recall.extract import extract
 from groupwise.recall.page import Page, RawPage, Unreadable
+from groupwise.recall.rounds import Rounds
 from groupwise.recall.run import run_recall
 from groupwise.recall.sources import PageSource, Records, Warc
 from web import MadeWeb
@@ -77,6 +78,20 @@ def test_records_of_two_files_of_one_name_without_addresses_are_not_taken_for_on
     recipe = parse(RecallRecipe, {"directory": str(tmp_path / "out"), "sources": sources, **settings})
     facts = run_recall(recipe, lambda what, done, total: None)
     assert (facts["pages"], facts["dropped"]) == (2, {})
+
+
+@pytest.mark.parametrize(("rows", "said"), [
+    ([{"text": TEXT}, {"content": TEXT}], "a.jsonl, line 2: field 'text' is None; the text of a page is needed"),
+    ([{"text": " "}], "line 1: field 'text' is ' '"), ([{"text": [TEXT]}], "line 1: field 'text' is "),
+    ([], "holds no texts"),
+])  # fmt: skip
+def test_seed_texts_without_a_text_are_named(tmp_path: Path, rows: list[dict[str, Any]], said: str) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    sources = {"mine": {"kind": "file", "path": str(path)}}
+    settings = {"directory": str(tmp_path / "out"), "begin": {"path": str(path)}, "annotator": "none"}
+    with pytest.raises(DataError, match=said):
+        assert Rounds(parse(RecallRecipe, {"sources": sources, **settings}), tmp_path).seed_texts
 
 
 def test_parquet(tmp_path: Path) -> None:
