@@ -148,7 +148,7 @@ class RlRun:
         self.session.record(facts, metrics)
 
         progress = self.session.progress
-        self.pass_rates.learn([group.scored for group in result.groups])
+        self.pass_rates.learn(result.sampled)  # groups that were replaced tell most: all or none was right
         progress.pass_rates = self.pass_rates.state()
         progress.sampled_tokens += report.sampled_tokens
         if self.recipe.token_budget and progress.sampled_tokens >= self.recipe.token_budget:

@@ -5,6 +5,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -20,8 +21,9 @@ from groupwise.rollout.steps import step_ends
 from groupwise.tasks.base import Template
 from groupwise.trainers.grpo import GrpoRecipe, Refilled, advantaged, refilled
 from groupwise.trainers.report import Seconds, StepResult, step_report
-from groupwise.trainers.rl_run import FADING, UNSEEN, PassRates, problem_order
+from groupwise.trainers.rl_run import FADING, UNSEEN, PassRates, RlRun, problem_order
 from groupwise.training.config import LossConfig
+from groupwise.training.session import Progress
 from groupwise.training.tokens import UpdateTrace, with_kl_part
 from groupwise.training.update import UpdateMetrics
 from groupwise.types import AdvantagedGroup, Outcome, Problem, ScoredGroup, StepReward, Verdict
@@ -182,6 +184,11 @@ def test_what_was_sampled_is_counted_whole(scored: Score) -> None:
     assert (report.sampled_groups, report.refilled_groups) == (3, 1)
     assert report.correct == 1 / 2
     assert report.sampled_correct == pytest.approx((1 + 2 + 1) / 6)  # of the kept ones alone it would be one half
+    run = MagicMock(pass_rates=PassRates({}))
+    run.recorder.step.return_value, run.session.progress, run.recipe.token_budget = {}, Progress(), 0
+    run.session.optimizer.updates_done = 0
+    RlRun.record(run, 3, result)
+    assert run.session.progress.pass_rates["problem"].keys() == {"A", "b", "C"}  # the replaced one, too
 
 
 def test_an_epoch_holds_every_problem_once() -> None:
