@@ -261,11 +261,21 @@ def arguments_read(tokenizer: Any, chat: ChatArguments) -> dict[str, Any]:
     return {name: value for name, value in chat.arguments.items() if name in reads | chosen}
 
 
+def unknown_id(tokenizer: Any) -> int | None:
+    """Return the id that stands for what a tokenizer cannot write; None where nothing does.
+
+    Those of GPT-2, Pythia and others write every byte, and call their end token the unknown one.
+    """
+    found: int | None = tokenizer.unk_token_id
+    return None if found in (tokenizer.eos_token_id, tokenizer.bos_token_id) else found
+
+
 @lru_cache(maxsize=16)
 def _controls(tokenizer: Any) -> re.Pattern[str]:
     """Pattern of the tokens that no text of a question may spell; the unknown token is refused where it is written."""
     special = {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
-    names = sorted({*special, *tokenizer.all_special_tokens} - {tokenizer.unk_token, ""}, key=len, reverse=True)
+    others = {"", tokenizer.unk_token} if unknown_id(tokenizer) is not None else {""}
+    names = sorted({*special, *tokenizer.all_special_tokens} - others, key=len, reverse=True)
     return re.compile("|".join(map(re.escape, names)) or r"(?!)")
 
 
@@ -367,11 +377,10 @@ def encode_prompt(policy: Backbone, template: Template, problem: Problem, *, pre
         ids += tokenizer(template.prefill, add_special_tokens=False)["input_ids"]
     if not ids:
         raise ModelError(f"the prompt of {problem.id} has no tokens: {text!r}")
-    if tokenizer.unk_token_id is not None and tokenizer.unk_token_id in ids:
-        unknown = sorted(
-            {c for c in text if tokenizer.unk_token_id in tokenizer(c, add_special_tokens=False)["input_ids"]}
-        )
+    unknown = unknown_id(tokenizer)
+    if unknown in ids:
+        lost = sorted({c for c in text if unknown in tokenizer(c, add_special_tokens=False)["input_ids"]})
         raise ModelError(
-            f"the tokenizer cannot write {' '.join(map(repr, unknown))} in the prompt of {problem.id}: {text!r}"
+            f"the tokenizer cannot write {' '.join(map(repr, lost))} in the prompt of {problem.id}: {text!r}"
         )
     return Prompt(problem, text, tuple(ids), begun)

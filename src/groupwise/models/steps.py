@@ -12,7 +12,7 @@ from groupwise.models.config import ModelConfig
 from groupwise.models.cores import shared_out
 from groupwise.models.packed import Sequences, micro_batch_tokens, micro_batches, pack
 from groupwise.models.policy import Policy, load_policy
-from groupwise.models.prompts import prompt_ids
+from groupwise.models.prompts import prompt_ids, unknown_id
 from groupwise.models.reward_model import RewardModel, load_reward_model
 from groupwise.tasks.step_rows import StepRow
 
@@ -38,7 +38,7 @@ def refuse_unknown(tokenizer: Any, text: str, ids: Sequence[int], what: str) -> 
 
     A model that samples the unknown token leaves its name in the text, and that can be written.
     """
-    unknown = tokenizer.unk_token_id
+    unknown = unknown_id(tokenizer)
     if unknown is not None and list(ids).count(unknown) > text.count(tokenizer.unk_token):
         raise DataError(f"the tokenizer cannot write all characters of {what}")
 

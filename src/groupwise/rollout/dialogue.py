@@ -17,7 +17,7 @@ from typing import Any
 
 from groupwise.errors import ConfigError, ModelError
 from groupwise.models.policy import Policy
-from groupwise.models.prompts import encode_prompt, reads_tools, rendered
+from groupwise.models.prompts import encode_prompt, reads_tools, rendered, unknown_id
 from groupwise.rollout.calls import FORMATS, PROBE, PROBE_TOOL, as_hermes, format_shown, turn_of
 from groupwise.rollout.tools.base import without_controls
 from groupwise.tasks.base import Template
@@ -234,7 +234,7 @@ class Dialogue:
                 f"the chat template writes {text!r:.60} behind an answer, which begins with no stop token, so a turn "
                 "would never end; allowed is a template that ends each turn by one"
             )
-        if self._policy.tokenizer.unk_token_id in ids:
+        if unknown_id(self._policy.tokenizer) in ids:
             raise ModelError(f"the tokenizer cannot write all characters of the reply {text!r:.120}")
         return list(ids)
 

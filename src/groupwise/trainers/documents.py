@@ -18,6 +18,7 @@ from groupwise.config.schema import DataRef
 from groupwise.errors import ConfigError, DataError
 from groupwise.models.packed import Sequences
 from groupwise.models.policy import Policy
+from groupwise.models.prompts import unknown_id
 from groupwise.randomness import key, permutation, uniforms
 from groupwise.tasks.data_files import read_file
 from groupwise.tasks.preferences import Texts, TextSource
@@ -79,7 +80,7 @@ class DocumentsData(Section):
     parts: dict[str, DocumentsPart] = Field(min_length=1)
     """The parts by a name of your own."""
     max_tokens: int = Field(0, ge=0)
-    """Longest piece of a document; 0: the model's context."""
+    """Longest piece of a document from a file, 0: the model's context; one that is generated stays whole."""
 
 
 Part = tuple[Callable[[int], list[int]], float]
@@ -108,11 +109,19 @@ def document_batches(policy: Policy, data: DocumentsData, size: int, run: RunCon
 
 
 def _part(policy: Policy, name: str, part: DocumentsPart, max_tokens: int, seed: int) -> Part:
+    context, unknown = policy.context_length, unknown_id(policy.tokenizer)
     if part.replay:
         source = replayed(part.replay)
 
         def generated(place: int) -> list[int]:
-            return encoded(policy, ["".join(source.text(key(seed, "replay", name), place))])[0]
+            [ids] = encoded(policy, ["".join(source.text(key(seed, "replay", name), place))])
+            if len(ids) > context or unknown in ids:
+                what = f"{len(ids)} tokens" if len(ids) > context else "characters that the model does not know"
+                raise DataError(
+                    f"data.parts.{name}.replay = {part.replay!r} writes a text with {what}; allowed are texts that the "
+                    f"model can write, of at most {context} tokens, its context"
+                )
+            return ids
 
         return generated, float(np.mean([len(generated(place)) for place in range(MEASURED)]))
     texts = []
@@ -125,7 +134,7 @@ def _part(policy: Policy, name: str, part: DocumentsPart, max_tokens: int, seed:
         texts.append(text)
     if not texts:
         raise DataError(f"{part.path} holds no documents")
-    pieces = _pieces(policy, name, texts, min(max_tokens or policy.context_length, policy.context_length))
+    pieces = _pieces(policy, name, texts, min(max_tokens or context, context))
 
     @cache
     def order(epoch: int) -> NDArray[np.int64]:
@@ -153,7 +162,7 @@ def encoded(policy: Policy, texts: Sequence[str]) -> list[list[int]]:
 
 
 def _pieces(policy: Policy, name: str, texts: Sequence[str], limit: int) -> list[list[int]]:
-    unknown = policy.tokenizer.unk_token_id
+    unknown = unknown_id(policy.tokenizer)
     documents = encoded(policy, texts)
     usable = [ids for ids in documents if unknown is None or unknown not in ids]
     if not usable:

@@ -114,6 +114,15 @@ def test_unknown_characters_are_counted_and_their_documents_left_out(policy: Pol
         batches(policy, 4, 1, one={"path": written(tmp_path / "b", ["小"])})
 
 
+def test_a_replay_that_the_model_cannot_read_whole_is_named(policy: Policy) -> None:
+    with pytest.raises(DataError, match=r"parts\.one\.replay = '.*' writes a text with characters that the model does"):
+        batches(policy, 4, 1, one={"replay": LAST})
+    base = load_policy(ModelConfig(path="base"))
+    base.model.config.max_position_embeddings = 20
+    with pytest.raises(DataError, match=r"writes a text with \d+ tokens; .* of at most 20 tokens, its context"):
+        batches(base, 4, 1, one={"replay": LAST})
+
+
 @pytest.mark.parametrize(
     ("line", "says"),
     [
