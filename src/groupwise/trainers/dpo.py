@@ -148,9 +148,9 @@ def dpo_gradient(policy: Policy, pairs: Sequence[EncodedPair], config: DpoConfig
 
 
 def pair_logprobs(policy: Policy, pairs: Sequence[EncodedPair]) -> PairLogprobs:
-    """Compute log-probabilities of whole completions, with gradient, beside the reference's."""
+    """Compute log-probabilities of what the assistant says in completions, with gradient, beside the reference's."""
     packed = pack([pair.sequences for pair in pairs], policy.device)
-    lengths = [(len(pair.chosen), len(pair.rejected)) for pair in pairs]
+    lengths = [[int(mask.sum()) for mask in pair.sequences.masks] for pair in pairs]
     pieces = policy.token_logprobs(packed).logprobs.split([length for pair in lengths for length in pair])
     chosen, rejected = torch.stack([piece.sum() for piece in pieces]).view(-1, 2).unbind(1)
     constants = [(*length, pair.ref_chosen, pair.ref_rejected) for length, pair in zip(lengths, pairs, strict=True)]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Literal, NamedTuple
 
+import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
@@ -68,10 +69,13 @@ class EncodedPair(NamedTuple):
     margin: float = 0.0
     ref_chosen: float = math.nan
     ref_rejected: float = math.nan
+    learnt: tuple[list[bool], list[bool]] | None = None
+    """Of both completions, the tokens that the assistant wrote; None: all. A reward model reads the end of each."""
 
     @property
     def sequences(self) -> Sequences:
-        return Sequences(self.prompt, [self.chosen, self.rejected])
+        masks = None if self.learnt is None else [np.array(side) for side in self.learnt]
+        return Sequences(self.prompt, [self.chosen, self.rejected], masks)
 
 
 class HeldOut(NamedTuple):
@@ -102,8 +106,10 @@ def _encode(model: Backbone, pair: Pair, chat: ChatArguments) -> EncodedPair:
             if isinstance(side, list)
         ]
         shared = min(side.prompt for side in sides)
-        completions = [side.ids[shared:] for side in sides]
-        return EncodedPair(sides[0].ids[:shared], completions[0], completions[1], pair.margin)
+        chosen, rejected = (side.ids[shared:] for side in sides)
+        # where one answer's first token holds the prompt's last characters, both are compared from there on
+        first, second = ([i < side.prompt or own for i, own in enumerate(side.trained)][shared:] for side in sides)
+        return EncodedPair(sides[0].ids[:shared], chosen, rejected, pair.margin, learnt=(first, second))
     ids = prompt_ids(model, pair.prompt, f"the prompt {pair.prompt[:60]!r}")
     chosen, rejected = tokenizer([pair.chosen, pair.rejected], add_special_tokens=False)["input_ids"]
     encoded = EncodedPair(ids, ended(model, chosen), ended(model, rejected), pair.margin)

@@ -14,19 +14,23 @@ from torch import Tensor
 
 from groupwise.algorithms.preferences import PREFERENCE_LOSSES, PairLogprobs, calibration_error, reliability
 from groupwise.config import parse
-from groupwise.errors import ConfigError, DataError
+from groupwise.errors import ConfigError, DataError, ModelError
 from groupwise.models.checkpoint import save_checkpoint
 from groupwise.models.config import ModelConfig
 from groupwise.models.new_model import byte_tokenizer, character_tokenizer
+from groupwise.models.packed import Sequences, pack
 from groupwise.models.policy import Policy, load_policy, make_policy
+from groupwise.models.prompts import encode_prompt
 from groupwise.models.reward_model import RewardModel, start_reward_model
 from groupwise.models.steps import refuse_unknown
+from groupwise.tasks.base import Template
 from groupwise.tasks.preferences import Pair
-from groupwise.trainers import dpo
+from groupwise.trainers import dpo, sft
 from groupwise.trainers import preferences as trainer
 from groupwise.trainers.dpo import DpoConfig, DpoRecipe, dpo_gradient, dpo_step, referred
 from groupwise.trainers.preferences import EncodedPair, encode, measure, pairs_of_step
 from groupwise.training.optimizer import Optimizer, OptimizerConfig
+from groupwise.types import Problem
 
 END = 1
 TEMPLATE = (
@@ -91,6 +95,22 @@ def test_a_conversation_is_what_the_chat_template_writes(chat_policy: Policy) ->
     assert whole == prompt + chosen
 
 
+def test_what_others_say_in_a_completion_is_read_and_not_compared(chat_policy: Policy) -> None:
+    """A user's turn and a tool's result are no merit of the answer: neither their tokens nor their number count."""
+    begun = [message("assistant", "Hm"), message("user", "Well?")]
+    talk = Pair(CHAT.prompt, [*begun, *CHAT.chosen], [message("assistant", "Hm."), *begun[1:], *CHAT.rejected])  # type: ignore[list-item]
+    [found] = encode(chat_policy, [talk])
+    sides = zip((found.chosen, found.rejected), found.sequences.masks, strict=True)
+    said = [chat_policy.tokenizer.decode(np.array(ids)[mask]) for ids, mask in sides]
+    assert said == ["Hm<|end|>\nYes<|end|>\n", "Hm.<|end|>\nNo!<|end|>\n"]
+    of_pair = dpo.pair_logprobs(chat_policy, [found])
+    assert [of_pair.chosen_lengths.item(), of_pair.rejected_lengths.item()] == [9, 10]
+    alone = [pack([Sequences(found.prompt, [ids])]) for ids in (found.chosen, found.rejected)]
+    for total, packed, mask in zip(of_pair[:2], alone, found.sequences.masks, strict=True):
+        every = chat_policy.token_logprobs(packed).logprobs
+        assert total.item() == pytest.approx(every[torch.from_numpy(mask)].sum().item(), rel=1e-5)
+
+
 def test_what_cannot_be_encoded_is_named(
     chat_policy: Policy, tiny_policy: Callable[..., Policy], make_model: Callable[..., Any]
 ) -> None:
@@ -115,6 +135,17 @@ def test_an_unknown_token_that_the_model_sampled_can_be_written() -> None:
     with pytest.raises(DataError, match="cannot write all characters of it"):
         refuse_unknown(tokenizer, f"1+1={name}ƕ", tokenizer(f"1+1={name}ƕ")["input_ids"], "it")
     assert tokenizer(f"{name}ƕ")["input_ids"].count(number) == 2
+
+
+def test_an_end_token_that_is_called_the_unknown_one_is_none(make_model: Callable[..., Any]) -> None:
+    """As those of GPT-2, Pythia and some SmolLM2 are, which write every byte."""
+    tokenizer = byte_tokenizer()
+    tokenizer.unk_token = tokenizer.eos_token
+    policy = make_policy(make_model(), tokenizer, ModelConfig(device="cpu"))
+    [example] = sft.encode(policy, [("1+1=", "2")], "completion")
+    assert tokenizer.decode(example.completion) == "2<|end|>"
+    with pytest.raises(ModelError, match=r"holds the text '<\|end\|>', which the tokenizer reads as a control token"):
+        encode_prompt(policy, Template(), Problem("p", "1<|end|>2", ""))
 
 
 def test_every_epoch_draws_every_pair_once() -> None:
