@@ -209,9 +209,22 @@ def base_fingerprint(model: PreTrainedModel) -> str:
     return fingerprint((plain_name(name), weight) for name, weight in named if not is_adapter(name))
 
 
+OF_WEIGHTS = ("pissa", "olora", "corda", "loftq", "mica")
+"""Beginnings that peft makes of a layer's weights, again whenever it loads adapters; most stand on what is left."""
+
+
 @torch.no_grad()
 def attach(model: PreTrainedModel, files: AdapterFiles, *, scores: bool) -> list[str]:
     """Put a directory's adapters into the model that they stand on; return the names of other weights it holds."""
+    began = str(files.config.init_lora_weights).lower()
+    is_early = began.startswith(OF_WEIGHTS) and any(weight.is_meta for weight in model.parameters())
+    if is_early or "_niter_" in began:
+        why = "ranks have not read when adapters are made" if is_early else "is found from random numbers, each time"
+        raise ModelError(
+            f"the adapters {files.path!r} began with init_lora_weights = {began!r}, as a part of the weights that "
+            f"{why}: what they stand on would be another model; allowed are adapters that peft saved as plain LoRA "
+            f"(path_initial_model_for_weight_conversion){', and one process' * is_early}"
+        )
     file = Path(files.path) / WEIGHTS
     with told_as(ModelError, f"{file} cannot be read", SafetensorError, OSError):
         saved = {name.removeprefix(PREFIX): tensor for name, tensor in load_file(file).items()}

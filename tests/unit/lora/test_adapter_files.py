@@ -92,6 +92,28 @@ def test_adapters_that_peft_trained_load_here(base: str, tmp_path: Path) -> None
     torch.testing.assert_close(logprobs(policy), their_logprobs(theirs), atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize("began", ["pissa", "olora", "pissa_niter_4"])
+def test_adapters_that_began_as_a_part_of_the_weights(
+    base: str, tmp_path: Path, as_rank: Callable[[int, int], Any], began: Any
+) -> None:
+    """They stand on the rest, which has to be found again; among ranks it could not be, and by chance it would not."""
+    from peft import LoraConfig as PeftConfig
+    from peft import get_peft_model
+
+    config = PeftConfig(r=2, lora_alpha=7, target_modules=["v_proj"], init_lora_weights=began)
+    theirs = get_peft_model(AutoModelForCausalLM.from_pretrained(base), config).eval()
+    theirs.save_pretrained(tmp_path / "theirs")
+    if "niter" in began:
+        with pytest.raises(ModelError, match="= 'pissa_niter_4', as a part of the weights that is found from random"):
+            load_policy(at(tmp_path / "theirs"))
+        return
+    torch.testing.assert_close(
+        logprobs(load_policy(at(tmp_path / "theirs"))), their_logprobs(theirs), atol=1e-5, rtol=0
+    )
+    with as_rank(2, 1), pytest.raises(ModelError, match=rf"= '{began}', .* that ranks have not read .*, and one"):
+        load_policy(at(tmp_path / "theirs"), in_rows=True)
+
+
 def test_a_checkpoint_is_the_same_policy_and_the_same_bytes(
     base: str, saved: Path, start: Start, tmp_path: Path
 ) -> None:
