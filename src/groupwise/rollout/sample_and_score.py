@@ -169,6 +169,11 @@ def sample_and_score(
         raise ConfigError(
             "`reflection` opens finished completions again, which those with tools do not allow: drop one"
         )
+    if sampling.stop and (sampling.tools or actors.reflection or any(problem.environment for problem in problems)):
+        raise ConfigError(
+            f"sampling.stop = {list(sampling.stop)} ends whole completions; allowed are those that go on behind no "
+            "result of a tool, no `reflection` and no reply of an environment"
+        )
     if len({problem.id for problem in problems}) < len(problems):
         raise ConfigError("a problem occurs twice in one step: prompts_per_step is larger than the number of problems")
     with clock("generate"):
@@ -270,8 +275,6 @@ def _sample(
     policy = actors.policy
     episodes = Episodes(actors.crews, policy, actors.template, problems, draws) if plays else None
     prompts = episodes.prompts if episodes else [encode_prompt(policy, actors.template, each) for each in problems]
-    if plays and sampling.stop:
-        raise ConfigError(f"sampling.stop = {list(sampling.stop)} ends whole completions; an episode has turns")
     longest = max((len(stop.encode()) for stop in sampling.stop), default=0)  # in tokens: each holds a byte at least
     requests = []
 

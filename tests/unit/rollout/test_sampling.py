@@ -1,5 +1,6 @@
 """Drawing one token per row: the distribution it comes from, and what truncation leaves of it."""
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
@@ -185,3 +186,10 @@ def test_where_texts_cannot_end_a_completion(tiny_policy: Callable[..., Policy])
     actors = Actors.of(tiny_policy(), Template(), Unjudged(), EngineConfig())
     with pytest.raises(ConfigError, match=r"sampling.stop = \['x'\] ends whole completions"):
         continue_and_score(actors, [], sampling, Draws(0, Purpose.SAMPLE))
+    goes_on = [
+        (actors, SamplingConfig.model_validate({"stop": ["x"], "tools": {"calculator": {"kind": "calculator"}}})),
+        (dataclasses.replace(actors, reflection={"en": "Wait"}), sampling),
+    ]
+    for others, config in goes_on:
+        with pytest.raises(ConfigError, match=r"stop = \['x'\] ends whole completions; .* no result of a tool, no"):
+            sample_and_score(others, [Problem("p", "abc", "1")], 2, config, Draws(0, Purpose.SAMPLE))
