@@ -5,10 +5,10 @@ last step alone make it an outcome reward model; an implicit one is a language m
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, Self
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
@@ -77,6 +77,16 @@ class ProcessRewardModelRecipe(FineTuningRecipe):
     """The labelled steps."""
     process_reward_model: ProcessRewardModelConfig = ProcessRewardModelConfig()
     """The loss."""
+
+    @model_validator(mode="after")
+    def _replays(self) -> Self:
+        size = self.process_reward_model.rows_per_step
+        if self.data.replay and not round(size * REPLAY_SHARE):
+            raise ValueError(
+                f"process_reward_model.rows_per_step = {size} leaves data.replay no row, which has a tenth of them; "
+                "allowed with it are 6 and more"
+            )
+        return self
 
 
 class HeldOutSteps(NamedTuple):

@@ -228,5 +228,7 @@ def test_a_tenth_of_a_step_is_replayed_and_every_row_has_its_turn() -> None:
     assert [sum(row.completion[0] == 8 for row in rows) for rows in steps] == [2] * 10
     seen = [row.completion[1] for rows in steps for row in rows if row.completion[0] == 8]
     assert sorted(seen) == list(range(20))
+    with pytest.raises(ConfigError, match=r"rows_per_step = 5 leaves data\.replay no row"):
+        recipe.with_changes(["process_reward_model.rows_per_step=5"])
     alone = parse(ProcessRewardModelRecipe, {**tables, "data": {"path": "new"}})
     assert sorted(row.completion[1] for row in step_rows(new, [], alone, 3)) == list(range(20))
