@@ -188,7 +188,8 @@ def _whitened(groups: Sequence[AdvantagedGroup]) -> list[AdvantagedGroup]:
         return None if values is None else np.where(completion.sampled, (values - mean) / std, 0).astype(np.float32)
 
     pairs = [pair for group in groups for pair in zip(group.advantages, group.scored.group.completions, strict=True)]
-    pooled = np.concatenate([values[completion.sampled] for values, completion in pairs if values is not None])
+    judged = [values[completion.sampled] for values, completion in pairs if values is not None]
+    pooled = np.concatenate(judged or [np.zeros(1)])  # a step in which nothing was judged teaches nothing
     mean, std = pooled.mean(), pooled.std() + STD_EPS
     return [
         replace(group, advantages=tuple(map(whitened, group.advantages, group.scored.group.completions)))

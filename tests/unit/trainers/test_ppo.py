@@ -100,6 +100,14 @@ def test_a_new_critic_says_zero_and_leaves_plain_returns(policy: Policy, scored:
                 np.testing.assert_array_equal(advantage, np.full_like(advantage, reward))
 
 
+def test_a_step_in_which_nothing_was_judged_has_no_advantages(policy: Policy, scored: list[ScoredGroup]) -> None:
+    nothing = Verdict(Outcome.NONE, {}, "")
+    abstained = [ScoredGroup(one.group, (nothing,) * len(one.verdicts)) for one in scored]
+    groups, variance = with_critic(learner(policy, Critic(policy, None), None, recipe()), abstained)
+    assert [group.advantages for group in groups] == [(None,) * 3] * 2
+    assert variance is None
+
+
 def test_a_shared_critic_has_one_layer_and_an_own_one_a_trunk(policy: Policy, tiny_policy: Any) -> None:
     shared, own = Critic(policy, None), Critic(policy, tiny_policy(seed=1))
     assert {name for name, _ in shared.trainable()} == {"head.weight", "head.bias"}
