@@ -153,9 +153,17 @@ def _sequences(
 ) -> Sequences:
     # its own chat template may read less, and open no thinking
     own = template.model_copy(update={"arguments": arguments_read(model.tokenizer, template)})
-    prompt = encode_prompt(model, own, group.prompt.problem, prefill=config.see == "completion")
+    problem, asked = group.prompt.problem, group.prompt.text
+    read = encode_prompt(model, own, problem).text if problem.environment else asked
+    if read != asked:
+        raise ConfigError(
+            f"the reward model {config.path!r} would read {read!r:.120} before the completions of problem "
+            f"{problem.id}, whose environment began with {asked!r:.120}; allowed are environments that ask the "
+            "problem's question, and a reward model that reads it as the policy does"
+        )
+    prompt = encode_prompt(model, own, problem, prefill=config.see == "completion")
     if config.see == "completion" and prompt.prefill != group.prompt.prefill:
-        prompt = encode_prompt(model, own, group.prompt.problem, prefill=False)
+        prompt = encode_prompt(model, own, problem, prefill=False)
         texts = [group.prompt.prefill + text for text in texts]
     encoded = [model.tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
     return Sequences(prompt.token_ids, [ended(model, ids) for ids in encoded])

@@ -19,6 +19,7 @@ from groupwise.models.policy import Policy, load_policy
 from groupwise.models.prompts import encode_prompt
 from groupwise.models.reward_model import RewardModel, start_reward_model
 from groupwise.tasks.base import Template
+from groupwise.tasks.environments.base import EnvironmentConfig
 from groupwise.trainers.grpo import GrpoRecipe, grpo_learner
 from groupwise.trainers.ppo import PpoRecipe, ppo_learner
 from groupwise.trainers.reward_part import (
@@ -144,6 +145,21 @@ def test_a_completion_that_was_cut_off_is_not_scored(
     assert found.verdicts[0].parts == {"accuracy": 1.0, "helpful": -4.0}
     assert ["helpful" in verdict.measures for verdict in found.verdicts] == [False, True, False]
     assert scored_texts == [1]
+
+
+def test_what_an_environment_asked_is_what_the_model_reads(policy: Policy, models: dict[str, RewardModel]) -> None:
+    configs = {"helpful": RewardModelPartConfig(path="x", clip=100.0)}
+    plain = group(policy, TEXTS)
+    problem = dataclasses.replace(plain.group.prompt.problem, environment=EnvironmentConfig(kind="guess"))
+    found = []
+    for asked in (plain.group.prompt.text, "You have 7, I show 9.\n<think>"):
+        prompt = dataclasses.replace(plain.group.prompt, problem=problem, text=asked)
+        found.append(dataclasses.replace(plain, group=dataclasses.replace(plain.group, prompt=prompt)))
+    [as_plain] = with_reward_model_parts([plain], models, configs, THINK, step=0)
+    [as_asked] = with_reward_model_parts(found[:1], models, configs, THINK, step=0)
+    assert parts(as_asked, "helpful") == parts(as_plain, "helpful")
+    with pytest.raises(ConfigError, match=r"'x' would read '2\+2=.*' before .* whose environment began with 'You have"):
+        with_reward_model_parts(found[1:], models, configs, THINK, step=0)
 
 
 def test_two_models_each_see_and_earn_their_own(policy: Policy, models: dict[str, RewardModel]) -> None:
