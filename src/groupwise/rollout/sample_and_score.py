@@ -216,8 +216,6 @@ def continue_and_score(
 
     A continuation may have `sampling.max_tokens` tokens beside those of its prefix.
     """
-    if sampling.stop:
-        raise ConfigError(f"sampling.stop = {list(sampling.stop)} ends whole completions; a search continues pieces")
     requests = []
     if played := next((prefix.prompt.problem for prefix in prefixes if prefix.prompt.problem.environment), None):
         raise ConfigError(
@@ -242,6 +240,11 @@ def continuations(
     actors: Actors, requests: Sequence[Request], sampling: SamplingConfig, watch: ToolWatch | None = None
 ) -> list[list[Sampled]]:
     """Sample what follows every request, one piece for each key; tools of a `watch` are open already and stay open."""
+    if sampling.stop:
+        raise ConfigError(
+            f"sampling.stop = {list(sampling.stop)} ends whole completions; a search, and `groupwise sample`, have "
+            "pieces, which end by the stop token alone"
+        )
     sampled: dict[int, list[Sampled]] = {}
     generate_with_tools(actors.engine, actors.policy, requests, sampling, sampled.__setitem__, watch)
     if missing := set(range(len(requests))) - sampled.keys():

@@ -16,7 +16,7 @@ from groupwise.errors import ConfigError
 from groupwise.models.policy import Policy
 from groupwise.randomness import Draws, Purpose, key, uniforms
 from groupwise.rollout.engine import EngineConfig
-from groupwise.rollout.sample_and_score import Actors, continue_and_score, sample_and_score
+from groupwise.rollout.sample_and_score import Actors, continuations, continue_and_score, sample_and_score
 from groupwise.rollout.sampling import NUMBERS_AT_A_TIME, Drawn, SamplingConfig, draw
 from groupwise.tasks.base import Template
 from groupwise.trainers import load_recipe
@@ -186,6 +186,8 @@ def test_where_texts_cannot_end_a_completion(tiny_policy: Callable[..., Policy])
     actors = Actors.of(tiny_policy(), Template(), Unjudged(), EngineConfig())
     with pytest.raises(ConfigError, match=r"sampling.stop = \['x'\] ends whole completions"):
         continue_and_score(actors, [], sampling, Draws(0, Purpose.SAMPLE))
+    with pytest.raises(ConfigError, match=r"sampling.stop = \['x'\] ends whole completions; a search, and `groupwise"):
+        continuations(actors, [], sampling)
     goes_on = [
         (actors, SamplingConfig.model_validate({"stop": ["x"], "tools": {"calculator": {"kind": "calculator"}}})),
         (dataclasses.replace(actors, reflection={"en": "Wait"}), sampling),
