@@ -51,7 +51,7 @@ vllm: .venv-vllm/installed ## create .venv-vllm with the build of vLLM for proce
 	touch $@
 
 mutate: venv ## change the formulas one place at a time: every mutant must fail a test or be explained (ten minutes)
-	$(BIN)/python tests/mutation/mutate.py src/groupwise/algorithms
+	$(BIN)/python lab/mutation/mutate.py src/groupwise/algorithms
 
 parity: venv ## compare losses and gradients with TRL's (installs it)
 	$(BIN)/python -m pip install -c constraints.txt -e '.[peers]'

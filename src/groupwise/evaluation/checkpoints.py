@@ -62,7 +62,7 @@ class Context:
     is_divided: bool
     """True where a run has divided the task's rows into splits."""
     other_tests: str = ""
-    """Where the test problems are, if the caller named a file with others."""
+    """File of the test problems, if the caller named another file beside it."""
 
     @classmethod
     def parse(

@@ -218,7 +218,7 @@ class Task(ABC):
 
     @property
     def test_file(self) -> str | None:
-        """Where the test problems are, if not in the file to train on."""
+        """The file of the test problems, if it is not the one to train on."""
         return None
 
     def undivided(self) -> Sequence[Problem] | None:

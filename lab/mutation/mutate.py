@@ -1,6 +1,6 @@
 """Mutation run: for every small change of a formula some test must fail.
 
-    python tests/mutation/mutate.py src/groupwise/algorithms [--file kl.py] [--tests tests/unit/algorithms]
+    python lab/mutation/mutate.py src/groupwise/algorithms [--file kl.py] [--tests tests/unit/algorithms]
 
 The mutants of NAME.py are run against test_NAME.py and test_NAME_*.py, each in a forked child in which the changed
 module stands in place of the real one, up to the first failure. Mutants that no test notices are listed. Those that

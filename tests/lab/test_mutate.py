@@ -6,12 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from mutants import mutants
 
-HERE = Path(__file__).parent
-ALGORITHMS = HERE.parents[1] / "src/groupwise/algorithms"
-sys.path.insert(0, str(HERE))
-
-from mutants import mutants  # noqa: E402
+ROOT = Path(__file__).parents[2]
+ALGORITHMS = ROOT / "src/groupwise/algorithms"
 
 
 def changed(statement: str) -> set[str]:
@@ -93,7 +91,7 @@ PLANTED = "formulas.py:9 shifted\n    - return 0 - x\n    + return 0 + x\n"
 def run(folder: Path) -> subprocess.CompletedProcess[str]:
     command = [
         sys.executable,
-        HERE / "mutate.py",
+        ROOT / "lab/mutation/mutate.py",
         folder / "planted",
         "--tests",
         folder,
