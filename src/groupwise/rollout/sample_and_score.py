@@ -243,7 +243,7 @@ def continuations(
     if sampling.stop:
         raise ConfigError(
             f"sampling.stop = {list(sampling.stop)} ends whole completions; a search, and `groupwise sample`, have "
-            "pieces, which end by the stop token alone"
+            "pieces, which end by the stop token alone: `--set sampling.stop=[]` goes on without it"
         )
     sampled: dict[int, list[Sampled]] = {}
     generate_with_tools(actors.engine, actors.policy, requests, sampling, sampled.__setitem__, watch)
