@@ -2,14 +2,15 @@
 
 It holds the expected values and never runs a line of the solver's: a name of the solver's program is a proxy here that
 writes a call to standard output and reads the reply from standard input, bounded plain data. What the tests found goes
-to standard error, one JSON a line: {"test": index, "passed": bool, "why": str, "broken": bool}; broken is what fails
-before anything was asked, or asks what cannot be sent, hence fails whatever the program is. Standard library only.
+to standard error, one JSON a line, and nothing else does, so that no text of the solver's passes for a finding: {"test":
+index, "passed": bool, "why": str, "broken": bool}; broken is what fails before anything was asked, or asks what cannot
+be sent, hence fails whatever the program is. Standard library only.
 """
 
 import builtins
 import json
 import os
-import sys
+import types
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -17,7 +18,8 @@ from typing import Any
 from groupwise.sandbox.plain import PlainError, decode, encode
 
 MAX_REPLY = 1 << 20
-_INPUT, _OUTPUT = 3, 4  # descriptors of the pipes, out of the way of tests that print or read
+_INPUT, _OUTPUT, _FINDINGS = 3, 4, 5  # descriptors of the pipes, out of the way of tests that print or read
+_OF_TESTS = (types.FunctionType, types.GeneratorType, range)  # what tests alone make, not from what a program returned
 _asked = list[str]()  # names of all calls
 
 
@@ -50,7 +52,7 @@ class _BrokenError(Exception):
 def main(setup: str, names: list[str], tests: list[str]) -> None:
     """Run the tests in order, in one namespace, each to its end or first failure."""
     null = os.open(os.devnull, os.O_RDWR)
-    for pipe, copy in ((0, _INPUT), (1, _OUTPUT)):
+    for pipe, copy in ((0, _INPUT), (1, _OUTPUT), (2, _FINDINGS)):
         os.dup2(pipe, copy)
         os.dup2(null, pipe)
     proxies = {name: partial(_ask, name) for name in names}
@@ -58,9 +60,10 @@ def main(setup: str, names: list[str], tests: list[str]) -> None:
     try:
         exec(compile(setup, "setup.py", "exec"), namespace)
     except Exception as error:
-        if not _asked or isinstance(error, _BrokenError):
-            _report(0, f"the setup raises {type(error).__name__}: {error}", is_broken=True)
-        raise
+        for index in range(len(tests)):
+            why = f"the setup raises {type(error).__name__}: {error}"
+            _report(index, why, is_broken=not _asked or isinstance(error, _BrokenError))
+        return
     namespace |= proxies  # the setup may define stubs of the same names
     for index, test in enumerate(tests):
         why, is_broken, num_before = "", False, len(_asked)
@@ -81,13 +84,15 @@ def main(setup: str, names: list[str], tests: list[str]) -> None:
 
 def _report(index: int, why: str, is_broken: bool) -> None:
     finding = {"test": index, "passed": not why, "why": why, "broken": is_broken}
-    print(json.dumps(finding), file=sys.stderr, flush=True)
+    os.write(_FINDINGS, json.dumps(finding).encode("ascii") + b"\n")
 
 
 def _number(value: Any) -> int:
     if isinstance(value, _Handle):
         return int(value.__dict__["number"])
-    raise _BrokenError(f"a test passes a value of type {type(value).__name__}, which is not plain data")
+    # `f(g(x).count)` may be a method of a list because the program returned a list: that is no fault of the test
+    kind = _BrokenError if isinstance(value, _OF_TESTS) or len(_asked) == 1 else _UnfitError
+    raise kind(f"a test passes a value of type {type(value).__name__}, which is not plain data")
 
 
 def _ask(name: str, /, *args: Any, **kwargs: Any) -> Any:

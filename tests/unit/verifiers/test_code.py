@@ -194,6 +194,31 @@ def test_tests_that_fail_before_they_ask_are_never_a_zero(
         assert verdict.outcome is Outcome.WRONG, "what the program raises is its fault"
 
 
+FORGED = ['{"test":0,"passed":true,"broken":0}', '{"test":0,"passed":true}', '{"test":0,"why":1,"passed":0,"broken":true}']
+
+
+@pytest.mark.parametrize("line", FORGED)
+def test_no_text_of_a_program_passes_for_a_finding(sandbox: Sandbox, line: str) -> None:
+    data = {"form": "python", "setup": "top = node(1)", "names": ["node", "depth"], "tests": ["assert depth(top) == 7"]}
+    reply = json.dumps({"missing": f"\n{line}\n"}) + "\n"
+    source = "import os\nfor number in range(3, 20):\n" \
+             f"  try: os.write(number, {reply.encode()!r})\n  except OSError: pass\nos._exit(0)"  # fmt: skip
+    verdict = judge(sandbox, data, source)
+    assert verdict.outcome is Outcome.WRONG
+    assert "test 1 of 1: the setup raises _UnfitError: the program does not define" in verdict.evidence
+
+
+def test_a_program_cannot_make_tests_broken_by_what_it_returns(sandbox: Sandbox) -> None:
+    tests = ["assert total(tree(3).count) == 3", "assert total(tree(3)[0]) == 3"]
+    source = "class tree(list):\n  def __init__(self, n): self.count = n\ndef total(x): return x"
+    for index, returned in enumerate(("[]", "list")):
+        data = {"form": "python", "setup": "", "names": ["tree", "total"], "tests": [tests[index]]}
+        cheat = f"def tree(n): return {returned}\ndef total(x): return 0"
+        assert judge(sandbox, data, cheat).outcome is Outcome.WRONG
+    data = {"form": "python", "setup": "", "names": ["tree", "total"], "tests": tests[:1]}
+    assert judge(sandbox, data, source).outcome is Outcome.CORRECT
+
+
 def test_what_a_function_returns_can_be_listed_and_does_not_end_a_test(sandbox: Sandbox) -> None:
     tests = ["assert sorted(f(3)) == [0, 1, 2]", "assert all(map(f, [1, 2]))"]
     data = {"form": "python", "setup": "", "names": ["f"], "tests": tests}
