@@ -112,9 +112,10 @@ class Prepared:
         texts = list[str]()
         for row in islice(read_jsonl(Path(begin.path)), begin.num_texts):
             text = row.fields.get("text")
-            if not isinstance(text, str) or not text.strip():  # an empty one would teach that nothing is mathematics
+            cleaned = plain_text(text) if isinstance(text, str) else ""  # as pages are
+            if not cleaned:  # it would teach that nothing is mathematics
                 raise DataError(f"{row.place}: field 'text' is {text!r:.60}; the text of a page is needed")
-            texts.append(plain_text(text))  # cleaned as pages are
+            texts.append(cleaned)
         if not texts:
             raise DataError(f"{begin.path} holds no texts")
         return [*texts, *known]

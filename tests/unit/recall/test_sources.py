@@ -83,6 +83,7 @@ def test_records_of_two_files_of_one_name_without_addresses_are_not_taken_for_on
 @pytest.mark.parametrize(("rows", "said"), [
     ([{"text": TEXT}, {"content": TEXT}], "a.jsonl, line 2: field 'text' is None; the text of a page is needed"),
     ([{"text": " "}], "line 1: field 'text' is ' '"), ([{"text": [TEXT]}], "line 1: field 'text' is "),
+    ([{"text": "\u200b"}], "line 1: field 'text' is "),
     ([], "holds no texts"),
 ])  # fmt: skip
 def test_seed_texts_without_a_text_are_named(tmp_path: Path, rows: list[dict[str, Any]], said: str) -> None:
