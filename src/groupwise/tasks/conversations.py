@@ -61,7 +61,7 @@ def tools_of(record: Record, *, reads_arguments: bool = False) -> list[dict[str,
 
 def refuse_arguments(record: Record) -> None:
     """Raise DataError where a row has arguments of the chat template and is not rendered with them."""
-    if record.fields.get(ARGUMENTS):
+    if arguments_of(record):
         raise DataError(
             f"{record.place}: field {ARGUMENTS!r} would be read by nothing: here a chat template's arguments are "
             "the recipe's (`arguments`), one set for all rows, and plain text has none"

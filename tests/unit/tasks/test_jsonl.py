@@ -150,6 +150,9 @@ def test_arguments_of_a_chat_template_in_plain_rows_are_refused(tmp_path: Path) 
     task = Jsonl(JsonlConfig(kind="jsonl", path=write(tmp_path / "a.jsonl", json.dumps(row))))
     with pytest.raises(DataError, match="line 1: field 'chat_template_kwargs' would be read by nothing"):
         task.problems("train")
+    for none in ({"enable_thinking": None}, "{}", {}, None):  # of tables, which give every row the fields of all
+        path = write(tmp_path / "b.jsonl", json.dumps({**row, "chat_template_kwargs": none}))
+        assert len(Jsonl(JsonlConfig(kind="jsonl", path=path, dev_fraction=0)).problems("train")) == 1
 
 
 def test_all_fields_are_data(tmp_path: Path) -> None:
