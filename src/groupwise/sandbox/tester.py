@@ -2,8 +2,8 @@
 
 It holds the expected values and never runs a line of the solver's: a name of the solver's program is a proxy here that
 writes a call to standard output and reads the reply from standard input, bounded plain data. What the tests found goes
-to standard error, one JSON a line, and nothing else does, so that no text of the solver's passes for a finding: {"test":
-index, "passed": bool, "why": str, "broken": bool}; broken is what fails before anything was asked, or asks what cannot
+to standard error, one JSON a line: {"test": index, "passed": bool, "why": str, "broken": bool}; nothing else does, so
+that no text of the solver's passes for a finding. Broken is what fails before anything was asked, or asks what cannot
 be sent, hence fails whatever the program is. Standard library only.
 """
 
@@ -68,7 +68,12 @@ def main(setup: str, names: list[str], tests: list[str]) -> None:
     for index, test in enumerate(tests):
         why, is_broken, num_before = "", False, len(_asked)
         try:
-            exec(compile(test, "test.py", "exec"), namespace)
+            code = compile(test, "test.py", "exec")
+        except (SyntaxError, ValueError) as error:
+            _report(index, f"test {index + 1} raises {type(error).__name__}: {error}", is_broken=True)
+            continue
+        try:
+            exec(code, namespace)
         except AssertionError:
             why = "an assertion does not hold"
         except _UnfitError as error:

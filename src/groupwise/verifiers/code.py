@@ -25,7 +25,7 @@ import json
 import re
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from decimal import Decimal
@@ -46,7 +46,7 @@ from groupwise.verifiers.table import VERIFIERS
 _NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,4})?")
 _WORDS = {"+nan": "nan", "-nan": "nan", "+inf": "inf", "infinity": "inf", "+infinity": "inf", "-infinity": "-inf"}
 _MAX_SHOWN = 200
-_AT_A_LIMIT = (-signal.SIGXCPU, -signal.SIGKILL)
+_AT_A_LIMIT = (-signal.SIGXCPU, -signal.SIGKILL, -signal.SIGSEGV)  # of time, of memory, of the stack
 
 
 class SandboxFailedError(Exception):
@@ -77,11 +77,13 @@ def call_tests(data: Mapping[str, Any]) -> Tests:
             return replace(solver_program(source, rest, with_library=as_json), output_kb=size)
 
         faults, asked = list[str](), [(entry, args) for args, _ in calls]
-        answers, _ = answered(program, asked, sandbox, len(calls), stop_early)
-        for (args, right), answer in zip(calls, answers, strict=True):
-            value = _as_json(answer.value) if as_json else answer.value  # tuples are lists, and keys are text
-            is_right = not answer.fault and any(same_value(value, expected, tolerance) for expected in right)
-            faults.append("" if is_right else _call_fault(entry, args, answer))
+        for answers in answered(program, asked, sandbox, len(calls)):
+            for (args, right), answer in zip(calls[len(faults) :], answers, strict=False):
+                value = _as_json(answer.value) if as_json else answer.value  # tuples are lists, and keys are text
+                is_right = not answer.fault and any(same_value(value, expected, tolerance) for expected in right)
+                faults.append("" if is_right else _call_fault(entry, args, answer))
+            if stop_early and any(faults):
+                break
         return faults
 
     return Tests(len(calls), faults)
@@ -91,22 +93,21 @@ Calls = Sequence[tuple[str, Sequence[Any]]]
 
 
 def answered(
-    program: Callable[[Calls], Program], calls: Calls, sandbox: Sandbox, most_runs: int, stop_early: bool = False
-) -> tuple[list[Answer], int]:
-    """Return the answers to all calls, and the runs that they took: what a limit of one leaves out, another answers.
+    program: Callable[[Calls], Program], calls: Calls, sandbox: Sandbox, most_runs: int
+) -> Iterator[list[Answer]]:
+    """Yield the answers of each run, together those to all calls: what a limit of one leaves out, another answers.
 
-    A call that takes a whole run to its limit of time has no answer, and neither has what comes after the runs, or
-    after such a call where an early stop is allowed.
+    A call that takes a whole run to its limit has no answer, and neither has what comes after the runs.
     """
-    answers, runs, goes_on = list[Answer](), 0, True
+    rest, runs, goes_on = calls, 0, True
     while goes_on:
-        rest, runs = calls[len(answers) :], runs + 1
+        runs += 1
         result = _require_run(sandbox.run(program(rest)))
-        given, number = read_answers(result, len(rest)), result.stdout.count(b"\n")
+        given, number = read_answers(result, len(rest)), max(1, result.stdout.count(b"\n"))
         is_limited = result.status in (Status.FLOODED, Status.TIMEOUT) or result.exit_code in _AT_A_LIMIT
-        goes_on = is_limited and runs < most_runs and max(1, number) < len(rest) and (number > 0 or not stop_early)
-        answers += given[: max(1, number)] if goes_on else given
-    return answers, runs
+        goes_on = is_limited and runs < most_runs and number < len(rest)
+        yield given[:number] if goes_on else given
+        rest = rest[number:]
 
 
 def _call_fault(entry_point: str, args: Sequence[Any], answer: Answer) -> str:
@@ -204,7 +205,8 @@ def reference_tests(data: Mapping[str, Any]) -> Tests:
     def faults(source: str, sandbox: Sandbox, _: bool) -> list[str]:
         def answers_of(text: str, most_runs: int) -> tuple[list[Answer], int]:
             calls = [(entry, args) for args in inputs]
-            return answered(lambda rest: solver_program(text + around, rest), calls, sandbox, most_runs)
+            runs = list(answered(lambda rest: solver_program(text + around, rest), calls, sandbox, most_runs))
+            return [answer for answers in runs for answer in answers], len(runs)
 
         right, runs = zip(*(answers_of(each, len(inputs)) for each in references), strict=True)
         if all(answer.fault for answer in right[0]):

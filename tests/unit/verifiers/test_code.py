@@ -177,6 +177,7 @@ def test_objects_stay_with_the_solver(sandbox: Sandbox) -> None:
 BROKEN = [("import no_such_module", "assert root(4.0) == 2", "the setup raises ModuleNotFoundError: No module"),
           ("limit = [][0]", "assert root(4.0) == 2", "the setup raises IndexError"),
           ("", "import no_such_module\nassert root(4.0) == 2", "test 2 raises ModuleNotFoundError: No module"),
+          ("", "assert root(4.0 == 2", "test 2 raises SyntaxError"),
           ("", "assert root(lambda: 4.0) == 2", "test 2 raises _BrokenError: a test passes a value of type function"),
           ("two = root(iter([]))", "pass", "the setup raises _BrokenError: a test passes")]  # fmt: skip
 
@@ -194,7 +195,8 @@ def test_tests_that_fail_before_they_ask_are_never_a_zero(
         assert verdict.outcome is Outcome.WRONG, "what the program raises is its fault"
 
 
-FORGED = ['{"test":0,"passed":true,"broken":0}', '{"test":0,"passed":true}', '{"test":0,"why":1,"passed":0,"broken":true}']
+FORGED = ['{"test":0,"passed":true,"broken":0}', '{"test":0,"passed":true}',
+          '{"test":0,"why":1,"passed":0,"broken":true}']  # fmt: skip
 
 
 @pytest.mark.parametrize("line", FORGED)
@@ -396,6 +398,10 @@ def test_methods_of_a_class_solution(sandbox: Sandbox) -> None:
     source = "class Solution:\n  seen = 0\n  def add(self, a, b):\n    self.seen += 1\n    return (a + b) * self.seen"
     assert judge(sandbox, ADD, source).outcome is Outcome.CORRECT  # each call has its own object
     assert "does not define add" in judge(sandbox, ADD, source.replace("add", "sub")).evidence
+    made_of = "class Solution:\n  def __init__(self, a, b): self.sum = a + b\n  def add(self): return self.sum\n"
+    assert judge(sandbox, ADD, f"{made_of}def add(a, b): return Solution(a, b).add()").outcome is Outcome.CORRECT
+    count = {**ADD, "entry_point": "count"}
+    assert judge(sandbox, count, "Solution = [5]\ndef count(a, b): return a + b").outcome is Outcome.CORRECT
     assert judge(sandbox, ADD, f"from operator import *\ndef add(a, b): return 0\n{source}").outcome is Outcome.CORRECT
 
 
@@ -406,6 +412,31 @@ def test_each_call_has_the_time_of_a_run(sandbox: Sandbox) -> None:
     verdict = judge(sandbox, ADD, busy.format([1]), partial_credit=0.3)
     assert verdict.measures == {"tests_passed": pytest.approx(2 / 3)}
     assert "test 2 of 3: add([1], [2]): no answer: signal 24: its processor time was used up" in verdict.evidence
+
+
+def test_calls_after_a_wrong_answer_get_no_run_of_their_own(sandbox: Sandbox) -> None:
+    source = "import time\ndef add(a, b):\n  end = time.process_time() + 0.6\n" \
+             "  while time.process_time() < end: pass\n  return 0"  # fmt: skip
+    runs = []
+
+    class Counted(Sandbox):
+        config = LIMITS
+
+        def run_all(self, programs: Any) -> list[list[RunResult]]:
+            runs.append(programs)
+            return sandbox.run_all(programs)
+
+    verdict = judge(Counted(), ADD, source)
+    assert (verdict.outcome, verdict.measures, len(runs)) == (Outcome.WRONG, {}, 1)
+    assert judge(Counted(), ADD, source, partial_credit=0.3).measures == {"tests_passed": 0}
+    assert len(runs) == 4
+
+
+def test_a_call_that_exhausts_the_stack_leaves_the_others_their_answers(sandbox: Sandbox) -> None:
+    calls = [{"args": f"[{n}]", "expected": str(n)} for n in range(1, 4)]
+    data = {"form": "calls", "values": "json", "entry_point": "f", "calls": calls}
+    source = "class Solution:\n  @cache\n  def f(self, n):\n    return self.f(n + 3) + 0 if n % 3 == 1 else n"
+    assert judge(sandbox, data, source, partial_credit=0.5).measures == {"tests_passed": pytest.approx(2 / 3)}
 
 
 def test_methods_have_the_library_at_hand_and_recurse_deeply(sandbox: Sandbox) -> None:
