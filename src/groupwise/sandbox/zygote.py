@@ -167,6 +167,12 @@ def main(boot: dict[str, Any]) -> None:
     for target, descriptor in enumerate(descriptors[1:]):
         os.dup2(descriptor, target)
     os.closerange(3, 1024)
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        # anew: those of the server hold that a file is behind them, and a wrapper of their buffer would seek in a pipe
+        old = getattr(sys, name)
+        stream = _OPEN(number, "w", encoding=old.encoding, errors=old.errors, closefd=False)
+        stream.reconfigure(line_buffering=old.line_buffering)
+        vars(sys).update({name: stream, f"__{name}__": stream})
     for name, content in request["files"].items():
         with open(name, "wb") as file:
             file.write(content.encode("latin-1"))

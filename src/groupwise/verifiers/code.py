@@ -97,15 +97,17 @@ def answered(
 ) -> Iterator[list[Answer]]:
     """Yield the answers of each run, together those to all calls: what a limit of one leaves out, another answers.
 
-    A call that takes a whole run to its limit has no answer, and neither has what comes after the runs.
+    A call that takes a whole run to its limit has no answer, and neither has what comes after the runs, or after two
+    runs in a row that answered nothing.
     """
-    rest, runs, goes_on = calls, 0, True
+    rest, runs, silent, goes_on = calls, 0, 0, True
     while goes_on:
         runs += 1
         result = _require_run(sandbox.run(program(rest)))
-        given, number = read_answers(result, len(rest)), max(1, result.stdout.count(b"\n"))
+        given, number = read_answers(result, len(rest)), result.stdout.count(b"\n")
+        silent, number = 0 if number else silent + 1, max(1, number)
         is_limited = result.status in (Status.FLOODED, Status.TIMEOUT) or result.exit_code in _AT_A_LIMIT
-        goes_on = is_limited and runs < most_runs and number < len(rest)
+        goes_on = is_limited and runs < most_runs and number < len(rest) and silent < 2
         yield given[:number] if goes_on else given
         rest = rest[number:]
 

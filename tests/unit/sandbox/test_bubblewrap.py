@@ -38,6 +38,7 @@ def test_exit_status(sandbox: Sandbox, source: str, code: int) -> None:
     "source",
     ["real = sys.stdout\nsys.stdout = io.StringIO()\nprint(input())\nreal.write(sys.stdout.getvalue())",
      "sys.stdout = io.StringIO()\natexit.register(lambda: sys.__stdout__.write(sys.stdout.getvalue()))\nprint(input())",
+     "for s in 'stdout', 'stderr': setattr(sys, s, io.TextIOWrapper(vars(sys)[s].buffer))\nprint(input())",
      "out = open(1, 'w')\nout.write(input() + '\\n')",
      "sys.stdin = open('/dev/stdin')\nprint(input())\nprint(*open(0), end='')",
      "class A: read = open\nprint(A().read('/dev/stdin').read())",
