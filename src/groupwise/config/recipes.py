@@ -126,7 +126,7 @@ def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
         lower = result.get(key)
         if isinstance(lower, str) and isinstance(value, Mapping):
             lower = {"kind": lower}  # a name alone is a section
-        if isinstance(lower, Mapping) and isinstance(value, str) and value == lower.get("kind"):
+        if isinstance(lower, Mapping) and isinstance(value, str) and value == (lower.get("kind") or USUAL.get(key)):
             continue  # as it is below
         if isinstance(lower, Mapping) and isinstance(value, Mapping):
             kind = lower.get("kind") or USUAL.get(key)
@@ -195,8 +195,8 @@ def overridden(tables: Mapping[str, Any], overrides: Sequence[str]) -> dict[str,
             value = text.strip()
         before, here = section.get("kind") or USUAL.get(path[-1] if path else ""), section.get(last)
         dropped: list[str] = []
-        if isinstance(value, str) and isinstance(here, dict) and "kind" in here:  # a name alone is a section
-            if here["kind"] == value:
+        if isinstance(value, str) and isinstance(here, dict):  # a name alone is a section
+            if value == (here.get("kind") or USUAL.get(last)):
                 continue
             dropped = [name for name in here if name != "kind"]
         elif last == "kind" and before and before != value:  # as in `merged`: the settings belong to the other kind

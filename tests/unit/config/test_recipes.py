@@ -110,6 +110,11 @@ def test_a_name_alone_is_the_kind_of_a_section() -> None:
     assert overridden(below, ["verifier=number"]) == merged(below, {"verifier": "number"}) == below
     with pytest.warns(UserWarning, match="verifier=math begins the section anew, without format_reward$"):
         assert overridden(below, ["verifier=math"]) == merged(below, {"verifier": "math"}) == {"verifier": "math"}
+    usual = {"loss": {"policy": {"dual_clip": 3.0}}}
+    name = {"loss": {"policy": "clipped_ratio"}}
+    assert overridden(usual, ["loss.policy=clipped_ratio"]) == merged(usual, name) == usual
+    with pytest.warns(UserWarning, match="verifier=math begins the section anew, without format_reward$"):
+        overridden({"verifier": {"format_reward": 0.1}}, ["verifier=math"])
 
 
 def test_a_name_that_no_bare_key_of_toml_can_be_is_quoted() -> None:
