@@ -79,13 +79,17 @@ def list_runs(folder: Path) -> None:
 
 def runs_in(folder: Path) -> list[Path]:
     """Return the run directories in a folder, by name; behind links, too, each once."""
-    found, seen = list[Path](), set[str]()
-    for place, folders, files in os.walk(folder, followlinks=True):
-        real = os.path.realpath(place)
-        if {"config.toml", "ledger.jsonl"} <= {*files} and real not in seen:
-            found.append(Path(place))
-        folders[:] = [] if real in seen else sorted(folders)  # links may lead back
-        seen.add(real)
+    found, seen, starts = list[Path](), set[str](), [str(folder)]
+    for start in starts:  # links come last: a run in the folder has its own name
+        for place, folders, files in os.walk(start):
+            real = os.path.realpath(place)
+            if real in seen:  # links may lead back
+                folders.clear()
+                continue
+            seen.add(real)
+            if {"config.toml", "ledger.jsonl"} <= {*files}:
+                found.append(Path(place))
+            starts += filter(os.path.islink, (os.path.join(place, name) for name in sorted(folders)))
     return sorted(found)
 
 

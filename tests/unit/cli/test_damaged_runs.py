@@ -112,5 +112,7 @@ def test_runs_behind_links_are_listed_once(tmp_path: Path) -> None:
         for file in ("config.toml", "ledger.jsonl"):
             (tmp_path / name / file).touch()
     (tmp_path / "runs" / "c").symlink_to(tmp_path / "disk" / "far")
+    (tmp_path / "runs" / "0-latest").symlink_to(tmp_path / "runs" / "a")  # a run has its own name
+    (tmp_path / "runs" / "0-deepest").symlink_to(tmp_path / "runs" / "deep")
     (tmp_path / "runs" / "deep" / "back").symlink_to(tmp_path / "runs")
     assert runs_in(tmp_path / "runs") == [tmp_path / "runs" / name for name in ("a", "c", "deep/b")]
