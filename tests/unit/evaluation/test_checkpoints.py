@@ -76,6 +76,8 @@ def test_a_file_that_was_changed_since_the_run_began_is_told(checkpoint: Path, m
     (sentence,) = told
     assert "test.jsonl was changed (" in sentence
     assert sentence.endswith("its problems may be others than the run's")
+    asked(checkpoint, "task.test_path=mine.jsonl")
+    assert told == [sentence]  # of a file in whose place another is named there is nothing to say
 
 
 @pytest.mark.parametrize("name", ["base", "someone/base"])
