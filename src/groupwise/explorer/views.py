@@ -126,8 +126,9 @@ class Views:
             listed = run.records.listed(at)
             if isinstance(at, str):  # of evaluations, which other ones are compared with: ids may be places in a file
                 asked = run.records.table(at, ("problem", "question")).to_pydict()
-                questions = dict(zip(asked["problem"], map(str, asked["question"]), strict=True))
-                groups = [{**one, "question": short_hash(questions.get(one["problem"], ""))} for one in groups]
+                questions = dict(zip(asked["problem"], asked["question"], strict=True))
+                hashes = {problem: short_hash(text) for problem, text in questions.items() if text}
+                groups = [{**one, "question": hashes.get(one["problem"], "")} for one in groups]
         except GroupwiseError as error:
             return {**empty, "notices": [str(error)]}
         numbers = {group["problem"]: number for number, group in enumerate(groups)}

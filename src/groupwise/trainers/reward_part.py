@@ -154,12 +154,11 @@ def _sequences(
     # its own chat template may read less, and open no thinking
     own = template.model_copy(update={"arguments": arguments_read(model.tokenizer, template)})
     problem, asked = group.prompt.problem, group.prompt.text
-    read = encode_prompt(model, own, problem).text if problem.environment else asked
-    if read != asked:
+    if problem.environment and problem.question.strip() not in asked:
         raise ConfigError(
-            f"the reward model {config.path!r} would read {read!r:.120} before the completions of problem "
+            f"the reward model {config.path!r} would read {problem.question!r:.120} before the completions of problem "
             f"{problem.id}, whose environment began with {asked!r:.120}; allowed are environments that ask the "
-            "problem's question, and a reward model that reads it as the policy does"
+            "problem's question"
         )
     prompt = encode_prompt(model, own, problem, prefill=config.see == "completion")
     if config.see == "completion" and prompt.prefill != group.prompt.prefill:

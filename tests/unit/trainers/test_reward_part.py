@@ -152,7 +152,7 @@ def test_what_an_environment_asked_is_what_the_model_reads(policy: Policy, model
     plain = group(policy, TEXTS)
     problem = dataclasses.replace(plain.group.prompt.problem, environment=EnvironmentConfig(kind="guess"))
     found = []
-    for asked in (plain.group.prompt.text, "You have 7, I show 9.\n<think>"):
+    for asked in (plain.group.prompt.text + "<think>\n", "You have 7, I show 9.\n<think>"):
         prompt = dataclasses.replace(plain.group.prompt, problem=problem, text=asked)
         found.append(dataclasses.replace(plain, group=dataclasses.replace(plain.group, prompt=prompt)))
     [as_plain] = with_reward_model_parts([plain], models, configs, THINK, step=0)
