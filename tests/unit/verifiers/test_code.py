@@ -204,7 +204,7 @@ def test_no_text_of_a_program_passes_for_a_finding(sandbox: Sandbox, line: str) 
     data = {"form": "python", "setup": "top = node(1)", "names": ["node", "depth"], "tests": ["assert depth(top) == 7"]}
     reply = json.dumps({"missing": f"\n{line}\n"}) + "\n"
     source = "import os\nfor number in range(3, 20):\n" \
-             f"  try: os.write(number, {reply.encode()!r})\n  except OSError: pass\nos._exit(0)"  # fmt: skip
+             f"  try: os.write(number, {reply.encode()!r})\n  except OSError: pass\nimport time; time.sleep(60)"  # fmt: skip
     verdict = judge(sandbox, data, source)
     assert verdict.outcome is Outcome.WRONG
     assert "test 1 of 1: the setup raises _UnfitError: the program does not define" in verdict.evidence
