@@ -1,7 +1,7 @@
 // Two places side by side: which problems were gained and lost, and how one completion differs from another.
 
 import { Trouble } from "./data.js";
-import { h, percent, put, shown } from "./dom.js";
+import { excerpt, h, percent, put, shown } from "./dom.js";
 import { crumbs, notices, outcome, placeName } from "./pieces.js";
 
 const MOST_WORDS = 1500;
@@ -85,7 +85,7 @@ function texts(a, b, state, redraw) {
   const [one, two] = [a.completions[state.A] ?? a.completions[0], b.completions[state.B] ?? b.completions[0]];
   const words = wordDiff(one.text, two.text);
   const side = (kind) => h("div", { class: "text", dir: "auto" }, words.filter(([what]) => what === "same" || what === kind).map(([what, word]) => (what === "same" ? shown(word) : h(what, {}, shown(word)))));
-  return h("section", { vars: { "margin-top": "1rem" } }, h("h2", { dir: "auto" }, shown(a.question.slice(0, 300))),
+  return h("section", { vars: { "margin-top": "1rem" } }, h("h2", { dir: "auto" }, excerpt(a.question, 300)),
     isCut(one, two) ? h("p", { class: "hint" }, "Long completions are compared, and shown, from their beginning alone; the page of a completion has all of it.") : null, h("div", { class: "pair" },
     h("section", { class: "card completion" }, h("h2", {}, "A ", select("A", a), outcome(one.outcome)), side("del")),
     h("section", { class: "card completion" }, h("h2", {}, "B ", select("B", b), outcome(two.outcome)), side("ins"))));

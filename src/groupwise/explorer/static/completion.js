@@ -2,7 +2,7 @@
 
 import { lines } from "./chart.js";
 import { floats } from "./data.js";
-import { h, longText, number, put, shown, signed } from "./dom.js";
+import { excerpt, h, longText, number, put, shown, signed } from "./dom.js";
 import { crumbs, notices, outcome, placeName } from "./pieces.js";
 
 const MOST_TOKENS = 4000;
@@ -129,15 +129,16 @@ export async function completion(root, [run, place, problem, sample], context) {
   const base = `#/run/${run}/at/${place}`;
   const near = (by) => { const at = value.samples.indexOf(Number(sample)) + by; return value.samples[at]; };
   const link = (by, name) => (near(by) === undefined ? null : h("a", { href: `${base}/${problem}/${near(by)}`, id: by < 0 ? "before" : "after" }, name));
-  const facts = [["advantage", signed(value.advantage, 4)], ["reward", number(value.reward)], ["tokens", number(value.length)], ["weight in the loss", number(value.loss_weight)],
-    ["policy version", number(value.policy_version)]];
+  const isTraining = value.place.step !== null;
+  const facts = [isTraining && ["advantage", signed(value.advantage, 4)], ["reward", number(value.reward)], ["tokens", number(value.length)],
+    isTraining && ["weight in the loss", number(value.loss_weight)], ["policy version", number(value.policy_version)]].filter(Boolean);
   put(root, crumbs([["Runs", "#/"], [value.run, `#/run/${run}`], [placeName(value.place), base], [value.problem, `${base}/${problem}`], [`completion ${sample}`, null]]),
     h("header", { class: "title" }, h("p", { class: "eyebrow" }, "Completion"), h("h1", {}, `Completion ${sample} `, outcome(value.outcome)),
       h("p", {}, link(-1, "← previous"), " ", link(1, "next →"))),
     h("dl", { class: "facts", vars: { margin: "1rem 0" } }, facts.map(([name, text]) => h("div", {}, h("dt", {}, name), h("dd", { "data-fact": name }, text)))),
     notices(value.notices), value.turns?.length ? conversation(value.turns) : null, value.num_read ? body(value, context) : null,
     h("div", { class: "pair", vars: { "margin-top": "1rem" } },
-      h("section", { class: "card" }, h("h2", {}, "The verdict"), h("p", {}, `Answer ${shown(value.answer ?? "none")}, reference ${shown(value.reference.slice(0, 400))}`),
+      h("section", { class: "card" }, h("h2", {}, "The verdict"), h("p", {}, `Answer ${shown(value.answer ?? "none")}, reference ${excerpt(value.reference, 400)}`),
         longText(value.evidence || "The verifier gave no reason."), h("p", { class: "hint" }, Object.entries(value.parts).map(([name, part]) => `${shown(name)} ${number(part)}`).join(" · "))),
       h("section", { class: "card" }, h("h2", {}, "The text"), longText(value.text))),
     value.replay ? h("section", { class: "card", vars: { "margin-top": "1rem" } }, h("h2", {}, "Make it again"), h("pre", { class: "command", tabindex: 0 }, shown(value.replay)),

@@ -56,6 +56,12 @@ export const signed = (value, digits = 2) => {
 export const percent = (share, digits = 1) =>
   (typeof share === "string" ? share : share === null || share === undefined ? "–" : `${minus((100 * share).toFixed(digits))} %`);
 
+/** The beginning of a text, which says by its end that there is more. */
+export const excerpt = (text, most) => shown(text.length > most ? `${text.slice(0, most)}…` : text);
+
+/** A question as a title; a long one is no shout. */
+export const titled = (text) => h("h1", { dir: "auto", class: text.length > 90 ? "long" : null }, excerpt(text, 400));
+
 const MOST_SHOWN = 20000;
 
 /** A long text, of which the first part is shown until more is asked for. */

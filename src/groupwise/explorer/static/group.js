@@ -1,6 +1,6 @@
 // A group: its prompt, its reference answer, and its completions side by side.
 
-import { h, number, put, shown, longText, signed } from "./dom.js";
+import { excerpt, h, number, put, shown, longText, signed, titled } from "./dom.js";
 import { whatIf } from "./learn.js";
 import { crumbs, notices, outcome, placeName } from "./pieces.js";
 
@@ -28,7 +28,7 @@ function card(one, prefix, href) {
   const text = longText(one.text.slice(prefix));
   if (prefix) text.prepend(h("span", { class: "same", title: "the same in all completions" }, shown(one.text.slice(0, prefix))));
   return h("section", { class: "card completion" },
-    h("h2", {}, h("a", { href }, `Completion ${one.sample}`), outcome(one.outcome), h("span", {}, `Â ${signed(one.advantage)}`)),
+    h("h2", {}, h("a", { href }, `Completion ${one.sample}`), outcome(one.outcome), one.advantage === null ? null : h("span", {}, `Â ${signed(one.advantage)}`)),
     h("p", { class: "hint" }, [`reward ${number(one.reward)}`, partsOf(one.parts), one.answer === null ? null : `answer ${one.answer}`,
       `${number(one.length)} tokens`, one.finish === "length" ? "ran into the limit" : null].filter(Boolean).map(shown).join(" · ")),
     one.evidence ? h("details", {}, h("summary", {}, "Why the verifier said so"), longText(one.evidence)) : null, text,
@@ -41,8 +41,8 @@ export async function group(root, [run, place, problem], context) {
   const base = `#/run/${run}/at/${place}`;
   const prefix = sharedPrefix(value.completions.map((one) => one.text));
   put(root, crumbs([["Runs", "#/"], [value.run, `#/run/${run}`], [placeName(value.place), base], [value.problem, null]]),
-    h("header", { class: "title" }, h("p", { class: "eyebrow" }, "Group"), h("h1", { dir: "auto" }, shown(value.question.slice(0, 400))),
-      h("p", {}, "Reference answer ", h("b", { dir: "auto" }, shown(value.reference.slice(0, 400))))),
+    h("header", { class: "title" }, h("p", { class: "eyebrow" }, "Group"), titled(value.question),
+      h("p", {}, "Reference answer ", h("b", { dir: "auto" }, excerpt(value.reference, 400)))),
     h("div", { class: "tools" }, h("button", { class: "primary", id: "what-if", onclick: () => toLearn(value) }, "What if? Change its rewards"),
       h("a", { href: `#/compare?a=${run}.${place}&b=${run}.${place}&problem=${problem}` }, "Compare this problem")),
     notices(value.notices),

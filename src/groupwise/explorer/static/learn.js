@@ -3,7 +3,7 @@
 import { ADVANTAGES, AGGREGATIONS, KL_ESTIMATORS, POLICY_LOSSES, mean, policyMoves, std, stepAdvantages }
   from "./arithmetic.js";
 import { lines } from "./chart.js";
-import { h, number, percent, put, shown, signed } from "./dom.js";
+import { excerpt, h, number, percent, put, shown, signed, titled } from "./dom.js";
 import { insight } from "./insight.js";
 import { writtenOut } from "./written.js";
 
@@ -295,7 +295,7 @@ export function learn(root, query, replace) {
   const change = (apply) => { apply(); replace(toQuery(state, query)); draw(); };
   put(root,
     h("header", { class: "title" }, h("p", { class: "eyebrow" }, query.get("from") === "run" ? "What if · a group of your run" : "Learn · how a group teaches"),
-      h("h1", { dir: "auto" }, shown(state.question.slice(0, 300))), h("p", {}, "Reference answer ", h("b", {}, shown(state.reference.slice(0, 200))),
+      titled(state.question), h("p", {}, "Reference answer ", h("b", {}, excerpt(state.reference, 200)),
         ". Change a reward or a setting, and see who gains.")),
     h("div", { class: "split" },
       h("div", { class: "main" }, place.lead, place.facts,

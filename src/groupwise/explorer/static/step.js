@@ -56,14 +56,15 @@ function virtual(rows, href) {
 }
 
 function groupTable(value, base) {
-  const names = ["problem", "right", "reward", "spread", "length", "truncated", "signal"];
+  const isTraining = value.place.step !== null; // an evaluation learns from no group
+  const names = ["problem", "right", "reward", "spread", "length", "truncated", isTraining && "signal"].filter(Boolean);
   return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "groups" }, h("table", {}, h("thead", {}, h("tr", {}, names.map((name) => h("th", { scope: "col" }, name)))),
     h("tbody", {}, value.groups.slice(0, 500).map((group) => h("tr", {},
       h("th", { scope: "row" }, h("a", { href: `${base}/${group.id}` }, shown(group.problem))),
       h("td", { class: "figure" }, `${group.num_correct} of ${group.num_judged}`), h("td", { class: "figure" }, number(group.reward)),
       h("td", { class: "figure" }, number(group.reward_std)), h("td", { class: "figure" }, number(group.length)),
       h("td", { class: "figure" }, percent(group.num_truncated / group.num_completions, 0)),
-      h("td", {}, group.discarded ? h("span", { class: "tag" }, `discarded: ${shown(group.discarded)}`) : group.flat ? h("span", { class: "tag" }, `none: all ${group.flat}`) : "yes"))))),
+      isTraining && h("td", {}, group.discarded ? h("span", { class: "tag" }, `discarded: ${shown(group.discarded)}`) : group.flat ? h("span", { class: "tag" }, `none: all ${group.flat}`) : "yes"))))),
   value.groups.length > 500 ? h("p", { class: "hint" }, `${value.groups.length - 500} more groups; find them in the list of completions.`) : null);
 }
 

@@ -1,6 +1,6 @@
 // Tables: of values with their 95 % intervals, and those that a report's facts describe.
 
-import { h, longText, minus, number, percent, put, shown, signed } from "./dom.js";
+import { excerpt, h, longText, minus, number, percent, put, shown, signed } from "./dom.js";
 import { outcome } from "./pieces.js";
 
 /** Rows of a table that are shown without being asked for. */
@@ -60,7 +60,7 @@ const answer = (one) => h("section", { class: "card completion" }, h("h2", {}, s
 longText(one.text), one.evidence ? h("details", {}, h("summary", {}, "Why the verifier said so"), longText(one.evidence)) : null);
 
 /** A problem and the answers of several models, or of one at several times. */
-export const asked = (one, open = false) => h("details", { class: "card asked", open }, h("summary", {}, shown(`${one.kind}: ${one.question.slice(0, 300)}`)), one.reference ? h("p", { class: "hint" }, `Reference answer ${shown(one.reference.slice(0, 300))}`) : null,
+export const asked = (one, open = false) => h("details", { class: "card asked", open }, h("summary", {}, excerpt(`${one.kind}: ${one.question}`, 300)), one.reference ? h("p", { class: "hint" }, `Reference answer ${excerpt(one.reference, 300)}`) : null,
   h("div", { class: "pair" }, one.answers.map(answer)));
 
 /** Names with their texts, folded. */
