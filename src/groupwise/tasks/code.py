@@ -89,12 +89,8 @@ def _around(entry: str, body: str) -> str:
     return "\n" + "\n".join(lines) + "\n"
 
 
-ROOTS = {
-    "find_zero": {
-        "around": _around("find_zero", "return abs(sum(c * result**i for i, c in enumerate(args[0]))) <= 1e-4")
-    }
-}
-"""The problem of HumanEval+ that has many right answers: a root is one where the polynomial is 0."""
+ROOTS = {"find_zero": {"root": True}}
+"""The problem of HumanEval+ that has many right answers."""
 
 
 PROGRAM = Template(

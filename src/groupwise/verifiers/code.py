@@ -16,7 +16,8 @@ between numbers that are not both whole, relative above 1.
 - `reference`: `entry_point`, `inputs` (a list of arguments each), and `reference`, a program whose answers are
   right; it runs in a sandbox of its own, and what it cannot answer counts for nobody. `also` is a second such program.
   Floats are compared as EvalPlus does, within `atol`; `around` is put behind each program, to change what the function
-  returns. The measure `base` says whether the first `base` inputs, those of the original benchmark, are passed.
+  returns; with `root` every root of the polynomial that is asked about is right. The measure `base` says whether the
+  first `base` inputs, those of the original benchmark, are passed.
 """
 
 import ast
@@ -216,13 +217,28 @@ def reference_tests(data: Mapping[str, Any]) -> Tests:
         answers, _runs = answers_of(source, 2 * max(runs))
         faults = []
         for args, answer, *expected in zip(inputs, answers, *right, strict=True):
-            is_right = not answer.fault and any(same_output(answer.value, each.value, atol) for each in expected)
+            is_right = not answer.fault and (
+                is_root(answer.value, args[0])
+                if data.get("root")
+                else any(same_output(answer.value, each.value, atol) for each in expected)
+            )
             # too large an answer of the reference, or none of plain data: nothing is known of this input
             is_open = bool(expected[0].fault)
             faults.append("" if is_right or is_open else _call_fault(entry, args, answer))
         return faults
 
     return Tests(len(inputs), faults)
+
+
+def is_root(value: Any, coefficients: Sequence[float]) -> bool:
+    """True for a number at which a polynomial, lowest power first, is 0 within 1e-4."""
+    if not isinstance(value, int | float | complex | Fraction):
+        return False
+    try:
+        number = value if isinstance(value, complex) else float(value)
+        return bool(abs(sum(factor * number**power for power, factor in enumerate(coefficients))) <= 1e-4)
+    except OverflowError:
+        return False
 
 
 def same_output(value: Any, expected: Any, atol: float) -> bool:

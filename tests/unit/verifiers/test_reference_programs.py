@@ -68,11 +68,16 @@ def test_special_comparisons(sandbox: Sandbox, entry: str, reference: str, sourc
         assert verdict.outcome is outcome, verdict.evidence
 
 
-def test_any_root_is_right(sandbox: Sandbox) -> None:
+@pytest.mark.parametrize(
+    ("source", "outcome"),
+    [("return -1.00000001", Outcome.CORRECT), ("return 1", Outcome.CORRECT), ("return 0.9", Outcome.WRONG),
+     ("return '1'", Outcome.WRONG), ("return 1e308", Outcome.WRONG), ("return float('nan')", Outcome.WRONG),
+     ("return True", Outcome.CORRECT), ("xs.clear(); return 0", Outcome.WRONG), ("return xs", Outcome.WRONG),
+     ("return 0\nabs = lambda x: 0", Outcome.WRONG), ("return 0\ndef enumerate(xs): return []", Outcome.WRONG)],
+)  # fmt: skip
+def test_any_root_is_right(sandbox: Sandbox, source: str, outcome: Outcome) -> None:
     changes = {"entry_point": "find_zero", "reference": "def find_zero(xs): return 1.0", "inputs": [[[1.0, 0.0, -1.0]]]}
-    for root, outcome in (("-1.00000001", Outcome.CORRECT), ("0.9", Outcome.WRONG)):
-        source = f"def find_zero(xs): return {root}"
-        assert judge(sandbox, source, **changes, **ROOTS["find_zero"]).outcome is outcome
+    assert judge(sandbox, f"def find_zero(xs): {source}", **changes, **ROOTS["find_zero"]).outcome is outcome
 
 
 @pytest.mark.parametrize(
