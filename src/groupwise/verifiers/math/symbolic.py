@@ -27,6 +27,7 @@ from groupwise.verifiers.math.structure import Node, leaves, read
 logging.getLogger("math_verify").setLevel(logging.ERROR)
 
 _UNEVALUATED = (sp.Integral, sp.Sum, sp.Product, sp.Limit, sp.Derivative)
+_MAX_FACTORED = 60  # digits of two equations whose common factors are looked for, which multiplies powers out
 _WARM = (
     r"3+4i", r"e^{2}", r"\sqrt[3]{x}+\sqrt{2}", r"\binom{n}{k}", "x_1+x_{12}", r"|x-1|", r"\sin^2 x+\cos(2x)",
     r"\log_2 8", r"\ln(x+1)", r"\arctan x", "n!", "f(x)", "a(b+1)", r"2\pi r^2", "-x^2", "2^{-1}", "(0,1]", "x>1",
@@ -164,12 +165,13 @@ def _same_relation(gold: Relational, value: Relational, digits: float) -> bool:
 
 
 def _solves(equation: sp.Eq, unknown: Any, value: Any, digits: float) -> bool:
-    """True for the value of a letter in an equation that is linear in it."""
+    """True for the value of a letter in an equation that is linear in it, and holds nowhere else."""
     difference = equation.lhs - equation.rhs
-    slope = difference.diff(unknown)
-    if slope.is_zero or slope.has(unknown):
+    slope, offset = difference.diff(unknown), difference.subs(unknown, 0)
+    if slope.is_zero or slope.has(unknown) or agree(-offset / slope, value, digits) is not True:
         return False
-    return agree(-difference.subs(unknown, 0) / slope, value, digits) is True
+    # where both are 0 any value holds: `(x - 1)(y - 2x) = 0`
+    return digits <= _MAX_FACTORED and not sp.gcd(slope, offset).free_symbols
 
 
 def _solved_form(equation: sp.Eq) -> tuple[Any, Any] | None:

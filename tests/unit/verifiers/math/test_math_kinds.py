@@ -154,11 +154,13 @@ KINDS: dict[str, tuple[Pairs, Pairs]] = {
         ("3x + 2y - 6 = 0", r"y = -\frac{3}{2}x + 3"), (r"y = \sqrt{x} + 1", "y = 1 + x^{1/2}"),
         (r"r = \frac{C}{2\pi}", r"C = 2 \pi r"), (r"t = \frac{\ln 2}{k}", r"k = \frac{\ln 2}{t}"),
         ("y - 3 = 2(x - 1)", "y = 2x + 1"), ("y = 2x+3", "2x + 3"), ("2x - y + 3 = 0", "y = 2x+3"),
+        (r"y = \frac{2x}{x - 1}", "xy - y = 2x"), (r"y = \tan x", r"y\cos x = \sin x"), ("y = e^{-x}", "ye^x = 1"),
     ], [
         ("y = 2x", "2"), ("y = e^x", "x = e^y"), ("y = x^2", r"x = \sqrt{y}"), (r"r = \frac{C}{2\pi}", r"C = \pi r"),
         (r"r = \frac{C}{2\pi}", r"C = \frac{r}{2 \pi}"), ("3x + 2y - 6 = 0", r"y = \frac{3}{2}x + 3"),
         ("y = 2x + 3", "2x - 3"), ("y = 2x + 3", "x = 2y + 3"), ("y - 3 = 2(x - 1)", "2x - 1"),
-        ("x + y = 5", "5 - y + x"),
+        ("x + y = 5", "5 - y + x"), ("y = 2x + 3", "(y - 2x - 3)(x - 1) = 0"), ("y = 2x + 3", "xy = 2x^2 + 3x"),
+        ("x = 3", "y(x - 3) = 0"), ("y = 2x", r"\sin(x)(y - 2x) = 0"), ("y = 2x", "(x + z + w + 1)^{60}(y - 2x) = 0"),
     ]),
     "numbers": ([
         (r"0.\overline{3}", r"\frac13"), (r"\frac{1}{7}", r"0.\overline{142857}"),
