@@ -176,6 +176,8 @@ def _lists(reference: Node, answer: Node, same_leaf: Leaf) -> bool | None:
     if answer.kind == "tuple" or reference.kind == "tuple":
         brackets = {reference.label, answer.label}
         return brackets == {"()", ""} and _pairwise(reference, answer, same_leaf)
+    if reference.kind != answer.kind and _choices(reference):
+        return _choices(reference) == _choices(answer)
     if reference.kind != "list":
         return False
     if answer.kind != "list":
@@ -184,6 +186,12 @@ def _lists(reference: Node, answer: Node, same_leaf: Leaf) -> bool | None:
     if have_names[0] != have_names[1]:
         return _pairwise(reference, answer, same_leaf)
     return _same_elements(reference.items, answer.items, same_leaf)
+
+
+def _choices(node: Node) -> list[str]:
+    """Letters of several lettered choices, which some write as a list, `A, C`, and some as a word, `AC`; else empty."""
+    text = "".join(TEXT.sub(r"\1", part.text) for part in _parts(node))
+    return sorted(text) if re.fullmatch("[A-J]{2,10}", text) else []
 
 
 def _pairwise(reference: Node, answer: Node, same_leaf: Leaf) -> bool | None:

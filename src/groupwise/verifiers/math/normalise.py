@@ -330,16 +330,16 @@ def _unstyled(text: str) -> str:
 
 
 def closing(text: str, start: int) -> int:
-    """The index of the bracket that closes the one at `start`; -1 if there is none."""
+    """Index of the bracket that closes the one at `start`, -1 if there is none. A brace is closed by braces alone."""
     depth = 0
-    for match in _BRACKET.finditer(text, start):
+    for match in (_BRACE if text[start] == "{" else _BRACKET).finditer(text, start):
         depth += 1 if match[0] in "([{" else -1
         if depth <= 0:
             return match.start()
     return -1
 
 
-_BRACKET = re.compile(r"[()\[\]{}]")
+_BRACKET, _BRACE = re.compile(r"[()\[\]{}]"), re.compile("[{}]")
 
 
 def outer(text: str) -> str:
@@ -372,5 +372,5 @@ def is_words(text: str) -> bool:
 
 
 def as_words(text: str) -> str:
-    r"""The key by which answers in words are compared: case, spaces, `\text` and marks around them do not matter."""
-    return compact(TEXT.sub(r"\1", text).casefold()).strip(" .!'\"“”")
+    r"""The key by which answers in words are compared, without case, spaces, article, `\text` and marks around them."""
+    return compact(re.sub(r"^(?:an?|the) ", "", TEXT.sub(r"\1", text).casefold().strip(" .!'\"“”")))

@@ -49,12 +49,14 @@ _SLASHED = re.compile(
     r"(?<![0-9.^_}/])([0-9]{1,99}(?:\.[0-9]{1,99})?) ?/ ?([0-9]{1,99}(?:\.[0-9]{1,99})?)(?= ?[a-zA-Z\\(])"
 )
 """`1/2x` is half of x, as at school."""
+_NAME = r"\\(?:(?:arc)?(?:sin|cos|tan|cot|sec|csc)h?|ln|log)(?![a-zA-Z])"
 _FUNCTION = re.compile(
-    r"(?>\\(?:(?:arc)?(?:sin|cos|tan|cot|sec|csc)h?|ln|log)(?![a-zA-Z]) ?"
+    rf"(?>{_NAME} ?"
     r"(?:[\^_] ?(?:\{[^{}]*\}|\\[a-z]+|[^\\{]) ?){0,2})(?!\()"
 )
 _ARGUMENT = re.compile(
-    r"(?P<open>[({\[])|(?P<close>[)}\]])|(?P<times>\\(?:cdot|times|div)(?![a-z])|\*)|(?P<end>[-+,;=<>&|])"
+    rf"(?P<open>[({{\[])|(?P<close>[)}}\]])|(?P<times>\\(?:cdot|times|div)(?![a-z])|\*|/(?= ?{_NAME}))"
+    r"|(?P<end>[-+,;=<>&|])"
 )
 
 

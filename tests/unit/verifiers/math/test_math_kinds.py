@@ -149,6 +149,13 @@ KINDS: dict[str, tuple[Pairs, Pairs]] = {
         ("Alice: 5, Bob: 7", "Alice: 7, Bob: 5"), (r"\text{Alice is } 5, \text{ Bob is } 7", "7, 5"),
         ("Minimum: 1, Maximum: 2", "Minimum: 2, Maximum: 1"), ("3", r"\text{never: } 3"),
     ]),
+    "lettered choices": ([
+        ("A, C", "AC"), ("AC", "C, A"), ("ABD", r"A \text{ and } B \text{ and } D"), ("AC", "(A), (C)"),
+        ("C", r"\text{C) 7}"), ("7", r"\textbf{C) 7}"), ("C", r"\text{C) } 7"),
+    ], [
+        ("AC", "A, B"), ("AC", "A"), ("AC", "A, C, D"), ("A, C", "ACD"), ("AC", "A, A, C"), ("A", "A, A"),
+        ("x, y", "xy"), ("a, b", "ab"), ("A, K", "AK"), ("C", r"\text{D) C}"),
+    ]),
     "equations": ([
         (r"V = \frac{4}{3}\pi r^3", r"\frac43 \pi r^3"), (r"y = \frac{3}{4}x - 2", "3x - 4y - 8 = 0"),
         ("3x + 2y - 6 = 0", r"y = -\frac{3}{2}x + 3"), (r"y = \sqrt{x} + 1", "y = 1 + x^{1/2}"),
@@ -166,9 +173,11 @@ KINDS: dict[str, tuple[Pairs, Pairs]] = {
         (r"0.\overline{3}", r"\frac13"), (r"\frac{1}{7}", r"0.\overline{142857}"),
         (r"1.2\overline{5}", r"\frac{113}{90}"), (r"2^{10} \cdot 3^5", "248832"),
         (r"\frac{n(n-1)}{2}", r"\binom{n}{2}"), ("2^n-1", "2^{n} - 1"), (r"\frac{2}{\sqrt{3}}", r"\frac{2\sqrt3}{3}"),
-        (r"\log_2 3", r"\frac{\ln 3}{\ln 2}"), (r"\lfloor \frac{n}{2} \rfloor", r"\left\lfloor n/2 \right\rfloor"),
+        (r"\log_2 3", r"\frac{\ln 3}{\ln 2}"), (r"\log_2 3", r"\ln 3/\ln 2"), (r"\tan x", r"\sin x / \cos x"),
+        (r"\lfloor \frac{n}{2} \rfloor", r"\left\lfloor n/2 \right\rfloor"),
     ], [
-        (r"0.\overline{3}", "0.3"), (r"\frac{1}{7}", r"0.\overline{14285}"), ("0.3", r"0.\overline{3}"),
+        (r"\log_2 3", r"\ln(3/\ln 2)"), (r"\tan x", r"\cos x/\sin x"), (r"0.\overline{3}", "0.3"),
+        (r"\frac{1}{7}", r"0.\overline{14285}"), ("0.3", r"0.\overline{3}"),
         ("(4,112)", "4112"), ("(4,112)", "4,112"),
     ]),
     "units with prefixes, and of several parts": ([
@@ -184,12 +193,12 @@ KINDS: dict[str, tuple[Pairs, Pairs]] = {
     ]),
     "words": ([
         ("7", "seven apples"), ("10%", "ten percent"), ("x is even", r"x \text{ is even}"),
-        ("DNE", "does not exist"),
+        ("DNE", "does not exist"), ("parabola", r"\text{a parabola}"), ("ellipse", "An ellipse."),
         ("January 1", r"\text{January } 1"), ("red", "“red”"), ("yes", "Yes!"), ("July 4", "July 4th"),
         ("sí", "Sí"), ("是", r"\text{是}"),
     ], [
         ("7", "seven or eight"), ("7", "seven less"), ("7", "seventy percent"), ("no", "on"),
-        ("20", "twenty zero"), ("是", "否"),
+        ("20", "twenty zero"), ("是", "否"), ("parabola", "not a parabola"), ("parabola", "a circle"),
         ("x is even", r"x \text{ is odd}"), ("January 12", r"\text{January 1} 2"), ("x", "х"), ("5", "٥"),
     ]),
     "forms of one number": ([
