@@ -21,7 +21,7 @@ from groupwise.config.schema import DataRef
 from groupwise.errors import DataError
 from groupwise.tasks.base import TEMPLATES, Task, TaskConfig, Template, split_of, without_spaces
 from groupwise.tasks.data_files import read_file
-from groupwise.tasks.program_tests import Record, defined_names, loaded, read_tests, unbound_names
+from groupwise.tasks.program_tests import Record, defined_names, loaded, read_tests, refuse_empty, unbound_names
 from groupwise.types import SPLITS, Problem, Split
 
 _EVALPLUS = read_toml(Path(__file__).with_name("evalplus.toml"))
@@ -174,6 +174,7 @@ def _humaneval(record: Record, name: str, tolerance: float) -> Problem:
         "names": [entry],
         "tests": [f"{record['test']}\ncheck({entry})\n"],
     }
+    refuse_empty(record["test"])
     data |= {"entry_point": entry, "stub": f"{stub.strip()}\n"}
     if str(record.get("task_id")).startswith("HumanEval/"):
         data["split"] = "test"
@@ -187,6 +188,7 @@ def _mbpp(record: Record, name: str, tolerance: float) -> Problem:
     tests = [test.replace("\r\n", "\n") for test in tests]
     question = f"{record['text' if 'text' in record else 'prompt'].strip()} For example:\n```python\n{tests[0]}\n```"
     setup = record["test_setup_code"] if "test_setup_code" in record else "\n".join(record["test_imports"])
+    refuse_empty("\n".join([setup, *tests]))
     free_names = unbound_names("\n".join([setup, *tests]))
     modules = [name for name in free_names if name in sys.stdlib_module_names]  # they count on the program's imports
     helpers = defined_names("\n".join([setup, *tests])) - defined_names(record["code"])

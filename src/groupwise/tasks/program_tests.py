@@ -72,6 +72,8 @@ def read_tests(record: Record, name: str, tolerance: float) -> Problem:
     if functions[0]:
         return _called(name, question, _solution(record), cases, tolerance)
     tests = [{"input": _text(case.entry, "an input"), "output": _text(case.output, "an output")} for case in cases]
+    if not any(test["output"].strip() for test in tests):
+        raise ValueError("its tests expect no output, so that a program that does nothing passes")
     table = {test["input"]: test["output"] for test in tests}
     for test in tests:
         if table[test["input"]].split() != test["output"].split():
@@ -244,6 +246,17 @@ def unbound_names(source: str) -> list[str]:
     } | {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
     loaded_names = (node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load))
     return [name for name in dict.fromkeys(loaded_names) if name not in bound_names and not hasattr(builtins, name)]
+
+
+def refuse_empty(source: str) -> None:
+    """Refuse, by ValueError, tests that no program fails: without assertion (of more than a constant) or exception."""
+    if not any(
+        isinstance(node, ast.Raise)
+        or (isinstance(node, ast.Assert) and not isinstance(node.test, ast.Constant))
+        or "assert" in getattr(node, "attr", getattr(node, "id", ""))  # `self.assertEqual`
+        for node in ast.walk(ast.parse(source))
+    ):
+        raise ValueError("its tests assert nothing, so that every program passes")
 
 
 def defined_names(source: str) -> set[str]:

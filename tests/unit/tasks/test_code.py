@@ -3,6 +3,7 @@
 import ast
 import gzip
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +162,20 @@ def test_files_that_cannot_be_used(tmp_path: Path, content: str, message: str) -
     (tmp_path / "a.jsonl").write_text(content)
     with pytest.raises(DataError, match=message):
         Code(CodeConfig(kind="code", path=str(tmp_path / "a.jsonl"), format="mbpp", only_test=True)).problems("test")
+
+
+@pytest.mark.parametrize(
+    ("source", "stated"),
+    [("assert f(1) == 2", True), ("assert f(1)", True), ("if f(1) != 2: raise ValueError", True),
+     ("t.assertEqual(f(1), 2)", True), ("assert_allclose(f(1), 2)", True), ("f(1)", False), ("print(f(1) == 2)", False),
+     ("x = f(1)\nassert True, 'ok'", False), ("pass", False)],
+)  # fmt: skip
+def test_tests_that_state_nothing_are_refused(tmp_path: Path, source: str, stated: bool) -> None:
+    body = "".join(f"    {line}\n" for line in source.split("\n"))
+    rows = {"mbpp": {**MBPP, "test_list": [source]}, "humaneval": {**HUMANEVAL, "test": f"def check(f):\n{body}"}}
+    for form, row in rows.items():
+        with nullcontext() if stated else pytest.raises(DataError, match="its tests assert nothing"):
+            assert task(tmp_path / f"{form}.jsonl", form, row).problems("test")
 
 
 def test_settings_that_cannot_be() -> None:

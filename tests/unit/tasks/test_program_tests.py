@@ -109,6 +109,7 @@ def test_the_solution_is_the_first_in_python_and_has_its_imports(tmp_path: Path)
         ({"tests": {"inputs": "12", "outputs": ["1", "2"]}}, "tests has the inputs '12' and the outputs .* two lists"),
         ({"tests": {"inputs": ["1"], "outputs": ["1", "2"]}}, "two lists of one length are needed"),
         ({"tests": {"inputs": [], "outputs": []}}, "it has no tests"),
+        ({"tests": {"inputs": ["1", "2"], "outputs": ["", " \n"]}}, "its tests expect no output"),
         ({"tests": {"inputs": ["1"]}}, "tests has none of output, outputs, stdout, expected_output"),
         ({"tests": {"inputs": ["1"], "input": ["2"], "outputs": ["1"]}}, "has input and inputs of"),
         ({"tests": {"inputs": ["1"], "outputs": [float("nan")]}}, "an output is nan; text, a number, or a list"),
