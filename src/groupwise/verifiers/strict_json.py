@@ -28,7 +28,7 @@ _EXACT = Context(prec=MAX_DIGITS)
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*+\\?(?:"|\Z)', re.DOTALL)  # takes an open string too: linear on any text
 _BRACKET = re.compile(r"[\[\]{}]")
 _LARGE_EXPONENT = re.compile(r"[eE][-+]?0*[1-9][0-9]{3}")
-_FENCED = re.compile(r"^[ \t]*```(?:json)?[ \t]*\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE | re.IGNORECASE)
+_FENCED = re.compile(r"^[ \t]*```(?:json)?[ \t\r]*\n(.*?)^[ \t]*```[ \t\r]*$", re.DOTALL | re.MULTILINE | re.IGNORECASE)
 
 
 class JsonVerifier(PartlyRight):

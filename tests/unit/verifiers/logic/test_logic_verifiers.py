@@ -99,6 +99,7 @@ SCHEMA = {
         ('{"a": 1, "b": {"c": 2.5, "d": []}}', "correct", "", (1, 1, 1)),
         ('<think>{</think>\n {"b": {"d": [], "c": 2.50}, "a": 1}\n', "correct", "", (1, 1, 1)),
         ('Here it is:\n```json\n{"a": 1, "b": {"c": 2.5, "d": []}}\n```\nDone.', "correct", "", (1, 1, 1)),
+        ('Here:\r\n```json\r\n{"a": 1,\r\n"b": {"c": 2.5, "d": []}}\r\n```\r\n', "correct", "", (1, 1, 1)),
         ('```\n{"a": 1, "b": {"c": 2, "d": []}}\n```', "wrong", "$.b.c is '2'", (1, 1, 2 / 3)),
         ('\\boxed{{"a": 1, "b": {"c": 2.5, "d": []}}} {}', "correct", "", (1, 1, 1)),
         ('{"a": 6}', "wrong", "does not fit the schema: $.a: '6 is greater than the maximum of 5'", (1, 0, 0)),
