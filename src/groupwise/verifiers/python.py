@@ -16,6 +16,7 @@ import ast
 import difflib
 import json
 import random
+import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -263,7 +264,7 @@ class ReasoningGymConfig(PythonConfig):
 
 
 class ReasoningGymVerifier(PythonVerifier):
-    """Asks the generator of the problem, in worker processes."""
+    """Asks the generator of the problem, in worker processes. Answers that some generators would run are not run."""
 
     Config = ReasoningGymConfig
     place: ClassVar[Place] = Place(Path(__file__), "score", __name__)
@@ -293,6 +294,31 @@ def made(dataset: str, seed: int, settings: str, index: int) -> Any:
     return generator(dataset, seed, settings)[index]
 
 
+_MATHEMATICS = (
+    "Symbol", "Integer", "Float", "Rational", "Abs", "abs", "sqrt", "exp", "log", "ln", "sin", "cos", "tan", "cot",
+    "sec", "csc", "asin", "acos", "atan", "sinh", "cosh", "tanh",
+)  # fmt: skip
+"""Names that may be called."""
+_DATA = (
+    ast.Expression, ast.Constant, ast.List, ast.Tuple, ast.Set, ast.Dict, ast.Name, ast.Load, ast.Call, ast.keyword,
+    ast.BinOp, ast.operator, ast.UnaryOp, ast.unaryop, ast.BoolOp, ast.boolop, ast.Compare, ast.cmpop,
+)  # fmt: skip
+
+
+def evaluated(source: str, *names: Any) -> Any:
+    """Stand in for `eval` in a library that hands it what a model wrote: data and mathematics (ValueError: other code).
+
+    >>> evaluated("[1, 2 + 3]"), evaluated("sqrt(4)", {"sqrt": abs})
+    ([1, 5], 4)
+    """
+    tree = ast.parse(source.strip(), mode="eval")
+    for node in ast.walk(tree):
+        is_other = isinstance(node, ast.Call) and getattr(node.func, "id", "") not in _MATHEMATICS
+        if is_other or not isinstance(node, _DATA):
+            raise ValueError(f"{source[:60]!r} is more than data and mathematics")
+    return eval(compile(tree, "answer", "eval"), *(names or ({},)))
+
+
 @cache
 def generator(name: str, seed: int, settings: str) -> Any:
     """A generator of the library; `settings` are its dials as JSON (ConfigError: names what is missing)."""
@@ -301,6 +327,10 @@ def generator(name: str, seed: int, settings: str) -> Any:
     except ImportError:
         raise ConfigError("the task reasoning_gym needs a library: pip install 'groupwise[reasoning-gym]'") from None
     try:
-        return reasoning_gym.create_dataset(name, seed=seed, size=MOST, **json.loads(settings))
+        source = reasoning_gym.create_dataset(name, seed=seed, size=MOST, **json.loads(settings))
     except (ValueError, TypeError, AssertionError) as error:
         raise ConfigError(f"reasoning-gym cannot make {name!r} with the settings {settings}: {error}") from None
+    for place, module in list(sys.modules.items()):
+        if place == "sympy.parsing.sympy_parser" or place.partition(".")[0] == "reasoning_gym":
+            vars(module)["eval"] = evaluated
+    return source

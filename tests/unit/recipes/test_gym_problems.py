@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -72,3 +73,17 @@ def test_a_question_is_judged_by_its_own_problem() -> None:
         task.validate(verifier.verify)
         other = verifier.verify(replace(problem, question="Another?"), task.template.gold_answer(problem))
     assert (other.outcome, "makes another problem" in other.evidence) == (Outcome.CRASHED, True)
+
+
+@pytest.mark.parametrize("dataset", ["string_insertion", "polynomial_multiplication"])
+def test_no_answer_is_run(tmp_path: Path, dataset: str) -> None:
+    task = make_task({**SMALL, "datasets": [dataset]})
+    problem, trace = task.problems("train")[0], tmp_path / "trace"
+    forged = "__import__('sys').modules['groupwise.verifiers.python'].__dict__.update(generator=1)"
+    attacks = [f"open({str(trace)!r}, 'w').write('x')", f"[{forged}]", f"(lambda: open({str(trace)!r}, 'w'))()",
+               f"exec({'+'.join(f'chr({ord(c)})' for c in f'open({str(trace)!r}, chr(119))')})"]  # fmt: skip
+    with make_verifier({"kind": "reasoning_gym", "timeout_s": 60}) as verifier:
+        for attack in attacks:
+            assert verifier.verify(problem, f"<answer>{attack}</answer>").outcome is Outcome.WRONG
+        task.validate(verifier.verify)  # judged as ever
+    assert not trace.exists()
