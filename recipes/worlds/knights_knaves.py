@@ -278,9 +278,8 @@ class KnightsKnavesVerifier(ExactVerifier):
 def read_roles(text: str) -> dict[str, str]:
     """Return the roles in an answer by name, both in lower case; raise UnreadableError."""
     roles = dict[str, str]()
-    # without LaTeX's text commands, braces and dollars; `\\` breaks the line
-    for mark, replacement in (("\\\\", "\n"), ("\\text", ""), ("{", ""), ("}", ""), ("$", "")):
-        text = text.replace(mark, replacement)
+    # without commands and marks of style; `\\` breaks the line
+    text = re.sub(r"\\(?:text|math)[a-z]*|[{}$*]", "", text.replace("\\\\", "\n"))
     text = "\n".join(" ".join(line.split()) for line in text.split("\n"))
     for claim in filter(None, map(str.strip, _SEPARATOR.split(text.rstrip(".")))):
         if (match := _CLAIM.fullmatch(claim)) is None:

@@ -33,6 +33,8 @@ def check(verdict: Verdict, outcome: str, evidence: str) -> None:
         ("noah IS A KNIGHT; ella is a knave; zoey is a knight.", "correct", ""),
         ("(1) Zoey is a knight\n(2) Ella is a knave\n(3) Noah is a knight", "correct", ""),
         (r"\text{Zoey: knight, Ella: knave, and Noah: knight}", "correct", ""),
+        (r"\textbf{Zoey} is a \mathbf{knight}, **Ella** is a knave, *Noah* is a **knight**", "correct", ""),
+        (r"\textbf{Zoey} is a \textbf{knave}, **Ella** is a knave, Noah is a **knight**", "wrong", "said to be knave"),
         ("Zoey = knight, Ella = knave, Noah = knight", "correct", ""),
         ("Zoey is a knight and Ella is a knave and Noah is a knight", "correct", ""),
         ("Zoey is a knight, Ella is a knave, Noah is a knave", "wrong", "'noah' is said to be knave"),
