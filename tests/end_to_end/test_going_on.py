@@ -98,6 +98,24 @@ def test_a_finished_run_is_made_longer(recipe: dict[str, Any]) -> None:
     assert train(load_recipe(run.directory.config, {"run.num_steps": 4})).num_steps == 4
 
 
+@pytest.mark.parametrize("place", ["groupwise.training.session.write_file", "pathlib.Path.unlink"])
+def test_a_run_killed_while_it_is_made_longer_is_not_taken_for_finished(
+    recipe: dict[str, Any], monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    train(load_recipe(recipe, {"run.num_steps": 2}))
+
+    def killed(path: Path, *_: object, **__: object) -> None:
+        if path.name in ("config.toml", "finished.json"):
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(place, killed)
+        with pytest.raises(KeyboardInterrupt):
+            train(load_recipe(recipe))
+    assert train(load_recipe(recipe)).num_steps == 3
+    assert ledger("run") == whole(recipe)
+
+
 def test_a_schedule_that_ends_with_the_run_is_not_made_longer(recipe: dict[str, Any]) -> None:
     falling: Recipe = load_recipe(recipe, {"optimizer.schedule": "cosine", "run.num_steps": 2})
     train(falling)

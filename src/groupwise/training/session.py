@@ -273,10 +273,10 @@ class Start:
             if self._restart_with is not None or not self._directory.has_begun:
                 keep(self._directory.path, self._inputs)
             if self._is_other_length:
+                self._directory.finished.unlink(missing_ok=True)  # first: a run of the new length is not finished
                 tables = read_toml(self._directory.config)
                 tables["run"]["num_steps"] = self._config.num_steps
                 write_file(self._directory.config, dump_tables(tables).encode())
-                self._directory.finished.unlink(missing_ok=True)
             self._directory.ledger.truncate(progress.ledger)
             self._directory.metrics.truncate(progress.metrics)
             self._say_accepted(progress.step)
