@@ -26,7 +26,7 @@ from groupwise.recall.rounds import EVERY, Progress, Round, Rounds
 from groupwise.recall.words import Index, Rule
 from groupwise.runs.atomic import Hold, write_file
 from groupwise.runs.directory import flattened
-from groupwise.runs.inputs import compare, keep, references
+from groupwise.runs.inputs import INPUTS, compare, keep, references
 from groupwise.runs.jsonl import read_jsonl
 from groupwise.runs.processes import resuming
 from groupwise.tasks import make_task
@@ -161,7 +161,8 @@ def _of_people(recipe: RecallRecipe, directory: Path) -> set[Path]:
 
 
 def _empty(directory: Path, kept: Set[Path]) -> None:
-    for path in directory.iterdir():
+    # what says whose work it is goes last: after a kill the rest is known, and none of it is gone on with
+    for path in sorted(directory.iterdir(), key=lambda path: (path.name in (INPUTS, SETTINGS), path.name)):
         if path.resolve() in kept:
             continue
         if path.is_symlink() or not path.is_dir():

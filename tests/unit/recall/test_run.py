@@ -168,18 +168,42 @@ def test_killed_anywhere_it_ends_with_the_same_bytes(
     assert {name for name in expected if found.get(name) != expected[name]} <= {"report.md"}
 
 
+TINY = (
+    "sources.web.num_pages=30", "sources.web.num_domains=4", "begin.num_texts=4", "rounds.max_rounds=1",
+    "sources.web.planted=0", NO_BENCHMARK,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("last", ["corpus.jsonl", "inputs.json", "settings.json"])
+def test_killed_while_it_starts_over_it_starts_over_again(
+    tmp_path: Path, make_small: Any, monkeypatch: pytest.MonkeyPatch, last: str
+) -> None:
+    recipe, unlink = make_small(tmp_path / "web", *TINY), Path.unlink
+    run_recall(recipe, silent)
+
+    def killed_behind(path: Path) -> None:
+        unlink(path)
+        if path.name == last:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", killed_behind)
+        with pytest.raises(KeyboardInterrupt):
+            run_recall(recipe, silent, restart=True)
+    run_recall(recipe, silent, restart=True)
+    assert {*FILES} <= {path.name for path in (tmp_path / "web").iterdir()}
+
+
 def test_other_settings_are_refused_and_restart_starts_over(tmp_path: Path, make_small: Any) -> None:
     directory = tmp_path / "web"
-    tiny = ("sources.web.num_pages=30", "sources.web.num_domains=4", "begin.num_texts=4", "rounds.max_rounds=1",
-            "sources.web.planted=0", NO_BENCHMARK)  # fmt: skip
-    run_recall(make_small(directory, *tiny), silent)
+    run_recall(make_small(directory, *TINY), silent)
     with pytest.raises(CheckpointError, match="was started with seed = 0, and it is 1 now"):
-        run_recall(make_small(directory, *tiny, "seed=1"), silent)
-    run_recall(make_small(directory, *tiny, "seed=1"), silent, restart=True)
+        run_recall(make_small(directory, *TINY, "seed=1"), silent)
+    run_recall(make_small(directory, *TINY, "seed=1"), silent, restart=True)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.tex").write_text("mine")
     with pytest.raises(CheckpointError, match="holds no recall"):
-        run_recall(make_small(tmp_path / "other", *tiny), silent, restart=True)
+        run_recall(make_small(tmp_path / "other", *TINY), silent, restart=True)
     assert (tmp_path / "other" / "thesis.tex").read_text() == "mine"
 
 
