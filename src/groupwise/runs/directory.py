@@ -84,7 +84,8 @@ class RunDirectory:
         return self.checkpoints / f"step-{step:06d}"
 
     def steps(self) -> list[int]:
-        return sorted(int(path.name.removeprefix("step-")) for path in self.checkpoints.glob("step-*"))
+        names = (path.name.removeprefix("step-") for path in self.checkpoints.glob("step-*"))
+        return sorted(int(name) for name in names if name.isdecimal())  # somebody's copy beside them is none
 
     @property
     def has_begun(self) -> bool:

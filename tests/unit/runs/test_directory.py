@@ -51,6 +51,7 @@ def test_an_interrupted_run_goes_on_from_its_newest_checkpoint(run: RunDirectory
         add_checkpoint(run, step)
     run.mark_best(2)
     (run.checkpoints / ".step-000011.tmp").mkdir()  # being written
+    (run.checkpoints / "step-000012 (copy)").mkdir()
     assert run.steps() == [2, 9, 10]
     assert open_run(run.path, RECIPE) == (run, run.checkpoint(10))
     moved = run.path.rename(tmp_path / "elsewhere")
