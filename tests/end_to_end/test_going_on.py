@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 from commands import save_random
 
-from groupwise.errors import CheckpointError
+from groupwise.config.recipes import dump_tables
+from groupwise.errors import CheckpointError, DataError
 from groupwise.models.new_model import character_tokenizer
 from groupwise.runs.processes import ENDING, Stopped
 from groupwise.runs.run import Run
 from groupwise.trainers import Recipe, load_recipe, train
+from groupwise.trainers.compare import compare_variants
 
 
 @pytest.fixture
@@ -96,6 +98,19 @@ def test_a_finished_run_is_made_longer(recipe: dict[str, Any]) -> None:
     assert (run.finished, run.num_steps) == (True, 3)
     assert ledger("run") == whole(recipe)
     assert train(load_recipe(run.directory.config, {"run.num_steps": 4})).num_steps == 4
+
+
+def test_a_comparison_takes_no_finished_run_of_another_recipe(recipe: dict[str, Any], tmp_path: Path) -> None:
+    train(load_recipe(recipe, {"run.directory": "all/a-seed0", "run.seed": 0}))
+    (tmp_path / "recipe.toml").write_text(dump_tables(recipe))
+    comparison = {"directory": "all", "recipe": "recipe.toml", "seeds": 1, "variants": {"a": {}}}
+    with pytest.raises(DataError, match="has no test evaluation"):  # it was taken
+        compare_variants(comparison)
+    with pytest.raises(CheckpointError, match=r"a-seed0 was made by another .*\.lr was 0\.01 and is 0\.1\. Delete"):
+        compare_variants(comparison, ['overrides=["optimizer.lr=0.1"]'])
+    (tmp_path / "rows.jsonl").write_text('{"prompt": "1+1=", "completion": "2"}')
+    with pytest.raises(CheckpointError, match=r"a-seed0 cannot go on.* was changed .* choose another directory"):
+        compare_variants(comparison)
 
 
 @pytest.mark.parametrize("place", ["groupwise.training.session.write_file", "pathlib.Path.unlink"])

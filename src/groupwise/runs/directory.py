@@ -160,25 +160,14 @@ def open_run(
     _refuse_foreign(run)
     if not run.has_begun:
         return begin_run(path, config_toml), None
-    recorded, wanted = read_toml(run.config), tomllib.loads(config_toml)
-    if recorded != wanted:
-        taken = recorded_inputs(path)[0]
-        before, now = flattened(with_paths(resolved(recorded), taken)), flattened(with_paths(wanted, inputs))
-        places = [item.name for item in (*taken, *inputs) if item.makes == "place"]
-        now |= {key: before.get(key) for key in (*PLACES, *places, LENGTH)}
-        changed = [
-            f"{key} was {before.get(key)!r} and is {now.get(key)!r}"
-            for key in sorted(before.keys() | now.keys())
-            if before.get(key) != now.get(key)
-        ]
-        if changed:
-            moved = [item.name for item in taken if before.get(item.name) != now.get(item.name)]
-            hint = f", or go on with --accept-changed {moved[0]} where an input was only moved" if moved else ""
-            raise CheckpointError(
-                f"{run.path} was begun with another recipe: {'; '.join(changed)}. "
-                "Run the old recipe to resume, choose another run.directory, or delete the old run with --restart "
-                f"(`restart=True`){hint}"
-            )
+    if changed := differences(run, config_toml, inputs, resolved):
+        moved = [item.name for item in recorded_inputs(path)[0] if item.name in changed]
+        hint = f", or go on with --accept-changed {moved[0]} where an input was only moved" if moved else ""
+        raise CheckpointError(
+            f"{run.path} was begun with another recipe: {'; '.join(changed.values())}. "
+            "Run the old recipe to resume, choose another run.directory, or delete the old run with --restart "
+            f"(`restart=True`){hint}"
+        )
     if not run.steps():
         return run, None
     newest = run.checkpoint(run.steps()[-1])
@@ -190,6 +179,24 @@ def open_run(
             "(`restart=True`)"
         ) from None
     return run, newest
+
+
+def differences(
+    run: RunDirectory, config_toml: str, inputs: Sequence[Input], resolved: Callable[[Tables], Tables]
+) -> dict[str, str]:
+    """Return by key, in words, what a recipe says otherwise than the one that the run recorded, places left out."""
+    recorded, wanted = read_toml(run.config), tomllib.loads(config_toml)
+    if recorded == wanted:
+        return {}
+    taken = recorded_inputs(run.path)[0]
+    before, now = flattened(with_paths(resolved(recorded), taken)), flattened(with_paths(wanted, inputs))
+    places = [item.name for item in (*taken, *inputs) if item.makes == "place"]
+    now |= {key: before.get(key) for key in (*PLACES, *places, LENGTH)}
+    return {
+        key: f"{key} was {before.get(key)!r} and is {now.get(key)!r}"
+        for key in sorted(before.keys() | now.keys())
+        if before.get(key) != now.get(key)
+    }
 
 
 PLACES = (

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,13 +11,17 @@ from typing import Any, NamedTuple
 from pydantic import Field
 
 from groupwise.algorithms.statistics import Estimate, mean_over_seeds
-from groupwise.config import Changes, Section, Source, load, named, recipe_file
+from groupwise.config import Changes, Section, Source, dump_toml, load, named, recipe_file
 from groupwise.config.schema import PlaceRef
-from groupwise.errors import DataError, GroupwiseError
+from groupwise.errors import CheckpointError, DataError, GroupwiseError
+from groupwise.runs.directory import RunDirectory, differences
+from groupwise.runs.inputs import compare, references
 from groupwise.runs.ledger import or_null
 from groupwise.runs.processes import Children, many
 from groupwise.runs.records import Records
-from groupwise.trainers import load_recipe
+from groupwise.trainers import Recipe, load_recipe
+from groupwise.trainers.base import dated, with_chat, with_precision
+from groupwise.training.session import resolved
 
 
 class Variant(Section):
@@ -141,6 +146,19 @@ class _Job(NamedTuple):
     directory: Path
 
 
+def _is_finished(recipe: Recipe) -> bool:
+    """Return whether the run of a recipe is there and finished. CheckpointError: one of other settings or inputs is."""
+    run, inputs = RunDirectory(Path(recipe.run.directory)), references(recipe)
+    if not run.finished.exists() or Records.of(run).planned_steps != recipe.run.num_steps:
+        return False  # the run itself says whether it can go on
+    way_out = f"Delete {run.path}, or choose another directory of the comparison"
+    compare(run.path, inputs, (), way_out)
+    wanted = dump_toml(with_precision(dated(with_chat(recipe))))
+    if changed := differences(run, wanted, inputs, partial(resolved, type(recipe))):
+        raise CheckpointError(f"{run.path} was made by another recipe: {'; '.join(changed.values())}. {way_out}")
+    return True
+
+
 def compare_variants(
     source: Source, changes: Changes = (), on_run: Callable[[int, int], None] = lambda done, total: None
 ) -> ComparisonTable:
@@ -156,6 +174,7 @@ def compare_variants(
 
     Raises:
         ConfigError: the comparison, or a variant's recipe, cannot be used; said before anything runs.
+        CheckpointError: a finished run is of other settings or inputs than it has now; likewise.
         GroupwiseError: a run failed; says which, and its last words.
     """
     comparison, folder = load(Comparison, source, changes), named(source)[1]
@@ -166,11 +185,11 @@ def compare_variants(
         recipe = recipe_file(variant.recipe or comparison.recipe, folder)
         over = tuple(str(recipe_file(base, folder)) for base in variant.extends)
         jobs.append(_Job(name, recipe, over, (*comparison.overrides, *variant.overrides, *place), directory))
-    for job in jobs:  # a mistake in the last variant answers before the first is run
-        load_recipe(job.recipe, job.overrides, job.over)
+    # a mistake in the last variant answers before the first is run
+    finished = {job.directory for job in jobs if _is_finished(load_recipe(job.recipe, job.overrides, job.over))}
 
     def train(job: _Job, children: Children) -> None:
-        if (job.directory / "finished.json").exists():
+        if job.directory in finished:
             return
         command = ["train", str(job.recipe)]
         command += [word for name in job.over for word in ("--extend", name)]

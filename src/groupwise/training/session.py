@@ -223,7 +223,7 @@ class Start:
             self._inputs = [item.taken() for item in self._inputs]
         if restart:  # an earlier run is deleted by `begin`, when everything could be loaded
             return None
-        run, checkpoint = open_run(path, dump_toml(recipe), self._inputs, partial(_resolved, type(recipe)))
+        run, checkpoint = open_run(path, dump_toml(recipe), self._inputs, partial(resolved, type(recipe)))
         if (before := read_toml(run.config)["run"]["num_steps"]) != self._config.num_steps:
             self._refuse_other_length(recipe, before, run.steps()[-1] if checkpoint else 0)
             self._is_other_length = True
@@ -307,7 +307,7 @@ class Start:
             )
 
 
-def _resolved(kind: type[Section], tables: Mapping[str, Any]) -> Mapping[str, Any]:
+def resolved(kind: type[Section], tables: Mapping[str, Any]) -> Mapping[str, Any]:
     """A recorded recipe with every value that it does not name, so that one without newer keys is resumed, too."""
     try:
         return tomllib.loads(dump_toml(parse(kind, tables)))
