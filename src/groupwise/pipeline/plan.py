@@ -40,10 +40,10 @@ class Planned(NamedTuple):
 
 def measurement(recipe: PipelineRecipe) -> str:
     """Return the fingerprint of how models are evaluated."""
-    chosen = recipe.model_dump(mode="json", include={"model", "tasks", "sampling", "measure"})
-    chosen["model"].pop("path")
+    chosen = without_places(recipe.model_dump(mode="json", include={"model", "tasks", "sampling", "engine", "measure"}))
+    del chosen["model"]["path"]
     seed = recipe.pipeline.seed
-    read = (path for task in recipe.tasks.values() for path in files(task))
+    read = (path for section in (*recipe.tasks.values(), recipe.engine) for path in files(section))
     return fingerprint({**chosen, "seed": seed}, _hashes(read), code_of(evaluation.__name__, chosen))
 
 

@@ -205,7 +205,12 @@ def test_the_fingerprint_covers_settings_inputs_and_code() -> None:
 
 @pytest.mark.parametrize(
     ("section", "value"),
-    [("measure", {"num_samples": 3}), ("sampling", {"temperature": 0.5}), ("tasks", {"sums": {"kind": "countdown"}})],
+    [
+        ("measure", {"num_samples": 3}),
+        ("sampling", {"temperature": 0.5}),
+        ("tasks", {"sums": {"kind": "countdown"}}),
+        ("engine", {"kind": "scripted", "path": "said.jsonl"}),
+    ],
 )
 def test_another_way_to_measure_measures_only(fake: Any, measured: list[str], section: str, value: Any) -> None:
     fake.run()
