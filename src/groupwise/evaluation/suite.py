@@ -249,6 +249,7 @@ def evaluate_suite(
             source = {"system": SYSTEM, "source": str(checkpoint), "dtype": dtype, "lacks": [], "damage": []}
             tables = {"run": {"directory": str(path), "num_steps": 1}, "imported": source}
             begin_run(path, dump_tables({"algorithm": "imported", **tables}))
+        run.metrics.mend()
         policy = load_policy(ModelConfig(path=str(checkpoint), compute_dtype=dtype, weights_dtype=dtype))
         protocols = [
             Protocol.find(spec, is_chat=bool(policy.tokenizer.chat_template), data=str(data)) for spec in suite

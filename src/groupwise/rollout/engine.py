@@ -191,7 +191,7 @@ class KeptEngine:
         """Time in which the lines were sampled, before and now."""
         self._kept: dict[tuple[tuple[int, ...], tuple[int, ...]], list[Sampled]] = {}
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file.truncate(path.read_bytes().rfind(b"\n") + 1 if path.exists() else 0)  # a line that a kill has cut
+        self._file.mend()
         for number, line in LineFile(path).read()[0]:
             try:
                 samples = [

@@ -89,6 +89,10 @@ class LineFile:
         self.path.touch()
         os.truncate(self.path, size)
 
+    def mend(self) -> None:
+        """Cut off a last line that a kill or a full disk left without its end."""
+        self.truncate(self.path.read_bytes().rfind(b"\n") + 1 if self.size else 0)
+
     def append(self, entry: Mapping[str, Any]) -> None:
         try:
             line = json.dumps(entry, ensure_ascii=False, separators=(",", ":"), allow_nan=False) + "\n"

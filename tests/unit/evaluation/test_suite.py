@@ -113,6 +113,7 @@ def test_a_suite_is_a_table_and_a_run(data: Path, tmp_path: Path, monkeypatch: p
     kept = next((tmp_path / "a/kept").glob("gsm8k-lm_eval_0shot-*.jsonl"))
     with kept.open("a") as file:
         file.write('{"prompt": [1, 2')  # what a kill leaves of a line
+    (tmp_path / "a/metrics.jsonl").write_text('{"kind": "gsm')  # and a full disk
     strict, flexible = run(data, tmp_path / "a")
     assert killed == [8, 5], "what was finished is not sampled again"
     assert run(data, tmp_path / "a")[1].share == flexible.share
