@@ -1,5 +1,6 @@
 """Test-time compute, measured: figures that must hold whatever the model, costs, and what a kill leaves."""
 
+import fcntl
 import json
 import math
 import signal
@@ -18,7 +19,7 @@ from typer.testing import CliRunner
 
 from groupwise.algorithms.statistics import pass_at_k
 from groupwise.cli.main import app
-from groupwise.errors import ConfigError, DataError, ModelError
+from groupwise.errors import CheckpointError, ConfigError, DataError, ModelError
 from groupwise.evaluation.test_time.budget import measure_budget
 from groupwise.evaluation.test_time.methods import BudgetConfig, Cost, Measured, Pools, Sizes, measure_pools
 from groupwise.evaluation.test_time.pool import (
@@ -400,16 +401,37 @@ def test_the_command_prints_and_writes_a_page(models: Path, tmp_path: Path) -> N
     assert isinstance(wrong.exception, ConfigError)
 
 
-def test_samples_that_other_code_judged_are_judged_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("key", "code"),
+    [
+        ("verifier.kind=own.py:reward", "def reward(completion, reference):\n    return {}"),
+        (
+            "task.template.kind=own.py:Mine",
+            "from groupwise.tasks.base import Template\nclass Mine(Template):\n    more: float = 0.5\n"
+            "    def render(self, problem):\n        return f'{{problem.question}}\\n' * int(1 + {})",
+        ),
+    ],
+)
+def test_samples_that_other_code_made_or_judged_are_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, code: str
+) -> None:
     monkeypatch.chdir(tmp_path)
     config = BudgetConfig(methods=("majority",), budgets=(1,), samples=1, difficulty_samples=0)
     pools = set[str]()
     for number, paid in enumerate((0.0, 0.0, 1.0)):
-        Path("rewards.py").write_text(f"def reward(completion, reference):\n    return {paid}\n")
-        changes = {"verifier.kind": "rewards.py:reward"}
-        measure_budget("base", config=config, directory="kept", **{**ASKED, "problems": 1, "changes": changes})
+        Path("own.py").write_text(code.format(paid))
+        measure_budget("base", config=config, directory="kept", **{**ASKED, "problems": 1, "changes": [key]})
         pools |= {folder.name for folder in Path("kept").glob("pool-*")}
         assert len(pools) == max(1, number)
+
+
+def test_one_process_at_a_time_works_in_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def busy(*arguments: object) -> None:
+        raise BlockingIOError
+
+    monkeypatch.setattr(fcntl, "lockf", busy)
+    with pytest.raises(CheckpointError, match=r"another process works in .* or choose another directory"):
+        measure_budget("base", directory=tmp_path, **{**ASKED, "problems": 1})
 
 
 def test_episodes_of_another_environment_are_played_again(tmp_path: Path) -> None:

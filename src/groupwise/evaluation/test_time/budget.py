@@ -28,6 +28,7 @@ from groupwise.models.policy import load_policy
 from groupwise.randomness import Draws, Purpose, key
 from groupwise.rollout.sample_and_score import Actors
 from groupwise.rollout.sampling import SamplingConfig
+from groupwise.runs.atomic import Hold
 from groupwise.runs.inputs import references
 from groupwise.runs.processes import resuming
 from groupwise.tasks.base import Task
@@ -143,16 +144,16 @@ def measure(subject: Subject, rewards: RewardModels, config: BudgetConfig, direc
             "checkpoint": subject.policy.path, "prm": rewards.prm and rewards.prm.path,
             "orm": rewards.orm and rewards.orm.path, "task": subject.task.name,
         }  # fmt: skip
-        with resuming(directory):
+        with Hold(directory, "directory"), resuming(directory):
             return _result(config, methods, budgets, sampler, scorers, subject.problems, models)
 
 
 def _judges(subject: Subject) -> dict[str, Any]:
-    """Return what judges the samples beside the verifier's settings: environments, and Python of the user's own."""
+    """Return what makes and judges the samples beside settings: environments, and Python of the user's own."""
     played = {p.environment.model_dump_json(): p.environment for p in subject.problems if p.environment}
     python = {
         item.taken().sha256
-        for section in (subject.verifier, *played.values())
+        for section in (subject.verifier, subject.task.template, subject.sampling, *played.values())
         for item in references(section)
         if item.makes == "python"
     }
