@@ -18,6 +18,7 @@ from groupwise.models.gguf_write import Precision, write_gguf
 from groupwise.runs.atomic import check_directory, new_directory, refuse_to_replace, write_file
 from groupwise.runs.directory import PROVENANCE, RunDirectory, find_run
 from groupwise.runs.inputs import located
+from groupwise.runs.records import Records
 from groupwise.tasks.jsonl import PRESETS
 
 CARD = "README.md"
@@ -146,7 +147,7 @@ def _licence(path: Path) -> str:
 
 def _evaluations(run: RunDirectory, recipe: Mapping[str, Any], step: int) -> Iterator[dict[str, Any]]:
     """The test split before and after training, and the dev split for this very checkpoint."""
-    best = int(run.best.resolve().name.removeprefix("step-")) if run.best.exists() else None
+    best = Records.of(run).best_step
     subjects = {
         "dev": "this model",
         "test-before": "before training",

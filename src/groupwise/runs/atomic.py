@@ -113,9 +113,12 @@ def check_directory(path: Path) -> None:
 def replace_symlink(link: Path, target: str) -> None:
     """Point a symbolic link elsewhere in one step."""
     temporary = link.with_name(f".{link.name}.tmp")
-    temporary.unlink(missing_ok=True)
-    os.symlink(target, temporary)
-    os.replace(temporary, link)
+    with translated_disk_errors(link):
+        temporary.unlink(missing_ok=True)
+        os.symlink(target, temporary)
+        if link.is_dir() and not link.is_symlink():  # of a copy that followed links
+            shutil.rmtree(link)
+        os.replace(temporary, link)
 
 
 def sha256_of(path: Path) -> str:

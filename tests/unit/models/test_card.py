@@ -21,9 +21,9 @@ RL: dict[str, Any] = {
     "evaluation": {"num_problems": 100, "num_samples": 4, "test_problems": 256, "test_samples": 2},
 }
 METRICS = [
-    {"kind": "dev", "step": 0, "pass_at_1": [0.1, 0.0, 0.2], "length": 9.0},
+    {"kind": "dev", "step": 0, "pass_at_1": [0.1, 0.0, 0.2], "length": 9.0, "best": True},
     {"kind": "step", "step": 0, "reward": 0.5},
-    {"kind": "dev", "step": 40, "pass_at_1": [0.6, 0.5, 0.7], "length": 8.0},
+    {"kind": "dev", "step": 40, "pass_at_1": [0.6, 0.5, 0.7], "length": 8.0, "best": True},
     {"kind": "dev", "step": 60, "pass_at_1": [0.5, 0.4, 0.6], "length": 7.0},
     {"kind": "test-before", "step": 60, "pass_at_1": [0.25, 0.2, 0.3], "length": 9.5},
     {"kind": "test-after", "step": 60, "pass_at_1": [0.625, 0.6, 0.65], "length": 8.5},
@@ -35,8 +35,6 @@ def written(tmp_path: Path, recipe: dict[str, Any], **entry: Any) -> tuple[dict[
     run = begin_run(tmp_path / "run", f'algorithm = "{recipe["algorithm"]}"\n')
     for line in METRICS if "evaluation" in recipe else ():
         run.metrics.append(line)
-    run.checkpoint(40).mkdir()
-    run.mark_best(40)
     record = {"recipe": recipe, "environment": MACHINE, "trained_tokens": 0, "seconds": 12.3, "loss_curve": [], **entry}
     _, front, text = card("small", [record], run, 60).split("---\n", 2)
     return yaml.safe_load(front), text

@@ -186,6 +186,10 @@ def test_a_symbolic_link_is_moved_at_once(tmp_path: Path) -> None:
         (tmp_path / target).mkdir()
         replace_symlink(tmp_path / "best", target)
         assert (tmp_path / "best").resolve() == tmp_path / target
+    (tmp_path / "best").unlink()
+    (tmp_path / "best" / "deep").mkdir(parents=True)  # as in a copy that followed the link
+    replace_symlink(tmp_path / "best", "step-1")
+    assert (tmp_path / "best").resolve() == tmp_path / "step-1"
     assert names(tmp_path) == {"best", "step-1", "step-2"}
 
 
