@@ -13,6 +13,7 @@ from commands import save_random
 from groupwise.config.recipes import dump_tables
 from groupwise.errors import CheckpointError, DataError
 from groupwise.models.new_model import character_tokenizer
+from groupwise.models.policy import load_policy
 from groupwise.runs.processes import ENDING, Stopped
 from groupwise.runs.run import Run
 from groupwise.trainers import Recipe, load_recipe, train
@@ -101,9 +102,9 @@ def test_a_finished_run_is_made_longer(recipe: dict[str, Any]) -> None:
 
 
 def test_a_comparison_takes_no_finished_run_of_another_recipe(recipe: dict[str, Any], tmp_path: Path) -> None:
-    train(load_recipe(recipe, {"run.directory": "all/a-seed0", "run.seed": 0}))
+    train(load_recipe(recipe, {"run.directory": "all 😀/a-seed0", "run.seed": 0}))
     (tmp_path / "recipe.toml").write_text(dump_tables(recipe))
-    comparison = {"directory": "all", "recipe": "recipe.toml", "seeds": 1, "variants": {"a": {}}}
+    comparison = {"directory": "all 😀", "recipe": "recipe.toml", "seeds": 1, "variants": {"a": {}}}
     with pytest.raises(DataError, match="has no test evaluation"):  # it was taken
         compare_variants(comparison)
     with pytest.raises(CheckpointError, match=r"a-seed0 was made by another .*\.lr was 0\.01 and is 0\.1\. Delete"):
@@ -174,3 +175,13 @@ def test_a_run_resumes_from_another_directory_and_after_it_was_moved(
     run = train(load_recipe(config, {"run.directory": str(tmp_path / "elsewhere"), "run.num_steps": 3}))
     assert run.finished
     assert ledger(str(tmp_path / "elsewhere")) == expected
+
+
+def test_adapters_find_the_model_that_was_moved_from_under_them(recipe: dict[str, Any], tmp_path: Path) -> None:
+    pytest.importorskip("peft")
+    adapted = {**recipe, "lora": {"rank": 2}}
+    train(load_recipe(adapted, {"run.num_steps": 2}))
+    (tmp_path / "model").rename("moved")
+    run = train(load_recipe(adapted, {"model.path": "moved"}), accept=["model.path"])
+    assert (run.finished, run.num_steps) == (True, 3)
+    assert load_policy(str(run.checkpoints[0])).fingerprint() == ledger("run")[1]["weights"]

@@ -7,6 +7,7 @@ read: adapters on other weights would be another model without any error.
 
 import hashlib
 import json
+import os
 import platform
 import warnings
 from collections.abc import Iterable
@@ -24,6 +25,7 @@ from groupwise.models.adapters import NAME, SCORE, Adapters, is_adapter, peft
 from groupwise.models.config import ADAPTER_CONFIG as CONFIG
 from groupwise.models.config import ModelConfig
 from groupwise.ranks.group import RANKS
+from groupwise.runs.inputs import recorded
 
 WEIGHTS, OWN = "adapter_model.safetensors", "adapter_base.json"
 PREFIX = "base_model.model."  # Begins every name of a weight in peft's files
@@ -105,6 +107,9 @@ def locate(path: str) -> Located:
     facts = _read(directory / CONFIG)
     ours = _read(directory / OWN) if (directory / OWN).is_file() else {}
     base = ours.get(BASE) or facts.get("base_model_name_or_path")
+    if isinstance(base, str) and os.path.isabs(base) and not os.path.exists(base):  # the run may know where it went
+        taken = {item.name: item.path for item in recorded(directory.resolve().parent.parent)[0]}
+        base = taken.get("model.path.base_model", taken.get("model.path", base))
     if not base or not isinstance(base, str):
         raise ModelError(f"{path}/{CONFIG} does not name the model that its adapters stand on: base_model_name_or_path")
     if is_adapter_directory(base):
