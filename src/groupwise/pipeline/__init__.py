@@ -4,7 +4,6 @@ To add a kind of stage: a file with its class, and a line in `STAGES`. A stage i
 `kind = "my_stage.py:MyStage"`.
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain
@@ -126,8 +125,8 @@ def run_seeds(
     directory = config.load(PipelineRecipe, source, changes).pipeline.directory
     overrides = []
     for seed in range(seeds):
-        where = json.dumps(str(seed_directory(directory, seed)))
-        overrides.append((*config.as_overrides(changes), f"pipeline.seed={seed}", f"pipeline.directory={where}"))
+        place = {"pipeline.seed": seed, "pipeline.directory": str(seed_directory(directory, seed))}
+        overrides.append((*config.as_overrides(changes), *config.as_overrides(place)))
     if jobs == 1:
         run = run_seed or (lambda seed, recipe, stages: run_pipeline(recipe, stages, only=only, start=start))
         return all(run(seed, *load_pipeline(source, of_seed)) for seed, of_seed in enumerate(overrides))

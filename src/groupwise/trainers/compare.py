@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 from pydantic import Field
 
 from groupwise.algorithms.statistics import Estimate, mean_over_seeds
-from groupwise.config import Changes, Section, Source, dump_toml, load, named, recipe_file
+from groupwise.config import Changes, Section, Source, as_overrides, dump_toml, load, named, recipe_file
 from groupwise.config.schema import PlaceRef
 from groupwise.errors import CheckpointError, DataError, GroupwiseError
+from groupwise.runs.atomic import write_file
 from groupwise.runs.directory import RunDirectory, differences
 from groupwise.runs.inputs import compare, references
 from groupwise.runs.ledger import or_null
@@ -181,7 +182,7 @@ def compare_variants(
     jobs = list[_Job]()
     for seed, (name, variant) in product(range(comparison.seeds), comparison.variants.items()):
         directory = Path(comparison.directory) / f"{name}-seed{seed}"
-        place = (f"run.directory={json.dumps(str(directory))}", f"run.seed={seed}")
+        place = as_overrides({"run.directory": str(directory), "run.seed": seed})
         recipe = recipe_file(variant.recipe or comparison.recipe, folder)
         over = tuple(str(recipe_file(base, folder)) for base in variant.extends)
         jobs.append(_Job(name, recipe, over, (*comparison.overrides, *variant.overrides, *place), directory))
@@ -214,7 +215,7 @@ def compare_variants(
         )
         runs[job.variant].append(figures)
     table = ComparisonTable(tuple(summarised(runs)), Path(comparison.directory))
-    (table.directory / "comparison.md").write_text(table.as_markdown(), encoding="utf-8")
+    write_file(table.directory / "comparison.md", table.as_markdown().encode())
     text = json.dumps(or_null(table.as_dict()), indent=1, allow_nan=False)
-    (table.directory / "comparison.json").write_text(text, encoding="utf-8")
+    write_file(table.directory / "comparison.json", text.encode())
     return table
