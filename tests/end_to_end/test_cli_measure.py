@@ -252,3 +252,10 @@ def test_replay_without_a_ledger_says_so(copy: Path) -> None:
     shutil.rmtree(copy / "checkpoints")
     (copy / "ledger.jsonl").unlink()
     assert "ledger" in refuse("replay", copy, "--step", 2, "--problem", recorded(copy, 2)[0]["problem"])
+
+
+def test_replay_says_that_a_problem_is_gone(copy: Path) -> None:
+    config, row = copy / "config.toml", recorded(copy, 2)[0]
+    config.write_text(config.read_text().replace("num_problems = 40", "num_problems = 4"))
+    sentence = refuse("replay", copy, "--step", 2, "--problem", row["problem"])
+    assert "which its task no longer has: put back the data that it read" in sentence

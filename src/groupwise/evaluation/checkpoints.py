@@ -141,13 +141,14 @@ def context_of(checkpoint: str, task: str | None, sampling: dict[str, Any], chan
         "sampling": run.get("sampling", {}) | {key: value for key, value in sampling.items() if value is not None},
     }
     if is_trained:
-        _tell_changes(Path(checkpoint).resolve().parent.parent, _keys(changes))
+        tell_changes(Path(checkpoint).resolve().parent.parent, _keys(changes))
     is_other = "task.path" in _keys(changes) and "task.test_path" not in _keys(changes)
     context = Context.parse(data, changes, checkpoint, is_divided=is_trained and not is_other)
     return replace(context, other_tests=context.task.test_file or "") if is_other else context
 
 
-def _tell_changes(run: Path, named: Sequence[str]) -> None:
+def tell_changes(run: Path, named: Sequence[str] = ()) -> None:
+    """Say which data of a run's task changed since it began, but for what stands under these names."""
     for item in recorded(run)[0]:
         is_read = item.makes == "data" and item.name.startswith("task.") and item.name not in named
         difference = item.difference(item.taken()) if is_read else ""

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from groupwise.errors import CheckpointError, ConfigError, InvariantError
+from groupwise.errors import CheckpointError, ConfigError, DataError, InvariantError
+from groupwise.evaluation.checkpoints import tell_changes
 from groupwise.models.checkpoint import load_trainer_state
 from groupwise.models.policy import Policy, start_policy
 from groupwise.randomness import Draws, Purpose
@@ -68,6 +69,7 @@ def replay(
 
     Raises:
         ConfigError: there is no run, or it has no such completion.
+        DataError: the data of its task changed, and a problem is no longer there.
         InvariantError: repeated steps give other weights than the ledger says.
     """
     run = find_run(Path(path))
@@ -76,6 +78,7 @@ def replay(
         raise ConfigError(f"{run.path} is a run of {recipe.algorithm}, which samples nothing to replay")
     if recipe.engine.looks_ahead:
         raise ConfigError(f"{run.path} sampled a step ahead, from weights that no replay makes again: steps_ahead = 1")
+    tell_changes(run.path)
     recorded = Records.of(run).completion(step, problem_id, sample)
     if recorded.token_ids is None:
         raise ConfigError(f"{run.path} recorded no tokens to compare with (its recipe: record.tokens = 'none')")
@@ -103,11 +106,10 @@ def replay(
 
 def _rounds(run: RunDirectory, recipe: RlRecipe) -> dict[int, list[list[Problem]]]:
     problems = {problem.id: problem for problem in make_task(recipe.task).problems("train")}
-    return {
-        line["step"]: [[problems[name] for name in names] for names in line["problems"]]
-        for line in run.ledger.lines()
-        if "problems" in line
-    }
+    asked = {line["step"]: line["problems"] for line in run.ledger.lines() if "problems" in line}
+    if gone := [name for rounds in asked.values() for names in rounds for name in names if name not in problems]:
+        raise DataError(f"{run.path} asked {gone[0]}, which its task no longer has: put back the data that it read")
+    return {step: [[problems[name] for name in names] for names in rounds] for step, rounds in asked.items()}
 
 
 def _repeat_steps(
