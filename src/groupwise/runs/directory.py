@@ -18,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -167,6 +168,16 @@ def open_run(
             f"{run.path} was begun with another recipe: {'; '.join(changed.values())}. "
             "Run the old recipe to resume, choose another run.directory, or delete the old run with --restart "
             f"(`restart=True`){hint}"
+        )
+    now = before = flattened(environment())
+    with suppress(OSError, ValueError):
+        before = flattened(json.loads((path / "environment.json").read_text(encoding="utf-8")))
+    computes = [key for key in now if key.startswith("versions.") or key in ("processor", "gpu")]
+    if others := [f"{key} {before[key]}, now {now[key]}" for key in computes if before.get(key, now[key]) != now[key]]:
+        warnings.warn(
+            f"{path} was begun with {'; '.join(others)}: what follows may differ in last bits from a run that never "
+            "stopped",
+            stacklevel=2,
         )
     if not run.steps():
         return run, None

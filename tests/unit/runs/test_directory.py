@@ -90,6 +90,20 @@ def test_a_changed_recipe_is_refused_and_named(run: RunDirectory, old: str, new:
     assert run.config.read_text() == RECIPE
 
 
+def test_other_versions_are_told_where_a_run_goes_on(run: RunDirectory) -> None:
+    add_checkpoint(run, 1)
+    record = run.path / "environment.json"
+    then = json.loads(record.read_text())
+    then["versions"]["torch"], then["processor"] = "1.0", "Another CPU"
+    record.write_text(json.dumps(then))
+    with pytest.warns(
+        UserWarning, match=r"begun with versions\.torch 1\.0, now .*; processor Another CPU, now .* last bits"
+    ):
+        open_run(run.path, RECIPE)
+    record.write_text("{")
+    assert open_run(run.path, RECIPE) == (run, run.checkpoint(1))
+
+
 def test_a_damaged_checkpoint_is_named_with_the_way_out(run: RunDirectory) -> None:
     add_checkpoint(run, 1)
     newest = add_checkpoint(run, 2)
