@@ -19,7 +19,7 @@ from groupwise.pipeline.plan import Action, Planned, is_measured, measurement, o
 from groupwise.pipeline.recipe import BASE, PipelineRecipe
 from groupwise.ranks.group import ranks_started
 from groupwise.runs.atomic import LOCK, Hold, write_file
-from groupwise.runs.directory import environment
+from groupwise.runs.directory import ENVIRONMENT, environment
 from groupwise.runs.ledger import or_null
 from groupwise.runs.processes import resuming
 from groupwise.runs.run import Run
@@ -96,17 +96,18 @@ def run_pipeline(
         )
     path = Path(recipe.pipeline.directory)
     directory = PipelineDirectory(path)
-    harmless = {LOCK, f".{directory.recipe.name}.tmp"}  # left by a kill at the start
+    first = (directory.recipe.name, ENVIRONMENT, directory.lineage.name)
+    harmless = {LOCK, *first, *(f".{name}.tmp" for name in first)}  # left by a kill at the start
     if (
         path.exists()
-        and not directory.recipe.exists()
+        and not directory.lineage.exists()  # a recipe of the user's own, beside other files, makes no pipeline
         and (not path.is_dir() or {entry.name for entry in path.iterdir()} - harmless)
     ):
         raise CheckpointError(f"{path} exists and is not a pipeline: choose another pipeline.directory")
     with Hold(path, "pipeline.directory"), resuming(path):
         planned = plan(recipe, stages, only, start)
         write_file(directory.recipe, dump_toml(recipe).encode())
-        write_file(directory.path / "environment.json", json.dumps(environment(), indent=1).encode())
+        write_file(directory.path / ENVIRONMENT, json.dumps(environment(), indent=1).encode())
         # before anything runs, and the last stage first: a kill leaves no result that is older than its input
         for entry in reversed(planned):
             if entry.action is Action.RUN:

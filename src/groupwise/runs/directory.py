@@ -35,6 +35,7 @@ from groupwise.runs.inputs import recorded as recorded_inputs
 from groupwise.runs.ledger import Ledger, LineFile
 
 PROVENANCE = "provenance.json"
+ENVIRONMENT = "environment.json"
 
 
 def seed_directory(directory: str | Path, seed: int) -> Path:
@@ -106,8 +107,9 @@ def begin_run(path: Path, config_toml: str) -> RunDirectory:
     """Create a run directory; an earlier run in it is deleted."""
     run = RunDirectory(path)
     _refuse_foreign(run)
-    # its recipe last, but for its lock, which the process that deletes holds
-    for entry in sorted(path.iterdir() if path.exists() else (), key=lambda entry: (entry == run.config, entry.name)):
+    # what tells that it is a run goes last, but for its lock, which the process that deletes holds
+    entries = path.iterdir() if path.exists() else ()
+    for entry in sorted(entries, key=lambda entry: (entry == run.config, entry.name == ENVIRONMENT, entry.name)):
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry, ignore_errors=True)
         elif entry.name != LOCK:
@@ -117,7 +119,7 @@ def begin_run(path: Path, config_toml: str) -> RunDirectory:
         path.mkdir(parents=True, exist_ok=True)
         # the recipe first: a directory that holds it is a run, however early the process is killed
         write_file(run.config, config_toml.encode())
-        write_file(path / "environment.json", surroundings)
+        write_file(path / ENVIRONMENT, surroundings)
         run.checkpoints.mkdir(exist_ok=True)
     return run
 
@@ -135,10 +137,11 @@ def _refuse_foreign(run: RunDirectory) -> None:
         return
     if not run.path.is_dir():
         raise CheckpointError(f"{run.path} is a file, not a run directory: choose another run.directory")
-    if run.config.exists():
-        is_run = "algorithm" in read_toml(run.config)
-    else:
-        is_run = {entry.name for entry in run.path.iterdir()} <= {f".{run.config.name}.tmp", LOCK}
+    is_run = not run.config.exists() or "algorithm" in read_toml(run.config)
+    if not (run.config.exists() and ((run.path / ENVIRONMENT).exists() or run.has_begun)):
+        # a recipe of that name beside files of the user's own makes no run
+        left = {run.config.name, f".{run.config.name}.tmp", f".{ENVIRONMENT}.tmp", LOCK}
+        is_run = is_run and {entry.name for entry in run.path.iterdir()} <= left
     if not is_run:
         raise CheckpointError(f"{run.path} exists and is not a run directory: choose another run.directory")
 
@@ -171,7 +174,7 @@ def open_run(
         )
     now = before = flattened(environment())
     with suppress(OSError, ValueError):
-        before = flattened(json.loads((path / "environment.json").read_text(encoding="utf-8")))
+        before = flattened(json.loads((path / ENVIRONMENT).read_text(encoding="utf-8")))
     computes = [key for key in now if key.startswith("versions.") or key in ("processor", "gpu")]
     if others := [f"{key} {before[key]}, now {now[key]}" for key in computes if before.get(key, now[key]) != now[key]]:
         warnings.warn(

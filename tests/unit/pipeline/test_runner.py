@@ -131,6 +131,11 @@ def test_a_foreign_directory_is_left_alone(fake: Any) -> None:
     with pytest.raises(CheckpointError, match="exists and is not a pipeline"):
         fake.run()
     assert [entry.name for entry in fake.path.iterdir()] == ["thesis.tex"]
+    (fake.path / "pipeline.toml").write_text("# mine")  # a recipe of the user's own
+    with pytest.raises(CheckpointError, match="exists and is not a pipeline"):
+        fake.run()
+    assert (fake.path / "pipeline.toml").read_text() == "# mine"
+    (fake.path / "pipeline.toml").unlink()
     (fake.path / "thesis.tex").unlink()
     fake.path.rmdir()
     fake.path.write_text("")

@@ -42,7 +42,12 @@ def test_a_directory_with_other_files_is_refused_and_left_alone(tmp_path: Path) 
     for start in (open_run, begin_run, lambda path, recipe: hold_run(path)):
         with pytest.raises(CheckpointError, match="not a run directory"):
             start(tmp_path, RECIPE)
-    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+    for own in (RECIPE, "[package]\n"):  # a recipe of the user's own, or another program's
+        (tmp_path / "config.toml").write_text(own)
+        with pytest.raises(CheckpointError, match="not a run directory"):
+            begin_run(tmp_path, RECIPE)
+        assert {path.name for path in tmp_path.iterdir()} >= {"config.toml"}
+        (tmp_path / "thesis.tex").unlink(missing_ok=True)
 
 
 def test_an_interrupted_run_goes_on_from_its_newest_checkpoint(run: RunDirectory, tmp_path: Path) -> None:
@@ -129,6 +134,27 @@ def test_restart_deletes_the_old_run(run: RunDirectory) -> None:
     assert again.steps() == []
     assert (again.ledger.size, again.rollouts(99).exists()) == (0, False)
     assert again.config.read_text() == changed
+
+
+@pytest.mark.parametrize("last", ["ledger.jsonl", "environment.json", "config.toml"])
+def test_a_run_killed_while_it_was_deleted_can_be_begun_again(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch, last: str
+) -> None:
+    run.ledger.append({"step": 0})
+    run.metrics.append({"step": 0})
+    unlink = Path.unlink
+
+    def killed_behind(path: Path, **options: bool) -> None:
+        unlink(path, **options)
+        if path.name == last:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", killed_behind)
+        with pytest.raises(KeyboardInterrupt):
+            begin_run(run.path, RECIPE)
+    again = begin_run(run.path, RECIPE)
+    assert (again.ledger.size, again.config.read_text()) == (0, RECIPE)
 
 
 def test_old_checkpoints_are_dropped_but_never_the_best(run: RunDirectory) -> None:
