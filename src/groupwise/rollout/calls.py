@@ -80,13 +80,13 @@ def _checked(attempt: Attempt, schemas: Mapping[str, Schema], writes_text: bool)
 def _typed(text: str, schema: Any) -> Any:
     """Read a value that was written without quotes by the types that its schema allows."""
     schema = schema if isinstance(schema, Mapping) else {}
-    if schema.get("nullable") and text in ("null", "None"):
-        return None
     names = [name for each in schema.get("anyOf", [schema]) for name in names_in(each)]
+    if (schema.get("nullable") or "null" in names) and text in ("null", "None"):
+        return None
     if "$ref" not in schema and (not names or "string" in names):
         return text
     try:
-        return _JSON.decode({"True": "true", "False": "false"}.get(text, text))
+        return _told(_JSON.decode({"True": "true", "False": "false"}.get(text, text)))
     except (ValueError, RecursionError):
         return text  # which does not fit, and is named so
 
@@ -95,15 +95,23 @@ def _refused(name: str) -> Any:
     raise ValueError(f"{name} is no JSON")
 
 
+def _told(value: Any) -> Any:
+    """Return a value that JSON can tell on (ValueError): no infinity, as 1e999 is, and no half of a character."""
+    json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    return value
+
+
 _JSON = json.JSONDecoder(object_pairs_hook=of_pairs, parse_constant=_refused)
 _SPACE = re.compile(r"\s*")
+_BEGUN = re.compile(r"\s*[{\[]")
 
 
 def _json_at(text: str, at: int) -> tuple[Any, int, str, bool]:
     """Read JSON: its value, its end, its fault, and true where it was cut."""
     begin = _SPACE.match(text, at).end()  # type: ignore[union-attr]  # it matches everything
     try:
-        return *_JSON.raw_decode(text, begin), "", False
+        value, end = _JSON.raw_decode(text, begin)
+        return _told(value), end, "", False
     except json.JSONDecodeError as error:
         was_cut = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated")
         return None, at, f"no JSON: {error.msg}", was_cut
@@ -122,16 +130,17 @@ def _named(value: Any, span: tuple[int, int], keys: Sequence[str]) -> Attempt:
     return Attempt("ok", *span, name, arguments)
 
 
-_FENCED = re.compile(r"(?ms)^[ \t]*(```+|~~~+)[^\n]*\n.*?^[ \t]*\1")
+_FENCE = re.compile(r"(?m)^[ \t]*+(?:```|~~~)")
+_FENCED = re.compile(r"(?ms)^[ \t]*+(`{3,16}|~{3,16})[^\n]*+\n.*?^[ \t]*+\1")
 
 
 def _marks(pattern: re.Pattern[str], text: str, at: int) -> re.Match[str] | None:
     """Find the next mark that the text does not show as code."""
     while mark := pattern.search(text, at):
-        fenced = _FENCED.search(text, at)
-        if fenced and fenced.start() < mark.start():
+        fences = (_FENCED.match(text, fence.start()) for fence in _FENCE.finditer(text, at, mark.start()))
+        if fenced := next(filter(None, fences), None):
             at = fenced.end()
-        elif text[: mark.start()].endswith("`"):
+        elif text[mark.start() - 1 : mark.start()] == "`":
             at = mark.end()
         else:
             return mark
@@ -163,7 +172,7 @@ def _hermes(text: str) -> Iterator[Attempt]:
         value, at, fault, _ = _json_at(text, inner)
         close, following = text.find(CLOSE, at), _HERMES.search(text, at)
         if close < 0 or (following and following.start() < close):
-            if text[inner:].lstrip().startswith(("{", "[")):
+            if _BEGUN.match(text, inner):
                 end = following.start() if following else len(text)
                 yield Attempt("unclosed", begin, end, evidence=f"a call without {CLOSE} was not run")
             continue
@@ -216,12 +225,12 @@ def _function_xml(text: str) -> Iterator[Attempt]:
         if close < 0:
             yield Attempt("unclosed", begin, end, mark["name"].strip(), evidence="a call without its end was not run")
         else:
-            fault = "parameters are <parameter=NAME>VALUE</parameter>"
+            fault = "a call is <tool_call><function=NAME><parameter=NAME>VALUE</parameter></function></tool_call>"
             yield Attempt("bad_json", begin, close, mark["name"].strip(), evidence=fault)
         at = end if close < 0 else close
 
 
-_LLAMA = re.compile(r"\s*(?:<\|python_tag\|>)?\s*(?=\{)")
+_LLAMA = re.compile(r"\s*+(?:<\|python_tag\|>\s*+)?(?=\{)")
 _LOOKS = re.compile(r'\{\s*"(?:name|type|function|parameters)"\s*:')
 _IPYTHON = re.compile(r"<\|start_header_id\|>\s*(?:ipython|tool)\s*<\|end_header_id\|>")
 

@@ -1,6 +1,7 @@
 """Scanners of calls: transcripts written by hand, good calls beside broken, cut, shown and forged ones."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,9 @@ def hermes(inner: str) -> str:
         (hermes('{"name": "add", "a": 1, "b": 2}'), ["bad_argument"], 0),
         (hermes('{"name": "add", "arguments": {"a": 1, "a": 1, "b": 2}}'), ["bad_json"], 0),
         (hermes('{"name": "add", "arguments": {"a": NaN, "b": 2}}'), ["bad_json"], 0),
+        (hermes('{"name": "write", "arguments": {"text": "a", "lines": [1e999]}}'), ["bad_json"], 0),
+        (hermes('{"name": "write", "arguments": {"text": "half \\ud83d"}}') + GOOD, ["bad_json", "ok"], 1),
+        (hermes('{"name": "write", "arguments": {"text": "whole \\ud83d\\ude00"}}'), ["ok"], 1),
         (hermes('{"name": "write", "arguments": ' + '{"text": ' * 3000), ["bad_json"], 0),
         (hermes('{"name": "write", "arguments": {"text": "a", "to": "away"}}'), ["bad_argument"], 0),
         (hermes('{"name": "write", "arguments": {"text": "a", "lines": ["b", 3]}}'), ["bad_argument"], 0),
@@ -82,6 +86,7 @@ def hermes(inner: str) -> str:
         (f"I write `{GOOD}` for a call.", [], 0),
         (f"```\n{GOOD}\n```\n", [], 0),
         (f"```\nprint(1)\n```\n{GOOD}", ["ok"], 1),
+        (f"````\n```\n{GOOD}\n```\n````\n{GOOD}\n```", ["ok"], 1),
         ("A <tool_call> begins a call, and then nothing.", [], 0),
         (f"{GOOD}\n<tool_response>\n3\n</tool_response>", ["ok", "forged"], 1),
     ],
@@ -149,6 +154,7 @@ LLAMA = '{"name": "add", "parameters": {"a": 1, "b": 2}}'
     [
         ({"type": "int"}, 3, "3", True),  # no name of JSON's: the server decides
         ({"type": ["integer", "null"]}, None, "null", True),
+        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, None, "None", True),
         (True, {"a": 1}, None, True),
         ({"items": True, "type": "array"}, [1, "a"], '[1, "a"]', True),
         ({"items": [{"type": "integer"}], "type": "array"}, [1], "[1]", True),
@@ -167,7 +173,7 @@ def test_schemas_of_other_servers(schema: Any, value: Any, text: str | None, fit
     if text is not None:
         written = f"<tool_call>\n<function=take>\n<parameter=it>\n{text}\n</parameter>\n</function>\n</tool_call>"
         assert turn_of("function_xml", written, tools).attempts[0].status == "ok"
-    if schema == {"$ref": "#/$defs/Point"}:
+    if schema == {"$ref": "#/$defs/Point"} or value is None:
         assert turn_of("function_xml", written, tools).calls[0].arguments == {"it": value}
 
 
@@ -223,6 +229,14 @@ def test_a_format_is_known_by_what_a_template_writes(kind: str | None, shown: st
     assert format_shown(shown) == kind
     assert turn_of("none", GOOD, TOOLS).attempts == ()
     assert kind is None or kind in FORMATS
+
+
+@pytest.mark.parametrize("kind", ["hermes", "function_xml", "llama_json"])
+@pytest.mark.parametrize("piece", ["\n", "`", "<tool_call>", "```\n"])
+def test_one_piece_again_and_again_is_read_in_its_time(kind: Any, piece: str) -> None:
+    began = time.process_time()
+    assert read(kind, piece * (20_000 // len(piece))) == []
+    assert time.process_time() - began < 2  # where each piece looks through all that follow: 12 s
 
 
 @pytest.mark.peers
