@@ -244,6 +244,48 @@ def test_an_instance_is_made_once_and_again_where_it_is_missing(monkeypatch: pyt
     server._loop.close()
 
 
+ODD = """
+import numpy
+from groupwise.tasks.environments.base import Environment, Opening, Reply
+
+class Odd(Environment):
+    def start(self, problem, seed):
+        return Opening.of("-")
+
+    def step(self, turn):
+        if turn.text == "exit":
+            raise SystemExit(3)
+        return eval(turn.text)
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        ("Reply.of('half \\ud83d', reward=numpy.float32(0.5), done=numpy.bool_(True))", ("half ?", 0.5, True)),
+        ("Reply.of('-', reward=numpy.int64(1), state=numpy.str_('s'))", ("-", 1.0, False)),
+        ("Reply.of('-', evidence=numpy.float32(1))", "Object of type float32 is not JSON serializable"),
+        ("Reply.of('-', reward='1')", "gave the reward '1'; a finite number is needed, or None"),
+        ("Reply.of('-', reward=1.0, outcome='won')", "gave the outcome 'won'; allowed are 'correct' and 'wrong'"),
+        ("Reply(({'role': 'user', 'content': [{'type': 'text', 'text': 'hi'}]},))", "content, which are texts"),
+        ("Reply(({'role': 'user', 'content': None},))", "role and content, which are texts"),
+        ("exit", "SystemExit: 3"),
+    ],
+)
+def test_a_reply_has_numbers_of_any_kind_and_texts_alone(tmp_path: Path, said: str, found: Any) -> None:
+    (tmp_path / "own.py").write_text(ODD)
+    server = Server(f"{tmp_path}/own.py:Odd", {"kind": f"{tmp_path}/own.py:Odd"})
+    turn = {"text": said, "attempts": []}
+    problem = {"id": "p", "question": "", "reference": ""}
+    [answer] = server.answer([{"id": "a", "problem": problem, "seed": 0, "turns": [turn], "ended": "", "whole": False}])
+    server._loop.close()
+    if isinstance(found, str):
+        assert found in answer["failed"]
+    else:
+        [reply] = answer["replies"]
+        assert (reply["messages"][0]["content"], reply["reward"], reply["done"]) == found
+
+
 @pytest.mark.parametrize(("seeds", "different"), [("group", 1), ("sample", 4)])
 def test_a_group_meets_one_seed_or_each_its_own(play: Any, seeds: str, different: int) -> None:
     def say(so_far: str, sample: int) -> str:

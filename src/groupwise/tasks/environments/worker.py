@@ -8,14 +8,15 @@ or `{"failed": ...}`. An instance goes when its episode has ended.
 
 import asyncio
 import inspect
+import json
 import math
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, SupportsFloat, get_args
 
-from groupwise.tasks.environments.base import ENVIRONMENTS, Attempt, Environment, Opening, Reply, Turn
+from groupwise.tasks.environments.base import ENVIRONMENTS, Attempt, Decided, Environment, Opening, Reply, Turn
 from groupwise.types import Problem
 
 
@@ -44,8 +45,9 @@ class Server:
     async def _answered(self, episode: dict[str, Any]) -> dict[str, Any]:
         began = time.perf_counter()
         try:
-            found = await self._played(episode)
-        except Exception as error:  # reported; the other episodes go on
+            # what JSON cannot say is a fault of this episode alone; half a character, which no tokenizer takes, is "?"
+            found = json.loads(json.dumps(await self._played(episode), ensure_ascii=False).encode(errors="replace"))
+        except (Exception, SystemExit) as error:  # reported; the other episodes go on
             return {"failed": f"{type(error).__name__}: {error}"[:400]}
         return {**found, "seconds": time.perf_counter() - began}
 
@@ -86,14 +88,23 @@ class Server:
             result = await self._loop.run_in_executor(self._threads, method, *arguments)
         if name == "ended" and result is None:
             return None
+        gave = f"{name} of the environment gave"
         if not isinstance(result, kind):
-            raise TypeError(f"{name} of the environment gave {type(result).__name__}; {kind.__name__} is needed")
-        if isinstance(result, Reply) and not math.isfinite(result.reward or 0.0):
-            raise ValueError(f"{name} of the environment gave the reward {result.reward}; a finite number is needed")
+            raise TypeError(f"{gave} {type(result).__name__}; {kind.__name__} is needed")
+        if isinstance(result, Reply):
+            reward = result.reward
+            if not isinstance(reward, SupportsFloat | None) or not math.isfinite(reward or 0.0):
+                raise ValueError(f"{gave} the reward {reward!r:.80}; a finite number is needed, or None")
+            if result.outcome not in get_args(Decided):
+                raise ValueError(f"{gave} the outcome {result.outcome!r:.80}; allowed are 'correct' and 'wrong'")
+            # NumPy's numbers are none of JSON's
+            result = replace(result, reward=reward if reward is None else float(reward), done=bool(result.done))
         if not result.messages and not (isinstance(result, Reply) and (result.done or name == "ended")):
-            raise ValueError(f"{name} of the environment gave no message; one is needed until it is done")
-        if bad := [m for m in result.messages if not isinstance(m, Mapping) or not m.keys() >= {"role", "content"}]:
-            raise TypeError(f"{name} of the environment gave the message {bad[0]!r:.80}; it needs role and content")
+            raise ValueError(f"{gave} no message; one is needed until it is done")
+        for message in result.messages:
+            parts = [message.get(part) for part in ("role", "content")] if isinstance(message, Mapping) else [None]
+            if not all(isinstance(part, str) for part in parts):
+                raise TypeError(f"{gave} the message {message!r:.80}; it needs role and content, which are texts")
         return asdict(result)
 
 
