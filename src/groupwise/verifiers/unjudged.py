@@ -70,7 +70,8 @@ class EpisodeVerifier(Verifier):
             measures["episode/calls"] = float(sum(turn.calls or 0 for turn in completion.turns))
             measures["episode/faults"] = float(sum(turn.faults or 0 for turn in completion.turns))
         if not rewards:
-            return Verdict(Outcome.NONE, {}, "the environment gave no reward", measures=measures)
+            why = f": {last.evidence}" if last.evidence else ""
+            return Verdict(Outcome.NONE, {}, f"the environment gave no reward{why}", measures=measures)
         decided = next((turn.outcome for turn in reversed(completion.turns) if turn.outcome), "")
         is_correct = decided == "correct" if decided else sum(rewards) > 0
         outcome = Outcome.CORRECT if is_correct else Outcome.WRONG

@@ -31,8 +31,8 @@ def sample(bench: Bench) -> Checked:
     groups = [group for group in sampled.groups if any(v.outcome.judged for v in group.verdicts)]
     if not groups:
         nothing = finding(
-            Severity.CRITICAL, "no completion of the sample was judged", "Nothing will be paid, so nothing is learnt.",
-            Advice("verifier", "see why it has no verdict"),
+            Severity.CRITICAL, f"no completion of the sample was judged: {sampled.groups[0].verdicts[0].evidence:.200}",
+            "Nothing will be paid, so nothing is learnt.", Advice("verifier", "see why it has no verdict"),
         )  # fmt: skip
         return Checked({}, (nothing,))
     correct, samples = _counts(groups)
