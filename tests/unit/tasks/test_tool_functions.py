@@ -112,12 +112,22 @@ def test_every_call_of_a_turn_is_answered_up_to_a_number() -> None:
     assert (reply.reward, reply.done) == (None, False)
 
 
+def test_what_a_program_says_may_hang_on_chance_unless_the_recipe_knows_better() -> None:
+    given = [
+        {"tools": ("calculator",)},
+        {"tools": ("calculator", "python")},
+        {"tools": ("python",), "repeatable": True},
+    ]
+    assert [ToolsConfig(kind="tools", **each).repeatable for each in given] == [True, False, True]  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("result", "shown"),
     [
         ("[{'type': 'text', 'text': 'a cat'}, {'type': 'image', 'image': object()}]", "a cat\n[image]"),
         ("[{'type': 'dog'}]", "[{'type': 'dog'}]"), ("[]", "[]"), ("None", "None"),
         ("{'<a at 0x1>': 1}", "{'<a at 0x1>': 1}"),
+        ("'<function f at 0x7f3a>'", "<function f at 0x7f3a>"), ("exit('no')", "error: SystemExit: no"),
         ("object()", "tool look returned object, which is no text"), ("b'GIF89a'", "tool look returned bytes"),
         ("type('Image', (), {})()", "tool look returned Image"),
     ],
@@ -183,6 +193,8 @@ def test_a_class_for_trl_plays_unchanged(tmp_path: Path) -> None:
     reply = asyncio.run(environment.step(Turn("I have it.")))
     assert (reply.reward, reply.done, reply.messages) == (1.0, True, ())
     assert asyncio.run(environment.ended("length")).reward == 1.0
+    reply = asyncio.run(environment.step(Turn("", (Attempt("forged", 0, 1),))))
+    assert (reply.reward, reply.outcome, reply.ending) == (1.0, "wrong", "malformed_call")
 
 
 def test_its_random_numbers_are_those_of_the_seed_and_its_reward_may_be_an_attribute(tmp_path: Path) -> None:
@@ -193,7 +205,9 @@ def test_its_random_numbers_are_those_of_the_seed_and_its_reward_may_be_an_attri
         seen.add(asyncio.run(environment.step(turns[0])).messages[0]["content"])
     assert len(seen) == 2
     assert asyncio.run(environment.step(turns[1])).messages[0]["name"] == "unknown"
-    assert asyncio.run(environment.step(Turn("end"))).reward is None  # none was given, which is not a zero
+    ended = asyncio.run(environment.step(Turn("end")))
+    assert ended.reward is None  # none was given, which is not a zero
+    assert ended.evidence == "neither get_reward() nor the attribute reward of Guess says a number"
     environment, _ = started(tmp_path, TRL.replace("self.won, ", "self.reward, self.won, ", 1).replace(
         "= random.randint(1, highest), ", "= random.randint(1, highest), 0.5, ", 1), ROW)  # fmt: skip
     assert asyncio.run(environment.step(Turn("end"))).reward == 0.5

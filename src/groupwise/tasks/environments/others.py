@@ -16,7 +16,7 @@ import random
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import count
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
@@ -234,7 +234,10 @@ class Trl(Others, Calling):
             reward = await reward if inspect.isawaitable(reward) else reward
         else:
             reward = getattr(self._instance, "reward", None)
-        return Reply(reward=None if reward is None else float(reward), done=True, ending=ending, evidence=evidence)
+        if reward is None:
+            evidence = f"neither get_reward() nor the attribute reward of {type(self._instance).__name__} says a number"
+        outcome: Literal["wrong", ""] = "wrong" if ending else ""
+        return Reply(reward=reward, done=True, outcome=outcome, ending=ending, evidence=evidence)
 
 
 def _tools(factory: type) -> list[Function]:

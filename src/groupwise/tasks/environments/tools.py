@@ -217,16 +217,16 @@ class Calling(Environment):
                 result = await asyncio.to_thread(function, **attempt.arguments)
         except BROKEN:
             raise
-        except Exception as error:  # the model reads it
+        except (Exception, SystemExit) as error:  # the model reads it
             return f"error: {type(error).__name__}: {error}"
         if isinstance(result, list) and result and all(isinstance(p, dict) and p.get("type") in PARTS for p in result):
             return text_of(result)
-        if isinstance(result, bytes) or _ADDRESS.search(text := str(result)):
+        if isinstance(result, bytes) or (not isinstance(result, str) and _ADDRESS.search(str(result))):
             raise VerifierError(
                 f"the tool {attempt.name} returned {type(result).__name__}, which is no text; allowed are text, "
                 "numbers, lists and mappings of these, and parts of a message"
             )
-        return text
+        return str(result)
 
     async def judged(self, text: str) -> Reply:
         """Judge the answer; it is the last reply."""
@@ -259,12 +259,18 @@ class ToolsConfig(CallingConfig):
     """Settings of tools."""
 
     tools: tuple[Beside, ...] = ()
-    """Functions: `calculator`, `python` (in the sandbox), `file.py:function`."""
+    """Functions: `calculator`, `python` (in the sandbox), `file.py:function`. A program may ask for chance or a clock:
+    beside `python`, `repeatable` is `false` unless it is given."""
     servers: tuple[str, ...] = ()
     """Commands that start servers of the Model Context Protocol on their standard input and output; all their tools are
     offered. One serves many episodes: where its answers depend on earlier calls, `repeatable = false`."""
     verifier: Annotated[VerifierConfig, VERIFIERS] | None = None
     """Judges the answer, which is the last turn without its thinking; None: that of the problems' task."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _may_ask_a_clock(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"repeatable": "python" not in given.get("tools", ()), **given}
 
     @field_validator("tools")
     @classmethod
