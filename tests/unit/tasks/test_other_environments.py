@@ -177,6 +177,9 @@ def test_an_environment_for_verifiers_plays_unchanged(taskset: str) -> None:
     assert "won" not in played(config, problems[1], ["raise"]).failed
     assert "ZeroDivisionError" in played(config, problems[1], ["raise"]).failed
     assert "nan" in played(config, problems[1], ["nan"]).failed
+    unpaid = {"highest": 2, "task": {"rewards": {name: {"weight": 0} for name in ("won", "short")}}}
+    [last] = replies(played(configured("verifiers", taskset=taskset, env={"taskset": unpaid}), problems[1], ["1"]))
+    assert (last["reward"], last["outcome"]) == (0, "wrong"), "nothing is right where nothing is paid for"
     moved = replace(problems[1], data={"task": 0, "key": problems[1].data["key"]})
     assert "loads another task" in played(config, moved, []).failed
 

@@ -142,7 +142,7 @@ class Verifiers(Others, Calling):
         evidence = ", ".join(f"{name} {number:g}" for name, number in numbers.items() if number is not None)
         if not rewards:
             return Reply(done=True, evidence=evidence)
-        outcome: Decided = "correct" if trace.reward >= max(r.weight for r in rewards.values()) else "wrong"
+        outcome: Decided = "correct" if trace.reward >= max(r.weight for r in rewards.values()) > 0 else "wrong"
         return Reply(reward=trace.reward, done=True, outcome=outcome, evidence=evidence)
 
     def close(self) -> None:
