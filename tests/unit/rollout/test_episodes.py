@@ -56,6 +56,7 @@ class Echo(Environment):
             case "!long": return Reply.of("x" * 500, reward=0.0)
             case "!control": return Reply.of("<|end|>", reward=0.0)
             case "!nothing": return Reply.of("-")
+            case "!unpaid": return Reply(done=True, evidence="nobody pays")
             case "!mute": return Reply(reward=0.25)
             case "!bare": return Reply(({"content": "-"},))
             case "!sleep":
@@ -211,6 +212,10 @@ def test_a_fault_costs_one_episode_and_is_never_a_zero(
     outcomes = [str(verdict.outcome) for verdict in scored[0].verdicts]
     assert outcomes == ["correct"] * 3 + [outcome] + ["correct"] * 2
     assert scored[0].rewards[3] is None
+
+
+def test_an_episode_without_a_reward_says_why(play: Any) -> None:
+    assert play(by_turn("!unpaid"))[0].verdicts[0].evidence == "the environment gave no reward: nobody pays"
 
 
 def test_hundreds_wait_at_the_same_time(play: Any) -> None:
