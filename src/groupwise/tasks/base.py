@@ -46,6 +46,10 @@ class ChatArguments(Section):
         return True
 
 
+OF_CHAT = ("system", "arguments", "now")
+"""Keys of a template that nothing but a chat template reads."""
+
+
 class Template(KindSection, ChatArguments):
     """Makes a prompt of a problem, and an ideal answer to it.
 
@@ -60,7 +64,7 @@ class Template(KindSection, ChatArguments):
     `chat` this is the user's message, which, left out, is the question and a request for the form that the verifier
     reads."""
     system: str = ""
-    """System message; used only with `chat`."""
+    """System message of the chat template; an error where there is none."""
     chat: bool | None = None
     """Wrap the prompt in the tokenizer's chat template. Left out, runs and evaluations do so where the tokenizer has
     one, and say so; a run's config.toml has what was chosen. Data of plain text are made without."""
@@ -97,7 +101,7 @@ class Template(KindSection, ChatArguments):
 
     @model_validator(mode="after")
     def _chat_has_what_it_needs(self) -> Self:
-        for name in ("arguments", "now"):
+        for name in OF_CHAT:
             if getattr(self, name) and self.chat is False:
                 raise ValueError(
                     f"{name} is of the chat template, which chat = false leaves out; allowed is chat = true"

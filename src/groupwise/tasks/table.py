@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from groupwise.config import FOLDER, merged
 from groupwise.config.kinds import Kinds
 from groupwise.errors import ConfigError
-from groupwise.tasks.base import FORMS, Task, TaskConfig, Template, asking
+from groupwise.tasks.base import FORMS, OF_CHAT, Task, TaskConfig, Template, asking
 from groupwise.verifiers import VERIFIERS, VerifierConfig
 
 _HERE = "groupwise.tasks"
@@ -97,7 +97,7 @@ def _form_of(config: TaskConfig, verifier: VerifierConfig) -> str:
 def settled(config: TaskConfig, verifier: VerifierConfig, has_chat: Callable[[], bool]) -> TaskConfig:
     """Return the task with what its template leaves open: the chat template, and with it the prompt.
 
-    Raises ConfigError: there are arguments for a chat template, and the tokenizer has none.
+    Raises ConfigError: a key is of a chat template, and the tokenizer has none.
     """
     template, default = config.template, type(config).model_fields["template"].default
     usual = default if isinstance(default, Template) else Template()
@@ -109,8 +109,8 @@ def settled(config: TaskConfig, verifier: VerifierConfig, has_chat: Callable[[],
         # a prompt that writes the turns itself leaves that to the chat template
         is_bare = usual.prompt == Template().prompt or usual.prompt.endswith("\nAssistant:")
         changes["prompt"] = (_form_of(config, verifier) or "{question}") if is_bare else usual.prompt
-    if not chat and (template.arguments or template.now):
+    if not chat and (given := [name for name in OF_CHAT if getattr(template, name)]):
         raise ConfigError(
-            "task.template.arguments are of a chat template, which the tokenizer does not have: leave them out"
+            f"task.template.{given[0]} is of a chat template, which the tokenizer does not have: leave it out"
         )
     return config.model_copy(update={"template": template.model_copy(update=changes)})

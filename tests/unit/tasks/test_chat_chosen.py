@@ -4,6 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from groupwise.errors import ConfigError
 from groupwise.models import prompts
@@ -75,9 +76,13 @@ def test_what_is_asked_for_stays_out_of_conversations() -> None:
     assert [Template(chat=True, prompt=prompt).messages(problem)[0]["content"] for prompt in ASKED] == ["q, boxed"] * 8
 
 
-def test_arguments_of_a_chat_template_need_one() -> None:
-    with pytest.raises(ConfigError, match=r"task\.template\.arguments are of a chat template, which"):
-        chosen({"kind": "arithmetic", "template": {"arguments": {"enable_thinking": False}}}, False)
+@pytest.mark.parametrize("given", [{"arguments": {"enable_thinking": False}}, {"system": "Be brief."}])
+def test_what_is_of_a_chat_template_needs_one(given: dict[str, Any]) -> None:
+    name = next(iter(given))
+    with pytest.raises(ConfigError, match=rf"task\.template\.{name} is of a chat template, which"):
+        chosen({"kind": "arithmetic", "template": given}, False)
+    with pytest.raises(ValidationError, match=f"{name} is of the chat template, which chat = false leaves out"):
+        Template(chat=False, **given)
 
 
 @pytest.mark.parametrize(
