@@ -81,21 +81,13 @@ class Allowed(NamedTuple):
     """As in `allowed is ...`."""
 
 
-SECTION = Allowed(
-    lambda found: (
-        isinstance(found, type)
-        and any(
-            isinstance(part, type) and issubclass(part, KindSection) for part in (found, getattr(found, "Config", 0))
-        )
-    ),
-    "a class that is a KindSection or has one as its attribute Config",
-)
+ANY = Allowed(lambda found: True, "")
 
 
 class Choices:
     """Implementations by name: built in, or the user's own. Nothing is imported before it is chosen."""
 
-    def __init__(self, what: str, table: Mapping[str, str], adopt: str = "", allowed: Allowed = SECTION) -> None:
+    def __init__(self, what: str, table: Mapping[str, str], adopt: str = "", allowed: Allowed = ANY) -> None:
         """Name the part.
 
         Args:
@@ -142,13 +134,20 @@ class Kinds(Choices):
         super().__init__(what, table, adopt)
         self.default = default
 
-    def settings(self, kind: str, folder: Path | None = None) -> type[KindSection]:
-        """Return the class of a kind's settings; a file is looked for in the folder first."""
+    def settings(
+        self, kind: str, folder: Path | None = None, base: type[KindSection] = KindSection
+    ) -> type[KindSection]:
+        """Return the class of a kind's settings; a file is looked for in the folder first.
+
+        Raises ConfigError: no such kind, or its settings do not build on `base`.
+        """
         implementation = self.find(beside(kind, folder))
-        settings: type[KindSection] = (
-            implementation if issubclass(implementation, KindSection) else implementation.Config
+        for settings in (implementation, getattr(implementation, "Config", None)):
+            if isinstance(settings, type) and issubclass(settings, base):
+                return settings
+        raise ConfigError(
+            f"{kind} is no {self.what}: allowed is a class that builds on {base.__name__}, or whose Config does"
         )
-        return settings
 
     def kind_of(self, value: Any) -> str | None:
         """Return the kind that a section of a recipe names, written as a table or as the name alone."""
@@ -169,11 +168,7 @@ class Kinds(Choices):
             raise ConfigError(f"kind is missing; known are {', '.join(sorted(self.table))}, and file.py:name")
         folder = context.get(FOLDER)
         table = {**(value if isinstance(value, Mapping) else {}), "kind": beside(kind, folder)}
-        settings = self.settings(kind, folder)
-        if not issubclass(settings, base):
-            raise ConfigError(
-                f"{kind} is no {self.what}: allowed is a class that builds on {base.__name__}, or whose Config does"
-            )
+        settings = self.settings(kind, folder, base)
         return settings.model_validate(table, context=dict(context))
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:

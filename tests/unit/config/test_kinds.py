@@ -110,7 +110,7 @@ def test_faults_are_named(tables: dict[str, object], says: str) -> None:
 @pytest.mark.parametrize(
     ("content", "name", "says"),
     [(OWN, "Triangel", "did you mean 'Triangle'?"), (OWN, "area", "is no shape"),
-     (OWN, "Loose", "is no shape: allowed is a class that is a KindSection or has one"),
+     (OWN, "Loose", "is no shape: allowed is a class that builds on KindSection, or whose"),
      (OWN, "Outline", "is no shape: it has no area"),
      ("raise RuntimeError('broken')", "x", "cannot be imported: RuntimeError: broken"),
      ("import sys; sys.exit(3)", "x", "cannot be imported: SystemExit: 3"), ("def (", "x", "is not readable Python")],
