@@ -94,7 +94,7 @@ def token_loss(tokens: Tokens, objective: Objective) -> TokenLoss:
 
     Raises:
         ValueError: a KL term without a reference.
-        ConfigError: the policy loss gives something else than a number for every token.
+        ConfigError: the policy loss gives something else than a number for every token, or one without a gradient.
     """
     logprobs, old = tokens.logprobs, tokens.old_logprobs
     policy = objective.policy_loss(logprobs, old, tokens.advantages, tokens.lengths)
@@ -103,6 +103,11 @@ def token_loss(tokens: Tokens, objective: Objective) -> TokenLoss:
         raise ConfigError(
             f"loss.policy.kind = {objective.policy_loss.kind!r} gave {shapes or type(policy).__name__} for "
             f"{len(logprobs)} tokens; allowed are TokenLosses of three tensors of this length, the last of truth values"
+        )
+    if logprobs.requires_grad and not policy.loss.requires_grad:
+        raise ConfigError(
+            f"loss.policy.kind = {objective.policy_loss.kind!r} gave a loss without a gradient; allowed is one that is "
+            "computed from `logprobs`, not from a detached copy"
         )
     loss = policy.loss if tokens.importance is None else policy.loss * tokens.importance
     kl = logprobs.new_zeros(len(logprobs))

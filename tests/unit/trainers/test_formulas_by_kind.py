@@ -35,6 +35,9 @@ class AboveBest(AdvantageEstimator):
 
     def within(self, rewards):
         return rewards - rewards.max() - self.margin
+
+def alone(logprobs, old_logprobs, advantages, lengths):
+    return -advantages * logprobs
 """
 
 
@@ -87,6 +90,14 @@ def test_a_loss_that_is_not_one_number_for_each_token_is_refused(tmp_path: Path,
         token_loss(known, grpo(path).loss.objective)
 
 
+def test_a_loss_without_a_gradient_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, 'loss.policy = "own.py:Share"')
+    (tmp_path / "own.py").write_text(OWN.replace("(logprobs - old", "(logprobs.detach() - old"))
+    known = Tokens(torch.zeros(2, requires_grad=True), *(torch.zeros(2) for _ in range(3)), torch.tensor([2]))
+    with pytest.raises(ConfigError, match=r"own\.py:Share' gave a loss without a gradient; allowed is one that"):
+        token_loss(known, grpo(path).loss.objective)
+
+
 @pytest.mark.parametrize("gives", ["rewards.mean()", "rewards[:1]", "rewards[:, None]", "rewards / 0"])
 def test_advantages_that_are_not_one_number_for_each_reward_are_refused(tmp_path: Path, gives: str) -> None:
     says = r"gave (the shapes .*|numbers that are not finite); finite ones of \[\(2,\)\] are allowed"
@@ -112,6 +123,7 @@ def test_ones_own_is_written_and_read_back(tmp_path: Path) -> None:
             "without effect: soft_gate reads it, .*Share does not",
         ),
         ('loss.policy = "own.py:AboveBest"', "is no policy loss: allowed is a class that builds on PolicyLoss"),
+        ('loss.policy = "own.py:alone"', "is no policy loss: allowed is a class that builds on PolicyLoss"),
         ('advantage = "own.py:Share"', "is no advantage: allowed is a class that builds on AdvantageEstimator"),
         ('advantage = "own.py:Best"', r"did you mean 'AboveBest'"),
         (
