@@ -4,12 +4,13 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any
 
 from groupwise.checks.audit.attacks import REFERENCES, adversarial_cases, reference_problems
 from groupwise.checks.audit.judge import Canary, Case, Limits, Miss, differs_for, judge_cases, load_cases, opinion_for
 from groupwise.checks.audit.summary import Summary, as_json
-from groupwise.config import Changes, Section, dump_toml, parse
+from groupwise.config import Changes, Section, dump_toml, parse, toml_literal
 from groupwise.errors import ConfigError, VerifierError
 from groupwise.tasks import TASKS, TaskOptions, make_task
 from groupwise.tasks.base import GeneratedTask, Task, Template
@@ -232,9 +233,13 @@ def quick_audit(task: Task, verifier: Verifier) -> None:
             if result.miss in (Miss.FALSE_POSITIVE, Miss.FALSE_NEGATIVE):
                 what = "pays for" if result.miss is Miss.FALSE_POSITIVE else "does not pay for"
                 source = f" --task {task.name}" if name == task.verifier else ""
+                if source:
+                    given = task.config.model_dump(mode="json", exclude_defaults=True, exclude={"kind", "template"})
+                    source += "".join(f" --set {quote(f'task.{key}={toml_literal(given[key])}')}" for key in given)
+                other = ", or judge by 'number', which reads no expressions" if name == "math" else ""
                 raise VerifierError(
                     f"the verifier '{name}' {what} '{result.case.group}' on {result.case.problem.id}: "
-                    f"{result.case.text[:200]!r} is {result.verdict.outcome} ({result.verdict.evidence}); "
+                    f"{result.case.text[:200]!r} is {result.verdict.outcome} ({result.verdict.evidence}){other}; "
                     f"see all with `groupwise audit {name}{source}`"
                 )
 

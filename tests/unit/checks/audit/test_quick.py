@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from groupwise.errors import VerifierError
 from groupwise.tasks import make_task
 from groupwise.tasks.arithmetic import ArithmeticConfig
 from groupwise.tasks.base import Task
+from groupwise.tasks.jsonl import JsonlConfig
 from groupwise.types import Outcome
 from groupwise.verifiers import make_verifier
 from groupwise.verifiers.extraction import extract
@@ -54,6 +56,17 @@ def test_what_is_paid_wrongly_is_named(
     with pytest.raises(VerifierError, match=message) as error:
         quick_audit(arithmetic, told(rule(accept, arithmetic)))
     assert "groupwise audit number --task arithmetic" in str(error.value)
+
+
+def test_the_command_that_shows_all_reads_the_same_problems(told: Any, tmp_path: Path) -> None:
+    path = tmp_path / "my data.jsonl"
+    path.write_text('{"question": "What is 60 × 64?", "answer": "3840"}\n')
+    task = make_task(JsonlConfig(kind="jsonl", path=str(path), dev_fraction=0))
+    paid = rule(lambda text, right: extract(text, "boxed").answer in {*right, "60 × 64"}, task)
+    with pytest.raises(VerifierError, match=r"pays for 'question given back'.*, or judge by 'number', which") as error:
+        quick_audit(task, told(paid, "math"))
+    path_and_share = f"--set 'task.path=\"{path}\"' --set task.dev_fraction=0.0`"
+    assert str(error.value).endswith(f"`groupwise audit math --task jsonl {path_and_share}")
 
 
 def test_costly_verifiers_are_skipped(told: Any, arithmetic: Task) -> None:
