@@ -10,7 +10,7 @@ from pydantic import ValidationInfo, model_validator
 
 from groupwise.config import FOLDER, Changes, Section, as_overrides, parse, read_toml
 from groupwise.config.schema import SHIPPED
-from groupwise.errors import ConfigError, told_as
+from groupwise.errors import ConfigError, DataError, told_as
 from groupwise.models.config import ADAPTER_CONFIG
 from groupwise.models.prompts import settled_task
 from groupwise.rollout.engine import AnyEngine, EngineConfig
@@ -89,7 +89,13 @@ class Context:
                 f"task.path is a file to train on, and the test problems are those of {self.other_tests}: set "
                 "task.test_path to measure on other problems, or name the split train or dev"
             )
-        if not (problems := self.task.problems(name)[: most or PROBLEMS]):
+        try:
+            problems = self.task.problems(name)[: most or PROBLEMS]
+        except DataError as error:
+            raise (
+                error if split else DataError(f"{error}; another is measured by its name, --split (`split=`)")
+            ) from None
+        if not problems:
             raise ConfigError(f"task {self.task.name} has no {name} problems")
         return name, problems
 

@@ -104,7 +104,7 @@ class JsonlConfig(TaskConfig):
     r"""The answer's place in its field: a regular expression with one group (the last match counts), or `boxed`
     for the last `\boxed{}`. Without it the whole field is the answer."""
     difficulty_field: str | None = None
-    """Field by which evaluation groups its results."""
+    """Field by which evaluation groups its results; empty: none."""
     language: str = "en"
     """Language of the questions (ISO 639-1)."""
     dev_fraction: float = Field(default=0.05, ge=0, lt=1)
@@ -265,8 +265,10 @@ class Jsonl(Task):
             hint = "answer_field to that of the reference answer, or to '' where the verifier needs none"
             _field_of(record, field, hint)
             answer = answer_of(record, field, config.answer_pattern or source.answer_pattern)
-        label = config.difficulty_field or source.difficulty_field
-        difficulty = text_of(record, label) if label else ""
+        difficulty, label = "", source.difficulty_field if config.difficulty_field is None else config.difficulty_field
+        if label:
+            _field_of(record, label, "difficulty_field to that of the difficulty, or to '' where there is none")
+            difficulty = text_of(record, label)
         name = f"{self._label}/{role}-{record.number}"
         return Problem(name, question, answer, difficulty, config.language, data, tuple(messages))
 

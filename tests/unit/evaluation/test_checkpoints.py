@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from groupwise.config.schema import SHIPPED, resolve
-from groupwise.errors import ConfigError
+from groupwise.errors import ConfigError, DataError
 from groupwise.evaluation.ask import sample
 from groupwise.evaluation.checkpoints import context_of
 from groupwise.evaluation.measure import evaluate
@@ -61,6 +61,10 @@ def test_no_run_has_divided_the_rows_of_another_file(checkpoint: Path) -> None:
     config = checkpoint.parents[1] / "config.toml"
     config.write_text(config.read_text().replace('test_path = "test.jsonl"\n', "dev_fraction = 0.5\n"))
     assert asked(checkpoint, "task.path=mine.jsonl") == ("all rows", [f"mine {i}?" for i in range(7)])
+    with pytest.raises(
+        DataError, match=r"no test split; it has: train, dev; .*; another is measured by its name, --sp"
+    ):
+        asked(checkpoint)
 
 
 def test_a_file_that_was_changed_since_the_run_began_is_told(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:

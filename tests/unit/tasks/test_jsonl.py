@@ -89,6 +89,14 @@ def test_a_broken_line_is_named(tmp_path: Path, line: str, message: str) -> None
         Jsonl(JsonlConfig(kind="jsonl", path=path)).problems("train")
 
 
+def test_a_difficulty_that_is_not_there_is_named_by_its_key(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", *rows(2))
+    with pytest.raises(DataError, match=r"line 1 has no field 'level'; .*: set difficulty_field to that of the diff"):
+        Jsonl(JsonlConfig(kind="jsonl", path=path, difficulty_field="level")).problems("train")
+    task = Jsonl(JsonlConfig(kind="jsonl", preset="aime", path=path, question_field="question", difficulty_field=""))
+    assert {problem.difficulty for problem in task.problems("train")} == {""}
+
+
 def test_an_answer_that_does_not_match_is_named(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", *rows(2))
     with pytest.raises(DataError, match=r"line 1: .*'answer'.* answer_pattern '#### "):
