@@ -139,12 +139,10 @@ def figures(result: dict[str, Any]) -> Table:
     for key in [key for key in keys if key not in ("by_difficulty", "calls_by_difficulty", "second")]:
         name = key.replace("_", " ") if key in ("verdict_errors", "no_verdict") else metric(key).name
         table.add_row(name, *(_cell(key, summary.get(key)) for summary in summaries))
-    for label in summaries[0]["by_difficulty"]:
-        cells = (_cell("pass_at_1", summary["by_difficulty"].get(label)) for summary in summaries)
-        table.add_row(f"pass@1, {label}", *cells)
-    for label in summaries[0].get("calls_by_difficulty", {}):
-        cells = (_cell("calls", summary.get("calls_by_difficulty", {}).get(label)) for summary in summaries)
-        table.add_row(f"calls of tools, {label}", *cells)
+    for group, key in (("by_difficulty", "pass_at_1"), ("calls_by_difficulty", "calls")):
+        for label in filter(None, summaries[0].get(group, {})):  # problems may name no difficulty
+            cells = (_cell(key, summary.get(group, {}).get(label)) for summary in summaries)
+            table.add_row(f"{metric(key).name}, {label}", *cells)
     return table
 
 

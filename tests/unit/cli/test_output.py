@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from groupwise.cli import main as run_command
+from groupwise.cli.evaluate import figures
 from groupwise.cli.main import _safe
 from groupwise.config.places import Place
 from groupwise.config.recipes import toml_literal
@@ -121,6 +122,13 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+def test_problems_without_a_difficulty_have_no_row_of_their_own() -> None:
+    share = {"value": 0.5, "low": 0.25, "high": 0.75}
+    summary = {"pass_at_1": share, "by_difficulty": {"": share, "hard": share}, "calls_by_difficulty": {"hard": share}}
+    table = figures({"task": "t", "split": "s", "problems": 2, "samples": 1, "checkpoints": {"m": summary}})
+    assert list(table.columns[0].cells) == ["pass@1", "pass@1, hard", "calls of tools, hard"]
 
 
 def test_long_work_has_a_line_every_thirty_seconds_and_no_more() -> None:
