@@ -61,7 +61,10 @@ def main(path: str, name: str, settings: str) -> int:
             files.write(replace(state, closed=True))
     except Exception as error:
         traceback.print_exc()
-        files.write(replace(files.read(), failed=" ".join(f"{type(error).__name__}: {error}".split())))
+        said = " ".join(f"{type(error).__name__}: {error}".split())
+        if isinstance(error, ModuleNotFoundError) and error.name in SINKS.table:
+            said += f"; pip install 'groupwise[{error.name}]'"
+        files.write(replace(files.read(), failed=said))
         return 1
     return 0
 

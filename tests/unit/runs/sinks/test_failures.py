@@ -65,6 +65,10 @@ class ExitsHard(Kept):
 class NeedsAPackage(Kept):
     def __init__(self, config, run):
         import a_package_that_nobody_installed
+
+class NeedsOurs(Kept):
+    def __init__(self, config, run):
+        raise ModuleNotFoundError("No module named 'mlflow'", name="mlflow")
 '''
 
 
@@ -81,6 +85,7 @@ FAILURES = {
     "Hangs": r"it had not taken the last lines 0\.5 s after the run's end \(sinks\.bad\.wait_s\)",
     "Exits": "it ended with status 0", "ExitsHard": "it ended with status 0",
     "NeedsAPackage": "ModuleNotFoundError: No module named 'a_package_that_nobody_installed'",
+    "NeedsOurs": r"ModuleNotFoundError: No module named 'mlflow'; pip install 'groupwise\[mlflow\]'",
 }  # fmt: skip
 
 
