@@ -127,6 +127,7 @@ def cannot_be_loaded(located: Located) -> Iterator[None]:
         why, path = str(error).split("\n")[0], Path(located.weights)
         if path.exists() and not (path / "config.json").exists():
             why = f"{path} has no config.json, so it is not a Hugging Face model directory"
+            why += f"; a run's models are in {path}/checkpoints" if (path / "checkpoints").is_dir() else ""
         raise ModelError(f"the model {located.path!r} cannot be loaded: {why}") from error
 
 

@@ -180,3 +180,11 @@ def test_weights_read_in_bfloat16_are_those_converted_later(
     for name, buffer in rounded.named_buffers():
         assert torch.equal(buffer, buffers[name].to(buffer.dtype)), name
         assert buffer.dtype is torch.float32 or name.endswith("embed_scale"), name  # it takes its weight's precision
+
+
+def test_a_run_is_no_model_and_its_models_are_named(tmp_path: Path) -> None:
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    with pytest.raises(
+        ModelError, match=r"not a Hugging Face model directory; a run's models are in .*run/checkpoints$"
+    ):
+        module.tokenizer_of(str(tmp_path / "run"))
