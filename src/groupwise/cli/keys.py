@@ -80,9 +80,9 @@ class Reference:
             yield inner
             yield from self._with_below(inner)
 
-    def add(self, path: str, root: str, model: type[BaseModel]) -> None:
-        """Document a class and what it holds; `root` chooses it, or the recipe it is in."""
-        queue: list[tuple[Heading | None, str, str, type[BaseModel]]] = [(None, path, root, model)]
+    def add(self, path: str, root: str, model: type[BaseModel], parent: Heading | None = None) -> None:
+        """Document a class and what it holds, below `parent`; `root` chooses it, or the recipe it is in."""
+        queue: list[tuple[Heading | None, str, str, type[BaseModel]]] = [(parent, path, root, model)]
         for parent, place, mark, section in queue:  # which grows
             if section in self.places:
                 continue
@@ -109,6 +109,8 @@ def reference() -> Reference:
     from groupwise.recall.config import RecallRecipe
     from groupwise.trainers import TRAINERS
     from groupwise.trainers.compare import Comparison
+    from groupwise.verifiers import VerifierConfig
+    from groupwise.verifiers.python import PythonConfig
 
     document = Reference()
     for name in TRAINERS.table:
@@ -117,6 +119,7 @@ def reference() -> Reference:
     for name in STAGES.table:
         if STAGES.find(name) is not Train:
             document.add("stages.NAME", f'kind = "{name}"', STAGES.find(name).Config)
+    document.add("verifier", 'kind = "file.py:function"', PythonConfig, document.places[VerifierConfig])
     document.add("", "[variants]", Comparison)
     document.add("", "[sources]", RecallRecipe)
     return document
@@ -205,13 +208,19 @@ def _key(document: Reference, name: str, info: FieldInfo) -> str:
         first, *others = document.of(choice)
         links = ", ".join(f"[{place.title}](#{_anchor(place.title)})" for place in (first, *others[:3]))
         suffix = f" and {len(others) - 3} more below it" if len(others) > 3 else ""
-        return f"**`{name}`** (section): {text} See {links}{suffix}."
+        given = info.default.model_dump(exclude_unset=True) if isinstance(info.default, Section) else {}
+        usual = ", ".join(_code(f"{key} = {toml_literal(value)}") for key, value in given.items())
+        return f"**`{name}`** (section): {text} See {links}{suffix}.{usual and f' Its default: {usual}.'}"
     default = "required"
     if not info.is_required():
         value = info.get_default(call_default_factory=True)
         literal = list(value) if isinstance(value, tuple | set | frozenset) else getattr(value, "value", value)
         default = "not set" if literal is None else f"default `{toml_literal(literal)}`"
     return f"**`{name}`** ({allowed_values(info.annotation, info.metadata)}; {default}): {text}"
+
+
+def _code(text: str) -> str:
+    return f"```` {text} ````" if "`" in text else f"`{text}`"
 
 
 def _unwrap(text: str) -> str:

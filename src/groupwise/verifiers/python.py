@@ -45,7 +45,7 @@ MEMORY_BYTES = 16 << 30  # address space of one worker process; the function may
 
 
 class PythonConfig(WorkersConfig):
-    """Settings for the values of a user's function."""
+    """Settings for the values of your own function, `kind = "rewards.py:reward"`; what it gives is the reward."""
 
     correct_above: float = Field(default=0.5, allow_inf_nan=False)
     """A reward above this counts as a correct answer: in pass@k, in majority votes and for gates."""

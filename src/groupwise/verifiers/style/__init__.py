@@ -169,9 +169,7 @@ class LengthPart(StylePart):
 class OverlongPart(LengthPart):
     """Soft overlong punishment in [-1, 0] (DAPO, arXiv:2503.14476, equation 13).
 
-    0                                  for |y| <= L_max - L_cache
-    (L_max - L_cache - |y|) / L_cache  up to L_max
-    -1                                 beyond
+    For a length |y|: 0 up to L_max - L_cache, then (L_max - L_cache - |y|) / L_cache up to L_max, -1 beyond.
     """
 
     cache_tokens: int = Field(ge=1)
