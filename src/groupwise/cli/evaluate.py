@@ -27,7 +27,7 @@ def evaluate(
     json: Json = False,
     **settings: Any,
 ) -> None:  # fmt: skip
-    """Measure a checkpoint: pass@1 with a 95 % interval, unbiased pass@k, majority vote, behaviours, each difficulty.
+    r"""Measure a checkpoint: pass@1 with a 95 % interval, unbiased pass@k, majority vote, behaviours, each difficulty.
 
     With `--suite` it measures benchmarks by protocols that others recognise, beside the values that they published.
 
@@ -40,7 +40,7 @@ def evaluate(
 
         groupwise eval runs/arithmetic/checkpoints/best --against base
 
-        groupwise eval base --task jsonl --set task.path=mine.jsonl
+        groupwise eval base --task jsonl --set task.path=mine.jsonl --set 'task.template.prompt="{question}\n"'
 
         groupwise eval base --task word_problems --set 'task.languages=["zh"]' --json
 

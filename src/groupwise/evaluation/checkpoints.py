@@ -150,6 +150,11 @@ def context_of(checkpoint: str, task: str | None, sampling: dict[str, Any], chan
         tell_changes(Path(checkpoint).resolve().parent.parent, _keys(changes))
     is_other = "task.path" in _keys(changes) and "task.test_path" not in _keys(changes)
     context = Context.parse(data, changes, checkpoint, is_divided=is_trained and not is_other)
+    learnt, prompt = run.get("task", {}).get("template", {}).get("prompt"), context.task.template.prompt
+    if learnt not in (None, prompt) and not same_task:
+        tell(
+            f"{checkpoint} was trained on the prompt {learnt!r} and is asked {prompt!r:.120}: see task.template.prompt"
+        )
     return replace(context, other_tests=context.task.test_file or "") if is_other else context
 
 

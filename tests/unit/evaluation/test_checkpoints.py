@@ -84,6 +84,18 @@ def test_a_file_that_was_changed_since_the_run_began_is_told(checkpoint: Path, m
     assert told == [sentence]  # of a file in whose place another is named there is nothing to say
 
 
+def test_a_prompt_that_was_not_trained_on_is_told(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr("groupwise.evaluation.checkpoints.tell", told.append)
+    config = checkpoint.parents[1] / "config.toml"
+    config.write_text('[verifier]\nkind = "number"\n[task]\nkind = "arithmetic"\ntemplate.prompt = "{question}!"\n')
+    context_of(str(checkpoint), "arithmetic", {})
+    assert not told
+    context_of(str(checkpoint), "jsonl", {}, ["task.path=mine.jsonl"])
+    (sentence,) = told
+    assert "was trained on the prompt '{question}!' and is asked 'The user asks a question" in sentence
+
+
 @pytest.mark.parametrize("name", ["base", "someone/base"])
 def test_a_name_means_the_same_in_the_directory_of_a_run(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch, name: str
