@@ -198,7 +198,8 @@ class PythonVerifier(Verifier):
         prompt = self._template.render(problem) if self._template else problem.question
         values = (request.text, problem.reference, problem.question, prompt, problem.id, problem.difficulty,
                problem.language)  # fmt: skip
-        return {**dict(zip(OWN, values, strict=True)), **problem.data, "completion": request.text}
+        fields = {**dict(zip(OWN, values, strict=True)), **problem.data, "completion": request.text}
+        return fields | ({"reference": problem.reference} if problem.reference else {})
 
     def _arguments(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         names = fields if self._signature["takes_any"] else self._signature["needs"]

@@ -166,6 +166,13 @@ def has_ended(state: Path) -> bool:
         return True
 
 
+def test_a_field_of_the_data_never_takes_the_place_of_the_reference_answer(folder: Path) -> None:
+    data = {"reference": "page 3", "completion": "page 4"}
+    with verifier(folder, "mine.py:reward") as function:
+        assert function.verify(Problem("p", "What is 1 + 2?", "3", data=data), "3").reward == 1
+        assert function.verify(Problem("p", "Where?", "", data=data), "page 3").reward == 1
+
+
 def test_arguments_are_given_by_name(folder: Path) -> None:
     with verifier(folder, "mine.py:prompted") as function:
         assert function.verify(PROBLEM, "x").parts == {"prompt": 1.0, "id": 1.0, "terms": 3.0, "missing": 1.0}
