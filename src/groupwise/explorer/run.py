@@ -80,6 +80,8 @@ def description(run: Records) -> str:
     model = config.get("model", {}).get("path") or "a new model"
     if isinstance(imported := config.get("imported"), Mapping):
         return f"a run of {imported.get('system')}: {len(run.metrics())} recorded steps, the last is {num_done - 1}"
+    if run.finished and num_done < run.planned_steps and (budget := config.get("token_budget")):
+        state += f": token_budget = {budget} is spent"
     progress = f"{num_done} of {run.planned_steps} steps, {state}"
     return f"{config.get('algorithm', 'training')} on {subject} from {model}: {progress}"
 

@@ -14,7 +14,7 @@ from groupwise.errors import ConfigError
 from groupwise.evaluation.metrics import before_after
 from groupwise.explorer.answers import gained
 from groupwise.explorer.export import write_report
-from groupwise.explorer.run import report_of
+from groupwise.explorer.run import description, report_of
 from groupwise.explorer.seeds import seed_curves
 from groupwise.runs.records import Records
 from groupwise.types import Outcome
@@ -141,6 +141,14 @@ def test_the_summary_holds_the_numbers(finished_run: Any) -> None:
         < text.index("41</think>")
         < text.index("after, 100 % of its 2 samples")
     )
+
+
+def test_a_run_that_spent_its_tokens_says_so(fake_run: Any) -> None:
+    config = fake_run.path / "config.toml"
+    config.write_text(f"token_budget = 1500\n{config.read_text()}")
+    assert description(Records.open(fake_run.path)).endswith("0 of 4 steps, unfinished")
+    fake_run.directory.finished.touch()
+    assert description(Records.open(fake_run.path)).endswith("0 of 4 steps, finished: token_budget = 1500 is spent")
 
 
 def test_what_was_not_measured_is_never_zero(fake_run: Any) -> None:
