@@ -60,8 +60,8 @@ def sample(
 ) -> Answers:
     r"""Ask a model a question, and judge the answers where a task is known. It is `groupwise sample`.
 
-    >>> sample("base", "What is 23 × 17?", samples=2).texts  # doctest: +SKIP
-    ['<think>23×10=230. 23×7=161. 230+161=391.</think>\\boxed{391}', '<think>23×17=381</think>\\boxed{381}']
+    >>> sample("base", "What is 23 × 17?", samples=2, seed=3).texts  # doctest: +SKIP
+    ['<think>23×10=230. 23×7=161. 230+161=391.</think>\\boxed{391}', '<think>23×17=471</think>\\boxed{471}']
 
     Without a task the question is the user's message, where the tokenizer has a chat template, else a text to go on
     with.

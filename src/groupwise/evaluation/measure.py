@@ -77,8 +77,8 @@ def evaluate(
 ) -> Measurement:
     """Measure a checkpoint: pass@k, majority vote, lengths, behaviours, each difficulty. It is `groupwise eval`.
 
-    >>> evaluate("base", task="arithmetic", problems=100).pass_at_1  # doctest: +SKIP
-    Estimate(value=0.43, low=0.39, high=0.47)
+    >>> str(evaluate("base", task="arithmetic", problems=100).pass_at_1)  # doctest: +SKIP
+    '0.354 [0.316, 0.393]'
 
     Args:
         checkpoint: a checkpoint directory, a hub name, or `base` for the shipped model.
@@ -97,6 +97,7 @@ def evaluate(
 
     Raises:
         ConfigError: the path is a run and not a checkpoint, or a name or a value is unknown.
+        DataError: problems cannot be read, or the task has none of the split.
         ModelError: a checkpoint cannot be loaded.
         VerifierError: the verifier failed on too many completions.
     """

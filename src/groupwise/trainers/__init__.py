@@ -57,7 +57,8 @@ def train(
         The run. It is not `finished` where Ctrl-C stopped it after a step; the same call then resumes there.
 
     Raises:
-        ConfigError: what the recipe names cannot be used, for example a verifier that rejects reference answers.
+        ConfigError: what the recipe names cannot be used; DataError, ModelError: problems, or a model, cannot be read.
+        VerifierError: the verifier rejects reference answers, pays for what is no answer, or fails too often.
         CheckpointError: the directory holds a finished run, one of another recipe or other inputs, or is in use.
         InvariantError: a check of the training itself failed.
         RankError: another rank was lost.
