@@ -184,7 +184,7 @@ def unparsable(actors: Actors, scored: Sequence[ScoredGroup], max_tokens: int) -
     name = {"boxed": "\\boxed{}", "tag": "<answer></answer>", "code": "a block in ```"}.get(place, "")
     holding = sum(mark in c.text for c, _ in without) if mark else 0
     count = "none" if not holding else f"only {holding}"
-    missing = f"{count} of {len(without)} contains {name}" if mark else verdict.evidence
+    missing = f"{count} of {len(without)} contains {name}" if mark and holding < len(without) else verdict.evidence
     helps = []
     if cut > MANY * len(without):  # before its answer, whatever it was asked for
         helps.append(f"{cut} were cut at {max_tokens} tokens: set sampling.max_tokens = {2 * max_tokens}")

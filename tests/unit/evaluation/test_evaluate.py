@@ -209,3 +209,4 @@ def test_a_half_is_not_most() -> None:
 
 def test_those_that_hold_it_are_counted() -> None:
     assert "only 1 of 4 contains \\boxed{}" in said(["\\boxed{1} \\boxed{2}", "a", "b", "c"], Template())
+    assert "4 of 4 completions are unparsable: not JSON: line 1, and" in said(["\\boxed{1"] * 4, Template())
