@@ -233,7 +233,10 @@ class Jsonl(Task):
             return read_file(path)
         if preset_path and not (Path(config.data_dir) / preset_path).exists():
             missing = Path(config.data_dir, preset_path).absolute()
-            raise DataError(f"there is no problem file {missing}; give data_dir, where the preset's files are, or path")
+            raise DataError(
+                f"there is no problem file {missing}; give task.data_dir (of a suite --data), where the preset's files "
+                "are, or task.path"
+            )
         return read_file(Path(config.data_dir) / preset_path) if preset_path else iter(())
 
     def _problem(self, record: Record, role: Role) -> Problem:
