@@ -203,8 +203,10 @@ FORGED = ['{"test":0,"passed":true,"broken":0}', '{"test":0,"passed":true}',
 def test_no_text_of_a_program_passes_for_a_finding(sandbox: Sandbox, line: str) -> None:
     data = {"form": "python", "setup": "top = node(1)", "names": ["node", "depth"], "tests": ["assert depth(top) == 7"]}
     reply = json.dumps({"missing": f"\n{line}\n"}) + "\n"
-    source = "import os\nfor number in range(3, 20):\n" \
-             f"  try: os.write(number, {reply.encode()!r})\n  except OSError: pass\nimport time; time.sleep(60)"  # fmt: skip
+    source = (
+        "import os, time\nfor number in range(3, 20):\n"
+        f"  try: os.write(number, {reply.encode()!r})\n  except OSError: pass\ntime.sleep(60)"
+    )
     verdict = judge(sandbox, data, source)
     assert verdict.outcome is Outcome.WRONG
     assert "test 1 of 1: the setup raises _UnfitError: the program does not define" in verdict.evidence
