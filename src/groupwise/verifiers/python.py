@@ -15,12 +15,9 @@ like any program that the user runs.
 import ast
 import difflib
 import json
-import random
-import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import cache
 from itertools import chain, groupby
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -32,7 +29,6 @@ from groupwise.errors import ConfigError
 from groupwise.runs.progress import counted
 from groupwise.types import Outcome, Problem, StepReward, Verdict
 from groupwise.verifiers.base import Asks, Request, Verifier, WorkersConfig, refuse_settings
-from groupwise.verifiers.extraction import extract
 from groupwise.verifiers.workers import START_S, Reply, WorkerPool
 
 OWN = ("completion", "reference", "question", "prompt", "id", "difficulty", "language")
@@ -252,86 +248,3 @@ class PythonVerifier(Verifier):
 
     def close(self) -> None:
         self._pool.close()
-
-
-MOST = 1_000_000  # problems that a generator is asked for; it makes each one on demand
-
-
-class ReasoningGymConfig(PythonConfig):
-    """Settings for the scores of reasoning-gym, 0 to 1; the score is the reward."""
-
-    correct_above: float = 0.99
-    """A score above this counts as a correct answer: many generators give a little for a well-formed wrong one."""
-
-
-class ReasoningGymVerifier(PythonVerifier):
-    """Asks the generator of the problem, in worker processes. Answers that some generators would run are not run."""
-
-    Config = ReasoningGymConfig
-    place: ClassVar[Place] = Place(Path(__file__), "score", __name__)
-    accepts_references: ClassVar[bool] = True
-
-
-def score(completion: str, question: str, dataset: str, seed: int, settings: str, index: int) -> float | Verdict:
-    """Score the answer by its generator (ConfigError: that asks something else); runs in a worker process."""
-    extraction = extract(completion, "tag")
-    if extraction.answer is None:
-        return Verdict(Outcome.UNPARSABLE, {"reward": 0.0}, extraction.reason)
-    entry = made(dataset, seed, settings, index)
-    if entry["question"] != question:
-        raise ConfigError(f"reasoning-gym makes another problem {index} of {dataset!r} than the one that was asked")
-    return float(generator(dataset, seed, settings).score_answer(extraction.answer, entry))
-
-
-def asked(request: dict[str, Any]) -> list[list[str]]:
-    """Make the problems `indices` as pairs of question and reference; runs in a worker process."""
-    entries = [made(**request["of"], index=index) for index in request["indices"]]
-    return [[each["question"], "" if each["answer"] is None else str(each["answer"])] for each in entries]
-
-
-def made(dataset: str, seed: int, settings: str, index: int) -> Any:
-    """Return a problem as the library has it; the same in all workers, where the order of a set's members is fixed."""
-    random.seed(index)  # some generators also draw from it
-    return generator(dataset, seed, settings)[index]
-
-
-_MATHEMATICS = (
-    "Symbol", "Integer", "Float", "Rational", "Abs", "abs", "sqrt", "exp", "log", "ln", "sin", "cos", "tan", "cot",
-    "sec", "csc", "asin", "acos", "atan", "sinh", "cosh", "tanh",
-)  # fmt: skip
-"""Names that may be called."""
-_DATA = (
-    ast.Expression, ast.Constant, ast.List, ast.Tuple, ast.Set, ast.Dict, ast.Name, ast.Load, ast.Call, ast.keyword,
-    ast.BinOp, ast.operator, ast.UnaryOp, ast.unaryop, ast.BoolOp, ast.boolop, ast.Compare, ast.cmpop,
-)  # fmt: skip
-
-
-def evaluated(source: str, *names: Any) -> Any:
-    """Stand in for `eval` in a library that hands it what a model wrote: data and mathematics (ValueError: other code).
-
-    >>> evaluated("[1, 2 + 3]"), evaluated("sqrt(4)", {"sqrt": abs})
-    ([1, 5], 4)
-    """
-    tree = ast.parse(source.strip(), mode="eval")
-    for node in ast.walk(tree):
-        is_other = isinstance(node, ast.Call) and getattr(node.func, "id", "") not in _MATHEMATICS
-        if is_other or not isinstance(node, _DATA):
-            raise ValueError(f"{source[:60]!r} is more than data and mathematics")
-    return eval(compile(tree, "answer", "eval"), *(names or ({},)))
-
-
-@cache
-def generator(name: str, seed: int, settings: str) -> Any:
-    """A generator of the library; `settings` are its dials as JSON (ConfigError: names what is missing)."""
-    try:
-        import reasoning_gym
-    except ImportError:
-        raise ConfigError("the task reasoning_gym needs a library: pip install 'groupwise[reasoning-gym]'") from None
-    try:
-        source = reasoning_gym.create_dataset(name, seed=seed, size=MOST, **json.loads(settings))
-    except (ValueError, TypeError, AssertionError) as error:
-        raise ConfigError(f"reasoning-gym cannot make {name!r} with the settings {settings}: {error}") from None
-    for place, module in list(sys.modules.items()):
-        if place == "sympy.parsing.sympy_parser" or place.partition(".")[0] == "reasoning_gym":
-            vars(module)["eval"] = evaluated
-    return source

@@ -28,7 +28,7 @@ VERIFIERS = Kinds(
         "propositional_proof": "worlds/natural_deduction.py:PropositionalVerifier",
         "coq": f"{_HERE}.proofs.coq:CoqVerifier",
         "lean": f"{_HERE}.proofs.lean:LeanVerifier",
-        "reasoning_gym": f"{_HERE}.python:ReasoningGymVerifier",
+        "reasoning_gym": "worlds/gym_problems.py:ReasoningGymVerifier",
         "ifeval": f"{_HERE}.ifeval:IfevalVerifier",
         "harness": f"{_HERE}.harness:HarnessVerifier",
         "answered": f"{_HERE}.unjudged:AnsweredVerifier",

@@ -30,6 +30,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, NamedTuple, NoReturn
 
+from groupwise.config.places import Place
 from groupwise.errors import SandboxError, VerifierError
 from groupwise.runs.progress import counted
 from groupwise.sandbox.fork_server import ForkServer, last_words
@@ -52,10 +53,9 @@ def main(target: str, memory_bytes: int) -> NoReturn:
     """Serve until the parent is gone; a forked process works until the end of its channel."""
     control = os.dup(0)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    module_name, _, name = target.partition(":")
-    module = importlib.import_module(module_name)
-    function = getattr(module, name)
-    getattr(module, "warm_up", lambda: None)()
+    module, _, name = target.rpartition(":")
+    function = place.load() if (place := Place.of(target)) else getattr(importlib.import_module(module), name)
+    getattr(sys.modules[function.__module__], "warm_up", lambda: None)()
     gc.freeze()  # what is imported stays shared with the workers
     channel, output = Server(control).serve()
     status = 1
@@ -153,8 +153,8 @@ class Worker:
 class WorkerPool:
     """Up to `num_workers` processes that run one function of a JSON value each; safe to use from many threads.
 
-    `target`, `package.module:function`, is imported in the fork server only. `prepare` is the first request of every
-    worker, without a deadline. With `inherit` workers see the environment's variables.
+    `target`, `package.module:function` or `file.py:function`, is imported in the fork server only. `prepare` is the
+    first request of every worker, without a deadline. With `inherit` workers see the environment's variables.
     """
 
     def __init__(

@@ -79,7 +79,7 @@ def test_a_question_is_judged_by_its_own_problem() -> None:
 def test_no_answer_is_run(tmp_path: Path, dataset: str) -> None:
     task = make_task({**SMALL, "datasets": [dataset]})
     problem, trace = task.problems("train")[0], tmp_path / "trace"
-    forged = "__import__('sys').modules['groupwise.verifiers.python'].__dict__.update(generator=1)"
+    forged = "__import__('sys').modules['reasoning_gym'].__dict__.update(create_dataset=1)"
     attacks = [f"open({str(trace)!r}, 'w').write('x')", f"[{forged}]", f"(lambda: open({str(trace)!r}, 'w'))()",
                f"exec({'+'.join(f'chr({ord(c)})' for c in f'open({str(trace)!r}, chr(119))')})"]  # fmt: skip
     with make_verifier({"kind": "reasoning_gym", "timeout_s": 60}) as verifier:

@@ -13,7 +13,7 @@ from groupwise.errors import ConfigError, InvariantError
 from groupwise.tasks.base import Template
 from groupwise.types import Completion, FinishReason, Group, Outcome, Problem, Prompt, StepReward
 from groupwise.verifiers import Verifier, make_verifier, score, spot_check
-from groupwise.verifiers.python import PythonVerifier, adopt, evaluated
+from groupwise.verifiers.python import PythonVerifier, adopt
 
 SOURCE = """
 import os, sys, time
@@ -275,14 +275,3 @@ def test_what_it_pays_is_its_own_affair(folder: Path) -> None:
 def test_a_reward_above_the_bound_is_correct(folder: Path, above: float, outcome: Outcome) -> None:
     with verifier(folder, "mine.py:reward", correct_above=above) as function:
         assert function.verify(PROBLEM, "decimal").outcome is outcome
-
-
-def test_what_stands_in_for_eval_reads_data_and_mathematics_alone() -> None:
-    scope = {"Symbol": str, "Integer": int}
-    for source, value in (("['a', ('b', -1)]", ["a", ("b", -1)]), (" 3*(4-1) // 2", 4), ("{1: 0x1F << 2}", {1: 124}),
-                          ("Integer('3') + 2", 5), ("Symbol('x') + 'y'", "xy")):  # fmt: skip
-        assert evaluated(source, scope) == value
-    for source in ("open('x')", "().__class__", "[c for c in 'ab']", "(lambda: 1)()", "f'{scope}'", "Symbol('x')('y')",
-                   "scope[0]", "exec ('1')", "(x := 1)", "source", "Symbol(*'x')"):  # fmt: skip
-        with pytest.raises((ValueError, NameError)):
-            evaluated(source)

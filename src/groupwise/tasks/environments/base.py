@@ -207,7 +207,7 @@ ENVIRONMENTS = Kinds(
         "trl": f"{_HERE}.others:Trl",
         "message_env": f"{_HERE}.others:MessageEnv",
         "openenv": f"{_HERE}.openenv:OpenEnv",
-        "textarena": f"{_HERE}.textarena:TextArena",
+        "textarena": "worlds/text_games.py:TextArena",
         "verifiers": f"{_HERE}.verifiers_v1:Verifiers",
     },
 )

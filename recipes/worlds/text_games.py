@@ -28,7 +28,7 @@ def bracketed(seen: str) -> str:
 
 
 PLAYERS = Choices(
-    "player of TextArena", {"random": f"{__name__}:bracketed"},
+    "player of TextArena", {"random": "worlds/text_games.py:bracketed"},
     allowed=Allowed(callable, "a function of a text that returns a move"),
 )  # fmt: skip
 
