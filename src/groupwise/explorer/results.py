@@ -54,7 +54,7 @@ class Result:
         why = unsafe(self.path, parts)
         return [why] if why else []
 
-    def facts(self, runs: Mapping[Path, int]) -> dict[str, Any]:
+    def facts(self, pages: Mapping[Path, int]) -> dict[str, Any]:
         """The facts of its page; NotThereError or DataError if it cannot be shown."""
         if trouble := self.trouble():
             raise NotThereError(f"{self.name}: {trouble[0]}")
@@ -63,9 +63,9 @@ class Result:
             of_stage = ("facts.json", "cost.json", "begun.json", "run/metrics.jsonl", "data.jsonl")
             parts += [f"stages/{name}/{part}" for name in stage_names(self.path) for part in of_stage]
         stamps = [(part, stamp_of(self.path / part)) for part in parts if (self.path / part).is_file()]
-        if self._kept[0] != (stamp := (stamps, len(runs), self.depth)):
+        if self._kept[0] != (stamp := (stamps, len(pages), self.depth)):
             if self.kind == "pipeline":
-                facts = pipeline_facts(self.path, runs)
+                facts = pipeline_facts(self.path, pages)
             else:
                 facts = _budget(self.path) if self.kind == "budget" else _process(self.path, self.stage)
             self._kept = stamp, {**self.headline(), **facts}

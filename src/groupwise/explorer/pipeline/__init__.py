@@ -19,18 +19,16 @@ DATA_SUFFIXES = (".jsonl", ".json", ".parquet", ".txt", ".csv")
 _EXPRESSION = re.compile(r"\d\s*[-+−–×·*/÷^]\s*\d")
 
 
-def pipeline_facts(path: Path, runs: Mapping[Path, int]) -> dict[str, Any]:
-    """The facts of a pipeline's page; `runs`: index of every run that is shown, by its directory."""
-    data = load_pipeline(path)
+def pipeline_facts(path: Path, pages: Mapping[Path, int]) -> dict[str, Any]:
+    """The facts of a pipeline's page; `pages`: index of every run and budget that is shown, by its directory."""
+    data, stages = load_pipeline(path), path / "stages"
     return {
         "description": description(data), "tiles": [tile._asdict() for tile in tiles(data)],
         "boxes": [{"name": name, **box._asdict()} for name, box in boxes(data).items()],
         "tables": [table.facts() for table in all_tables(data)],
         "stages": [
-            {
-                "name": stage.name, "state": stage.state,
-                "run": runs.get((path / "stages" / stage.name / "run").resolve()),
-            }
+            {"name": stage.name, "state": stage.state}
+            | {kind: pages.get((stages / stage.name / kind).resolve()) for kind in ("run", "budget")}
             for stage in data.stages
         ],
         "alarms": {stage.name: len(steps) for stage in data.stages if (steps := alarms(stage))},

@@ -25,7 +25,10 @@ const solved = (run, seeds) => [
   ...(seeds ? [{ name: `mean of ${seeds.numbers.length} seeds`, x: seeds.steps, values: seeds.mean, low: seeds.low, high: seeds.high, tone: "t4" }] : []),
   ...noisy(run.metrics, "reward", "training reward", "t1"), ...measured(run.dev, "pass_at_1", "dev pass@1", "t0")];
 
-const preferred = (run) => [...noisy(run.metrics, "accuracy", "training pairs", "t1"), ...measured(run.held_out, "accuracy", "held-out pairs", "t0")];
+/** Words for what a reward model is right about: pairs of completions, or labels of steps and outcomes. */
+const judged = (run) => (run.algorithm === "process_reward_model" ? ["Labels", "Share of labels on whose side the score is.", "labels"] : ["Preferences", "Share of pairs whose better completion scores higher.", "pairs"]);
+
+const preferred = (run) => [...noisy(run.metrics, "accuracy", `training ${judged(run)[2]}`, "t1"), ...measured(run.held_out, "accuracy", `held-out ${judged(run)[2]}`, "t0")];
 
 /** True where y can be shown in per cent. */
 const isShare = (series) => series.every((one) => [...one.values, ...(one.high ?? [])].every((value) => value === null || typeof value === "string" || (value >= 0 && value <= 1)));
@@ -46,7 +49,7 @@ export function panels(run, report, onpick) {
   const behaviour = report?.behaviour ?? { steps: [], columns: {} };
   return [
     panel("Problems solved", "Dev pass@1 with its 95 % interval, and the mean reward in training.", solved(run, report?.seeds), { onpick }),
-    panel("Preferences", "Share of pairs whose better completion scores higher.", preferred(run), { onpick }),
+    panel(...judged(run).slice(0, 2), preferred(run), { onpick }),
     panel("Completion length", "Mean tokens of correct and of wrong completions in training.", [...noisy(run.metrics, "length_wrong", "wrong", "t1"), ...noisy(run.metrics, "length_correct", "correct", "t0")], { onpick, share: false }),
     panel("How it goes about a problem", "Share of dev completions; signs read from their text.", Object.entries(behaviour.columns).filter(([, values]) => values.length > 1)
       .map(([name, values], i) => ({ name: shown(name), x: behaviour.steps, values, tone: `t${i}` }))),

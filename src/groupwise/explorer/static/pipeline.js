@@ -62,7 +62,7 @@ export async function pipeline(root, [index], context) {
   if (missing(root, value, "Pipeline")) return;
   if (context.isPoll && (!changed || root.querySelector("details[open], :focus"))) { context.poll(); return; }
   const scroll = scrollY;
-  const links = new Map(value.stages.filter((stage) => stage.run !== null).map((stage) => [stage.name, `#/run/${stage.run}`]));
+  const links = new Map(["run", "budget"].flatMap((kind) => value.stages.filter((stage) => stage[kind] !== null).map((stage) => [stage.name, `#/${kind}/${stage[kind]}`])));
   const alarms = Object.entries(value.alarms).map(([name, count]) => `${name} (${count})`);
   const [stages, training, ...others] = value.tables;
   const trained = h("div", { class: "grid", vars: { "margin-top": "1rem" } });

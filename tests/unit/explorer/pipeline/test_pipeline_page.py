@@ -98,11 +98,11 @@ def test_a_stage_that_is_under_way_is_in_the_table_of_training(started: Any) -> 
     started.run("cold_sft", "sft", [{"step": 0, "loss": 0.75}, {"step": 1, "loss": 0.5}])
     run = started.place("cold_sft") / "run"
     (run / "finished.json").unlink()
-    facts = pipeline_facts(started.path, {run.resolve(): 3})
+    facts = pipeline_facts(started.path, {run.resolve(): 3, run.with_name("budget").resolve(): 5})
     assert lines(facts, "Training")["cold_sft"] == [
         "sft", "2 of 20, unfinished", "loss, nats per token", "0.750", "0.500", "–"
     ]  # fmt: skip
-    assert [stage["run"] for stage in facts["stages"] if stage["name"] == "cold_sft"] == [3]
+    assert [(stage["run"], stage["budget"]) for stage in facts["stages"] if stage["name"] == "cold_sft"] == [(3, 5)]
 
 
 def test_nothing_has_run_yet(announced: Any) -> None:
