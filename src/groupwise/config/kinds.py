@@ -81,13 +81,10 @@ class Allowed(NamedTuple):
     """As in `allowed is ...`."""
 
 
-ANY = Allowed(lambda found: True, "")
-
-
 class Choices:
     """Implementations by name: built in, or the user's own. Nothing is imported before it is chosen."""
 
-    def __init__(self, what: str, table: Mapping[str, str], adopt: str = "", allowed: Allowed = ANY) -> None:
+    def __init__(self, what: str, table: Mapping[str, str], adopt: str = "", allowed: Allowed | None = None) -> None:
         """Name the part.
 
         Args:
@@ -119,7 +116,7 @@ class Choices:
             names = f"{hint}known are {', '.join([*sorted(self.table), 'file.py:name'])} for your own"
             raise ConfigError(f"there is no {self.what} {kind!r}; {names}")
         implementation = _imported(self._adopt)(location) if self._adopt else location.load()
-        if not self._allowed.holds(implementation):
+        if self._allowed and not self._allowed.holds(implementation):
             raise ConfigError(f"{kind} is no {self.what}: allowed is {self._allowed.words}")
         if missing := getattr(implementation, "__abstractmethods__", ()):
             raise ConfigError(f"{kind} is no {self.what}: it has no {', '.join(sorted(missing))}")
