@@ -19,7 +19,7 @@ from groupwise.runs.directory import PROVENANCE
 from groupwise.runs.inputs import located, recorded
 from groupwise.runs.progress import tell
 from groupwise.tasks import TASKS, TaskOptions, make_task, with_verifier
-from groupwise.tasks.base import Task
+from groupwise.tasks.base import Task, TaskConfig
 from groupwise.types import SPLITS, Problem, Split
 from groupwise.verifiers import VERIFIERS, VerifierConfig
 from groupwise.verifiers.style import BehaviourConfig
@@ -136,6 +136,7 @@ def context_of(checkpoint: str, task: str | None, sampling: dict[str, Any], chan
     same_task = task is None or run.get("task", {}).get("kind") == task
     verifier = run.get("verifier", {})
     if not same_task:  # another verifier keeps the settings that all share: extraction and reward
+        TASKS.settings(str(task), base=TaskConfig)  # which answers a name of no task
         shared = {key: value for key, value in verifier.items() if key != "kind"}
         verifier = with_shared(TASKS.find(str(task)).verifier, shared, None)
         verifier = {key: value for key, value in verifier.items() if key != "kind"}

@@ -96,6 +96,12 @@ def test_a_prompt_that_was_not_trained_on_is_told(checkpoint: Path, monkeypatch:
     assert "was trained on the prompt '{question}!' and is asked 'The user asks a question" in sentence
 
 
+def test_what_is_no_task_is_answered(checkpoint: Path) -> None:
+    (checkpoint / "own.py").write_text("def stories(problem): ...")
+    with pytest.raises(ConfigError, match=r"own\.py:stories is no task: allowed is a class that builds on TaskConfig"):
+        context_of(str(checkpoint), f"{checkpoint}/own.py:stories", {})
+
+
 @pytest.mark.parametrize("name", ["base", "someone/base"])
 def test_a_name_means_the_same_in_the_directory_of_a_run(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch, name: str
