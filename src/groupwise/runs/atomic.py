@@ -116,7 +116,7 @@ def replace_symlink(link: Path, target: str) -> None:
     with translated_disk_errors(link):
         temporary.unlink(missing_ok=True)
         os.symlink(target, temporary)
-        if link.is_dir() and not link.is_symlink():  # of a copy that followed links
+        if link.is_dir() and not link.is_symlink() and link.with_name(target).exists():  # of a copy that followed links
             shutil.rmtree(link)
         os.replace(temporary, link)
 

@@ -188,6 +188,9 @@ def test_a_symbolic_link_is_moved_at_once(tmp_path: Path) -> None:
         assert (tmp_path / "best").resolve() == tmp_path / target
     (tmp_path / "best").unlink()
     (tmp_path / "best" / "deep").mkdir(parents=True)  # as in a copy that followed the link
+    with pytest.raises(CheckpointError, match="best cannot be written: Is a directory"):  # it may be the only copy
+        replace_symlink(tmp_path / "best", "step-3")
+    assert (tmp_path / "best" / "deep").is_dir()
     replace_symlink(tmp_path / "best", "step-1")
     assert (tmp_path / "best").resolve() == tmp_path / "step-1"
     assert names(tmp_path) == {"best", "step-1", "step-2"}
