@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -107,10 +108,19 @@ def test_a_comparison_takes_no_finished_run_of_another_recipe(recipe: dict[str, 
     comparison = {"directory": "all 😀", "recipe": "recipe.toml", "seeds": 1, "variants": {"a": {}}}
     with pytest.raises(DataError, match="has no test evaluation"):  # it was taken
         compare_variants(comparison)
-    with pytest.raises(CheckpointError, match=r"a-seed0 was made by another .*\.lr was 0\.01 and is 0\.1\. Delete"):
+    with pytest.raises(
+        CheckpointError,
+        match=r"a-seed0 was made by another .*\.lr was 0\.01 and is 0\.1\. Put it back, delete",
+    ):
         compare_variants(comparison, ['overrides=["optimizer.lr=0.1"]'])
+    shutil.copy("rows.jsonl", "moved.jsonl")
+    with pytest.raises(DataError, match="has no test evaluation"):  # equal data elsewhere are the same
+        compare_variants(comparison, ['overrides=["data.path=moved.jsonl"]'])
     (tmp_path / "rows.jsonl").write_text('{"prompt": "1+1=", "completion": "2"}')
-    with pytest.raises(CheckpointError, match=r"a-seed0 cannot go on.* was changed .* choose another directory"):
+    with pytest.raises(
+        CheckpointError,
+        match=r"a-seed0 cannot go on.* was changed .* Put back what was there, .* choose another directory",
+    ):
         compare_variants(comparison)
 
 

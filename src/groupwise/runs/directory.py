@@ -164,8 +164,9 @@ def open_run(
     _refuse_foreign(run)
     if not run.has_begun:
         return begin_run(path, config_toml), None
-    if changed := differences(run, config_toml, inputs, resolved):
-        moved = [item.name for item in recorded_inputs(path)[0] if item.name in changed]
+    taken = recorded_inputs(path)[0]
+    if changed := differences(run, config_toml, taken, inputs, resolved):
+        moved = [item.name for item in taken if item.name in changed]
         hint = f", or go on with --accept-changed {moved[0]} where an input was only moved" if moved else ""
         raise CheckpointError(
             f"{run.path} was begun with another recipe: {'; '.join(changed.values())}. "
@@ -196,13 +197,16 @@ def open_run(
 
 
 def differences(
-    run: RunDirectory, config_toml: str, inputs: Sequence[Input], resolved: Callable[[Tables], Tables]
-) -> dict[str, str]:
-    """Return by key, in words, what a recipe says otherwise than the one that the run recorded, places left out."""
+    run: RunDirectory, config_toml: str, taken: Sequence[Input], inputs: Sequence[Input],
+    resolved: Callable[[Tables], Tables],
+) -> dict[str, str]:  # fmt: skip
+    """Return by key, in words, what a recipe says otherwise than the one that the run recorded, places left out.
+
+    `taken` are the references of the run, and `inputs` those of the recipe.
+    """
     recorded, wanted = read_toml(run.config), tomllib.loads(config_toml)
     if recorded == wanted:
         return {}
-    taken = recorded_inputs(run.path)[0]
     before, now = flattened(with_paths(resolved(recorded), taken)), flattened(with_paths(wanted, inputs))
     places = [item.name for item in (*taken, *inputs) if item.makes == "place"]
     now |= {key: before.get(key) for key in (*PLACES, *places, LENGTH)}
@@ -258,7 +262,7 @@ def version_of(package: str) -> str:
 
 
 def environment() -> dict[str, Any]:
-    """Return the versions and the machine below a run; recorded, never read back. It works on any system."""
+    """Return the versions and the machine below a run. It works on any system."""
     packages = ("groupwise", "torch", "transformers", "tokenizers", "numpy", "math-verify", "sympy")
     torch, cpuinfo, processor = sys.modules.get("torch"), Path("/proc/cpuinfo"), platform.processor()
     if cpuinfo.exists():

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -16,7 +16,7 @@ from groupwise.config.schema import PlaceRef
 from groupwise.errors import CheckpointError, DataError, GroupwiseError
 from groupwise.runs.atomic import write_file
 from groupwise.runs.directory import RunDirectory, differences
-from groupwise.runs.inputs import compare, references
+from groupwise.runs.inputs import compare, recorded, references
 from groupwise.runs.ledger import or_null
 from groupwise.runs.processes import Children, many
 from groupwise.runs.records import Records
@@ -152,11 +152,15 @@ def _is_finished(recipe: Recipe) -> bool:
     run, inputs = RunDirectory(Path(recipe.run.directory)), references(recipe)
     if not run.finished.exists() or Records.of(run).planned_steps != recipe.run.num_steps:
         return False  # the run itself says whether it can go on
-    way_out = f"Delete {run.path}, or choose another directory of the comparison"
-    compare(run.path, inputs, (), way_out)
+    taken, today = recorded(run.path)[0], {item.name: item.path for item in inputs}
+    way_out = f"delete {run.path}, or choose another directory of the comparison"
+    compare(run.path, inputs, (), f"Put back what was there, {way_out}")
+    # what has its hash is the same, wherever it is now
+    taken = [replace(item, path=today.get(item.name, item.path)) if item.sha256 else item for item in taken]
     wanted = dump_toml(with_precision(dated(with_chat(recipe))))
-    if changed := differences(run, wanted, inputs, partial(resolved, type(recipe))):
-        raise CheckpointError(f"{run.path} was made by another recipe: {'; '.join(changed.values())}. {way_out}")
+    if changed := differences(run, wanted, taken, inputs, partial(resolved, type(recipe))):
+        said = "; ".join(changed.values())
+        raise CheckpointError(f"{run.path} was made by another recipe: {said}. Put it back, {way_out}")
     return True
 
 
