@@ -28,7 +28,7 @@ from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.engine import KeptEngine, make_engine
 from groupwise.rollout.sample_and_score import Actors, sample_and_score, score_groups
 from groupwise.runs.atomic import write_file
-from groupwise.runs.directory import RunDirectory, begin_run, hold_run
+from groupwise.runs.directory import ENVIRONMENT, RunDirectory, begin_run, hold_run
 from groupwise.runs.processes import resuming
 from groupwise.runs.progress import counted, span, tell
 from groupwise.runs.rollouts import write_rollouts
@@ -245,7 +245,7 @@ def evaluate_suite(
             dtype = str(begun.get("dtype", dtype))
         if dtype == "auto":
             dtype = compute_dtype(ModelConfig(path=str(checkpoint)), size.total)
-        if not is_begun:
+        if not (path / ENVIRONMENT).exists():  # nor was one killed before it was written
             source = {"system": SYSTEM, "source": str(checkpoint), "dtype": dtype, "lacks": [], "damage": []}
             tables = {"run": {"directory": str(path), "num_steps": 1}, "imported": source}
             begin_run(path, dump_tables({"algorithm": "imported", **tables}))

@@ -174,7 +174,7 @@ def open_run(
             f"(`restart=True`){hint}"
         )
     now = before = flattened(environment())
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError, AttributeError):
         before = flattened(json.loads((path / ENVIRONMENT).read_text(encoding="utf-8")))
     computes = [key for key in now if key.startswith("versions.") or key in ("processor", "gpu")]
     if others := [f"{key} {before[key]}, now {now[key]}" for key in computes if before.get(key, now[key]) != now[key]]:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,9 @@ def test_a_suite_is_a_table_and_a_run(data: Path, tmp_path: Path, monkeypatch: p
     whole = run(data, tmp_path / "b")
     assert [row.text for row in Records.open(tmp_path / "b").rows("gsm8k-lm_eval_0shot")] == [row.text for row in rows]
     assert whole[0].share == strict.share
+    (tmp_path / "c").mkdir()
+    shutil.copy(tmp_path / "a/config.toml", tmp_path / "c")  # all that a kill at the very start leaves
+    assert [run(data, tmp_path / "c")[0].share for _ in range(2)] == [strict.share] * 2
 
 
 def test_other_settings_are_sampled_anew(data: Path, tmp_path: Path) -> None:

@@ -105,8 +105,9 @@ def test_other_versions_are_told_where_a_run_goes_on(run: RunDirectory) -> None:
         UserWarning, match=r"begun with versions\.torch 1\.0, now .*; processor Another CPU, now .* last bits"
     ):
         open_run(run.path, RECIPE)
-    record.write_text("{")
-    assert open_run(run.path, RECIPE) == (run, run.checkpoint(1))
+    for damaged in ("{", "[]"):
+        record.write_text(damaged)
+        assert open_run(run.path, RECIPE) == (run, run.checkpoint(1))
 
 
 def test_a_damaged_checkpoint_is_named_with_the_way_out(run: RunDirectory) -> None:
