@@ -136,14 +136,15 @@ _FENCED = re.compile(r"(?ms)^[ \t]*+(`{3,16}|~{3,16})[^\n]*+\n.*?^[ \t]*+\1")
 
 def _marks(pattern: re.Pattern[str], text: str, at: int) -> re.Match[str] | None:
     """Find the next mark that the text does not show as code."""
-    while mark := pattern.search(text, at):
-        fences = (_FENCED.match(text, fence.start()) for fence in _FENCE.finditer(text, at, mark.start()))
-        if fenced := next(filter(None, fences), None):
-            at = fenced.end()
-        elif text[mark.start() - 1 : mark.start()] == "`":
-            at = mark.end()
-        else:
+    for mark in pattern.finditer(text, at):
+        for fence in _FENCE.finditer(text, at, mark.start()):
+            if fence.start() >= at and (fenced := _FENCED.match(text, fence.start())):
+                at = fenced.end()
+        if mark.start() < at:
+            continue
+        if text[mark.start() - 1 : mark.start()] != "`":
             return mark
+        at = mark.end()
     return None
 
 
