@@ -119,6 +119,8 @@ def test_what_a_program_says_may_hang_on_chance_unless_the_recipe_knows_better()
         {"tools": ("python",), "repeatable": True},
     ]
     assert [ToolsConfig(kind="tools", **each).repeatable for each in given] == [True, False, True]  # type: ignore[arg-type]
+    with pytest.raises(ValidationError, match="valid tuple"):
+        ToolsConfig(kind="tools", tools=5)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

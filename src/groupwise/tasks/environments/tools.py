@@ -270,7 +270,8 @@ class ToolsConfig(CallingConfig):
     @model_validator(mode="before")
     @classmethod
     def _may_ask_a_clock(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {"repeatable": "python" not in given.get("tools", ()), **given}
+        tools = given.get("tools")
+        return {"repeatable": False, **given} if isinstance(tools, Sequence) and "python" in tools else given
 
     @field_validator("tools")
     @classmethod
