@@ -188,10 +188,11 @@ def _mbpp(record: Record, name: str, tolerance: float) -> Problem:
     tests = [test.replace("\r\n", "\n") for test in tests]
     question = f"{record['text' if 'text' in record else 'prompt'].strip()} For example:\n```python\n{tests[0]}\n```"
     setup = record["test_setup_code"] if "test_setup_code" in record else "\n".join(record["test_imports"])
-    refuse_empty("\n".join([setup, *tests]))
-    free_names = unbound_names("\n".join([setup, *tests]))
+    source = "\n".join([setup, *tests])
+    refuse_empty(source)
+    free_names = unbound_names(source)
     modules = [name for name in free_names if name in sys.stdlib_module_names]  # they count on the program's imports
-    helpers = defined_names("\n".join([setup, *tests])) - defined_names(record["code"])
+    helpers = defined_names(source) - defined_names(record["code"])
     data = (None if setup else as_calls([ast.parse(test).body[0] for test in tests], {}, tolerance)) or {
         "form": "python",
         "setup": "".join(f"import {name}\n" for name in modules) + setup,

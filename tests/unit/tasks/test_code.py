@@ -167,7 +167,8 @@ def test_files_that_cannot_be_used(tmp_path: Path, content: str, message: str) -
 @pytest.mark.parametrize(
     ("source", "stated"),
     [("assert f(1) == 2", True), ("assert f(1)", True), ("if f(1) != 2: raise ValueError", True),
-     ("t.assertEqual(f(1), 2)", True), ("assert_allclose(f(1), 2)", True), ("f(1)", False), ("print(f(1) == 2)", False),
+     ("t.assertEqual(f(1), 2)", True), ("assert_allclose(f(1), 2)", True), ("f(1)", False),
+     ("try:\n    f(-1)\n    assert False\nexcept ValueError:\n    pass", True), ("print(f(1) == 2)", False),
      ("x = f(1)\nassert True, 'ok'", False), ("pass", False)],
 )  # fmt: skip
 def test_tests_that_state_nothing_are_refused(tmp_path: Path, source: str, stated: bool) -> None:
