@@ -127,7 +127,7 @@ def made(dataset: str, seed: int, settings: str, index: int) -> Any:
 
 _MATHEMATICS = (
     "Symbol", "Integer", "Float", "Rational", "Abs", "abs", "sqrt", "exp", "log", "ln", "sin", "cos", "tan", "cot",
-    "sec", "csc", "asin", "acos", "atan", "sinh", "cosh", "tanh",
+    "sec", "csc", "asin", "acos", "atan", "sinh", "cosh", "tanh", "Integral",  # as answers of the library have it
 )  # fmt: skip
 """Names that may be called."""
 _DATA = (
