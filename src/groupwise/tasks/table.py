@@ -111,6 +111,7 @@ def settled(config: TaskConfig, verifier: VerifierConfig, has_chat: Callable[[],
         changes["prompt"] = (_form_of(config, verifier) or "{question}") if is_bare else usual.prompt
     if not chat and (given := [name for name in OF_CHAT if getattr(template, name)]):
         raise ConfigError(
-            f"task.template.{given[0]} is of a chat template, which the tokenizer does not have: leave it out"
+            f"task.template.{given[0]} is of a chat template, which is not used: the tokenizer has none, or a stage of "
+            "a pipeline leaves chat open and writes plain text; leave it out"
         )
     return config.model_copy(update={"template": template.model_copy(update=changes)})
