@@ -81,8 +81,9 @@ class Views:
     def result(self, number: int) -> dict[str, Any]:
         if not 0 <= number < len(self._results):
             raise NotThereError(f"there is no result {number}; there are {len(self._results)}")
-        pages = (*self._runs, *(result for result in self._results if result.kind == "budget"))
-        return self._results[number].facts({page.path.resolve(): page.index for page in pages})
+        pages = {run.path.resolve(): run.index for run in self._runs}
+        pages |= {result.path.resolve(): result.index for result in self._results if result.kind == "budget"}
+        return self._results[number].facts(pages)
 
     @property
     def num_runs(self) -> int:
