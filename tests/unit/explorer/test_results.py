@@ -41,7 +41,7 @@ def test_a_stage_of_a_pipeline_leads_to_its_run_even_if_it_begins_later(tmp_path
     run.rename(tmp_path / "later")
     views = Views([path])
     assert views.runs() == []
-    assert views.result(0)["stages"][-1] == {"name": "train", "state": "not run", "run": None}
+    assert views.result(0)["stages"][-1] == {"name": "train", "state": "not run", "run": None, "budget": None}
     (tmp_path / "later").rename(run)
     assert [one["name"] for one in views.runs()] == ["mine · train"]
     assert views.result(0)["stages"][-1]["run"] == 0
