@@ -91,7 +91,7 @@ def test_a_second_signal_ends_it_at_once_and_an_ignored_one_never(recipe: dict[s
 
 
 def test_a_finished_run_is_made_longer(recipe: dict[str, Any]) -> None:
-    train(load_recipe(recipe, {"run.num_steps": 2}))
+    train({**recipe, "run": {**recipe["run"], "num_steps": 2}})
     with pytest.raises(CheckpointError, match=r"run is finished \(2 steps\).* make it longer with another run\.num"):
         train(load_recipe(recipe, {"run.num_steps": 2}))
     with pytest.raises(CheckpointError, match=r"begun with run\.num_steps = 2 and has done 2: it cannot have 1"):

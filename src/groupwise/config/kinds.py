@@ -162,7 +162,9 @@ class Kinds(Choices):
             return value
         kind = self.kind_of(value)
         if kind is None or not isinstance(value, Mapping | str):
-            raise ConfigError(f"kind is missing; known are {', '.join(sorted(self.table))}, and file.py:name")
+            given = value.get("kind") if isinstance(value, Mapping) else value
+            fault = "is missing" if given is None else f"= {given!r} is no text"
+            raise ConfigError(f"kind {fault}; known are {', '.join(sorted(self.table))}, and file.py:name")
         folder = context.get(FOLDER)
         table = {**(value if isinstance(value, Mapping) else {}), "kind": beside(kind, folder)}
         settings = self.settings(kind, folder, base)

@@ -30,6 +30,10 @@ class Train(Stage[Recipe]):
         recipe = replace(source, table={**source.table, "algorithm": algorithm}).parsed(trainer.recipe)
         if recipe.run.directory:
             raise ConfigError(f"{source.where}.run.directory is set by the pipeline: leave it out")
+        try:
+            with_chat(recipe, is_plain=True)
+        except ConfigError as error:
+            raise ConfigError(f"{source.where}.{error}") from None
         return cls(source.name, kind, recipe)
 
     @property

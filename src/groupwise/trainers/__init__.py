@@ -4,7 +4,7 @@ To add one: a module with a recipe, a function that runs it, and a `TRAINER`; an
 needs no line: `algorithm = "my_trainer.py:TRAINER"`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from groupwise.config import Changes, Source, named, parse, read_recipe, read_toml
@@ -37,7 +37,10 @@ def trainer_of(recipe: Recipe) -> Trainer:
 
 
 def train(
-    recipe: Recipe, restart: bool = False, on_report: OnReport = lambda report: None, accept: Sequence[str] = ()
+    recipe: Recipe | Source,
+    restart: bool = False,
+    on_report: OnReport = lambda report: None,
+    accept: Sequence[str] = (),
 ) -> Run:
     """Run a recipe, or resume an interrupted run. `groupwise train` is this function with a display.
 
@@ -47,7 +50,7 @@ def train(
     Started by torchrun, it is one of several ranks that train one model together; the first one reports.
 
     Args:
-        recipe: what `load_recipe` gives.
+        recipe: what `load_recipe` gives, or what it takes.
         restart: delete an earlier run in `run.directory` first; else the run that is there resumes.
         on_report: called with every report as it is made: a `StepReport` for each step, a `DevReport` for each dev
             evaluation, and what else the trainer of the algorithm reports.
@@ -63,11 +66,12 @@ def train(
         InvariantError: a check of the training itself failed.
         RankError: another rank was lost.
     """
-    with resuming(Path(recipe.run.directory)), RANKS.joined(recipe.ranks):
-        RANKS.by_first(lambda: _compare_inputs(recipe, restart, accept))
-        recipe = with_precision(dated(with_chat(recipe), restart))
+    given = load_recipe(recipe) if isinstance(recipe, str | Path | Mapping) else recipe
+    with resuming(Path(given.run.directory)), RANKS.joined(given.ranks):
+        RANKS.by_first(lambda: _compare_inputs(given, restart, accept))
+        settled = with_precision(dated(with_chat(given), restart))
         tell: OnReport = on_report if RANKS.is_first else lambda report: None
-        return Run(trainer_of(recipe).run(recipe, restart, tell).directory)
+        return Run(trainer_of(settled).run(settled, restart, tell).directory)
 
 
 def _compare_inputs(recipe: Recipe, restart: bool, accept: Sequence[str]) -> None:

@@ -89,6 +89,7 @@ REWARD = f'[stages.rm]\nalgorithm = "reward_model"\nrun = {{ num_steps = 1 }}\nd
 SFT = 'algorithm = "sft"\nrun = { num_steps = 1 }\n'
 REJECTION = '[stages.r]\nkind = "rejection_sampling"\npath = "{base}"\n'
 CHAT = "template = { chat = true }"
+SYSTEM = '{ kind = "arithmetic", template = { system = "Be brief." } }'
 
 
 @pytest.mark.parametrize(
@@ -109,6 +110,7 @@ CHAT = "template = { chat = true }"
         ('[stages.a]\nalgorithm = ["sft"]', r"stages.a.algorithm = \['sft'\]; allowed are"),
         ("[stages.a]\n", "stages.a.algorithm = None; allowed are"),
         (f"[stages.a]\n{GRPO}".replace("num_", 'directory = "x", num_'), "stages.a.run.directory is set by the pip"),
+        (f"[stages.a]\n{GRPO}".replace('"sums"', SYSTEM), "stages.a.task.template.system is of a chat template"),
         (f"[stages.a]\n{GRPO}[stages.a.grpo]\ngroup_sise = 3", r"(?s)stages.a.*group_sise.*did you mean 'group_size'"),
         (f"[stages.a]\n{GRPO}[stages.a.optimizer]\nlr = -1", r"(?s)stages.a cannot be used.*optimizer.lr = -1"),
         ('[stages.a]\nalgorithm = "grpo"\ntask = "talk"\nrun = 5', r"(?s)stages.a cannot be used.*run = 5"),

@@ -79,6 +79,7 @@ def part(**dials: Any) -> dict[str, Any]:
         (part(kind="language", weight=-1), r"verifier\.parts\.one\.weight = -1"),
         (part(kind="speed", weight=1), r"verifier\.parts\.one: there is no reward part 'speed'; .*cosine_length"),
         (part(weight=1), r"verifier\.parts\.one: kind is missing"),
+        (part(weight=1, kind=["language"]), r"verifier\.parts\.one: kind = \['language'\] is no text"),
         ({"parts": {"Part One": {"kind": "format", "weight": 1}}}, r"'Part One'"),
         (part(kind="cosine_length", weight=1, wrong_long=0.5), r"parts\.one\.wrong_long = 0\.5.*equal to 0"),
         (part(kind="verifier", verifier="judge", combine="all", weight=1), r"parts\.one: combine = 'all'.*weight = 0"),
