@@ -142,7 +142,7 @@ def test_a_manifest_that_is_no_table_is_found(tmp_path: Path, content: str) -> N
         check_directory(path)
 
 
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES])
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.ENOLCK])
 def test_a_full_disk_is_one_sentence_and_keeps_what_was_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
