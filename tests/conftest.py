@@ -56,6 +56,31 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["XDG_RUNTIME_DIR"] = str(tmp_path_factory.mktemp("runtime"))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def few_servers() -> Generator[None]:
+    """Workers that run the same function of the package come from one fork server: each imports the package anew."""
+    from groupwise.verifiers import workers
+
+    start, kept = workers.ForkServer, dict[tuple[Any, ...], Any]()
+    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+
+    def server(command: Sequence[str], environment: dict[str, str], start_s: float) -> Any:
+        if not (command[3].startswith("groupwise.") and environment["PYTHONPATH"].startswith(path)):
+            return start(command, environment, start_s)
+        same = environment | {"PYTEST_CURRENT_TEST": "", "PYTHONPATH": ""}  # behind the path: folders of loaded files
+        key = (os.getcwd(), *command, *sorted(same.items()))
+        if key not in kept or kept[key].fileno() < 0:  # closed after any trouble
+            if len(kept) > 5:
+                kept.clear()
+            kept[key] = start(command, environment, start_s)
+            kept[key].end = lambda: None
+        return kept[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workers, "ForkServer", server)
+        yield
+
+
 def pytest_configure() -> None:
     gc.disable()  # what is imported and collected is millions of objects and no garbage
 

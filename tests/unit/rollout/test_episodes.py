@@ -186,8 +186,7 @@ def test_put_in_tokens_have_no_logprob_and_sampled_ones_that_of_the_trainer(poli
 def test_every_ending_has_its_name(
     play: Any, turns: tuple[str, ...], settings: dict[str, Any], reason: str, rewards: list[float | None]
 ) -> None:
-    failed = reason is FinishReason.ENVIRONMENT_FAILED
-    if failed:  # one more than may fail
+    if reason is FinishReason.ENVIRONMENT_FAILED:  # one more than may fail
         with pytest.raises(VerifierError, match=r"failed on 1 of 1 completions .* the environment failed at turn"):
             play(by_turn(*turns), **settings)
         return

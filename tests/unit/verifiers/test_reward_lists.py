@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -84,10 +83,6 @@ def odd(completions, **kwargs):
                   "time": np.datetime64("2020"), "long": 10**5000, "array": np.ones(1)}
     return [odd_values.get(c, 1.0) for c in completions]
 
-def named(completions, difficulty, terms):
-    target = globals()[difficulty[0]]
-    return (target() if isinstance(target, type) else target)(completions, terms=terms)
-
 def ids(completion_ids, **kwargs): return [float(sum(i)) for i in completion_ids]
 def ids_by_name(completions, **kwargs): return [float(sum(i)) for i in kwargs["completion_ids"]]
 def ids_or_not(completions, completion_ids=None): return [float(completion_ids is None)] * len(completions)
@@ -140,43 +135,32 @@ def make(file: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
         verifier.close()
 
 
-@pytest.fixture(scope="module")
-def named(file: Path) -> Iterator[Verifier]:
-    """Calls the function that a problem's difficulty names."""
-    with make_verifier({"kind": f"{file}:named", "timeout_s": 60.0}) as verifier:  # torch is imported in a call
-        yield verifier
-
-
-def group(*texts: str, step: int = 0, name: str = "") -> Group:
+def group(*texts: str, step: int = 0) -> Group:
     completions = []
     for index, text in enumerate(texts):
         zeros = np.zeros(len(text), np.float32)
         ids = np.frombuffer(text.encode(), np.uint8).astype(np.int64)
         completions.append(Completion(index, ids, zeros, zeros, FinishReason.STOP, text))
-    return Group(Prompt(replace(PROBLEM, difficulty=name), "q", (1,)), tuple(completions), step, 0)
+    return Group(Prompt(PROBLEM, "q", (1,)), tuple(completions), step, 0)
 
 
-def rewards(verifier: Verifier, *texts: str, step: int = 0, name: str = "") -> list[float | None]:
-    return [verdict.reward for verdict in score([group(*texts, step=step, name=name)], verifier)[0].verdicts]
+def rewards(verifier: Verifier, *texts: str, step: int = 0) -> list[float | None]:
+    return [verdict.reward for verdict in score([group(*texts, step=step)], verifier)[0].verdicts]
 
 
 @pytest.mark.parametrize("name", [
     "words", "array", "halves", "pair", "scalars", "decimals", "generated", "mapped", "tensor", "zeros_d", "same_list",
     "changes", "moves", "later", "yields", "Later", "Inherits", "once", "keeps_its_loop",
 ])  # fmt: skip
-def test_whatever_holds_one_number_per_completion(named: Verifier, name: str) -> None:
-    assert rewards(named, *TEXTS, name=name) == [1.0, 2.0, 3.0]
-    assert rewards(named, *TEXTS[1:], name=name) == [2.0, 3.0]  # in the same process
+def test_whatever_holds_one_number_per_completion(make: Make, name: str) -> None:
+    verifier = make(name, timeout_s=60.0)  # torch is imported in a call
+    assert rewards(verifier, *TEXTS) == [1.0, 2.0, 3.0]
+    assert rewards(verifier, *TEXTS[1:]) == [2.0, 3.0]  # in the same process
 
 
-def test_other_values(named: Verifier) -> None:
-    assert rewards(named, "a", "b", name="objects") == [None, 1.0]
-    assert rewards(named, "a", "bb", name="flags") == [0.0, 1.0]
-
-
-@pytest.mark.parametrize("name", ["Inherits", "once", "later"])
-def test_async_functions_are_found_by_their_names(make: Make, name: str) -> None:
-    assert rewards(make(name), *TEXTS) == [1.0, 2.0, 3.0]
+def test_other_values(make: Make) -> None:
+    assert rewards(make("objects"), "a", "b") == [None, 1.0]
+    assert rewards(make("flags"), "a", "bb") == [0.0, 1.0]
 
 
 def test_async_on_one_completion(make: Make) -> None:
@@ -193,15 +177,15 @@ def test_async_on_one_completion(make: Make) -> None:
     ("stops", r"called exit\(3\)"),
     ("fails_together", "raised RuntimeError: only one at a time .*for 3 completions, the first 'a'"),
 ])  # fmt: skip
-def test_a_failure_of_the_function_is_a_verdict_on_none(named: Verifier, name: str, evidence: str) -> None:
-    verdicts = score([group(*TEXTS, name=name)], named)[0].verdicts
+def test_a_failure_of_the_function_is_a_verdict_on_none(make: Make, name: str, evidence: str) -> None:
+    verdicts = score([group(*TEXTS)], make(name))[0].verdicts
     assert {verdict.outcome for verdict in verdicts} == {Outcome.CRASHED}
-    assert re.search(rf"mine.py:named .*{evidence}", verdicts[0].evidence), verdicts[0].evidence
+    assert re.search(rf"mine.py:{name} .*{evidence}", verdicts[0].evidence), verdicts[0].evidence
 
 
-def test_an_odd_value_is_a_failure_on_its_completion_alone(named: Verifier) -> None:
+def test_an_odd_value_is_a_failure_on_its_completion_alone(make: Make) -> None:
     texts = ("ok", "nan", "text", "complex", "time", "long", "array")
-    verdicts = score([group(*texts, name="odd")], named)[0].verdicts
+    verdicts = score([group(*texts)], make("odd"))[0].verdicts
     assert [verdict.reward for verdict in verdicts] == [1.0, *[None] * 6]
     assert "returned nan (a float) for the completion 'nan'; a finite number" in verdicts[1].evidence
     assert "something (a int) for the completion 'long'" in verdicts[5].evidence

@@ -89,13 +89,16 @@ def test_a_server_that_is_waited_for_is_named(answer: str, why: str, monkeypatch
     """With the address, the reason and the setting, and again after a while."""
     monkeypatch.setattr(loading, "FIRST_S", 0.2)
     monkeypatch.setattr(loading, "NEXT_S", 0.6)
+    clock: list[float] = [0.0]  # a moment for each sleep
+    monkeypatch.setattr(loading, "monotonic", lambda: sum(clock))
+    monkeypatch.setattr(loading, "sleep", clock.append)
     lines: list[str] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"http://127.0.0.1:{listener.getsockname()[1]}"
         if answer == "refuse":
             listener.close()
         elif answer == "500":
-            threading.Thread(target=answer_500, args=(listener,), daemon=True).start()
+            threading.Thread(target=serve, args=(listener, b"500 no"), daemon=True).start()
         began = monotonic()
         with progress.shown(progress.Reporter(lines.append)), pytest.raises(EngineError, match=address) as error:
             loading.wait_until_healthy(Server(address), 2.5)
@@ -105,25 +108,19 @@ def test_a_server_that_is_waited_for_is_named(answer: str, why: str, monkeypatch
     assert all(address in line and why in line and "of 2.5 s (engine.start_s)" in line for line in lines)
 
 
-def answer_500(listener: socket.socket) -> None:
+def serve(listener: socket.socket, status: bytes) -> None:
     with suppress(OSError):
         while True:
             connection, _ = listener.accept()
             with connection:
                 connection.recv(4096)
-                connection.sendall(b"HTTP/1.1 500 no\r\nContent-Length: 7\r\nConnection: close\r\n\r\nloading")
+                connection.sendall(b"HTTP/1.1 %b\r\nContent-Length: 7\r\nConnection: close\r\n\r\nloading" % status)
 
 
-@pytest.mark.parametrize(("page", "says"), [(b"404 no", "HTTP 404"), (b"200 OK", "something else than JSON")])
-def test_another_program_at_the_address_is_named_at_once(page: bytes, says: str) -> None:
-    def serve(listener: socket.socket) -> None:
-        connection, _ = listener.accept()
-        with connection:
-            connection.recv(4096)
-            connection.sendall(b"HTTP/1.1 " + page + b"\r\nContent-Length: 6\r\n\r\n<html>")
-
+@pytest.mark.parametrize(("status", "says"), [(b"404 no", "HTTP 404"), (b"200 OK", "something else than JSON")])
+def test_another_program_at_the_address_is_named_at_once(status: bytes, says: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        threading.Thread(target=serve, args=(listener,), daemon=True).start()
+        threading.Thread(target=serve, args=(listener, status), daemon=True).start()
         with pytest.raises(EngineError, match=says):
             loading.wait_until_healthy(Server(f"http://127.0.0.1:{listener.getsockname()[1]}"), 60)
 
