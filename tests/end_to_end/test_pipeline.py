@@ -146,7 +146,7 @@ def test_killed_at_chosen_places_in_another_directory_it_ends_in_the_same_files(
 def test_the_same_recipe_takes_any_model_and_gsm8k(tmp_path: Path) -> None:
     save_random(tmp_path / "model", byte_tokenizer(), context_length=4096)
     # all problems of a stage have one template: that of the general prompts
-    data = f'{{kind = "jsonl", preset = "gsm8k", data_dir = {json.dumps(str(DATA))}, template = {{}}}}'
+    data = f"""{{kind = "jsonl", preset = "gsm8k", data_dir = '{DATA}', template = {{prompt = "{{question}}\\n"}}}}"""
     more = [
         f"model.path={json.dumps(str(tmp_path / 'model'))}",
         f"tasks.reasoning={data}",

@@ -210,7 +210,7 @@ def _key(document: Reference, name: str, info: FieldInfo) -> str:
         suffix = f" and {len(others) - 3} more below it" if len(others) > 3 else ""
         given = info.default.model_dump(exclude_unset=True) if isinstance(info.default, Section) else {}
         usual = ", ".join(_code(f"{key} = {toml_literal(value)}") for key, value in given.items())
-        return f"**`{name}`** (section): {text} See {links}{suffix}.{usual and f' Where it is left out: {usual}.'}"
+        return f"**`{name}`** (section): {text} See {links}{suffix}.{usual and f' Keys left out: {usual}.'}"
     default = "required"
     if not info.is_required():
         value = info.get_default(call_default_factory=True)

@@ -151,6 +151,14 @@ class TaskConfig(KindSection):
     verifier: Annotated[VerifierConfig, VERIFIERS] | None = None
     """Judges its completions wherever the recipe's own `verifier` names no kind; None: the task's own verifier."""
 
+    @field_validator("template")
+    @classmethod
+    def _keeps_what_is_left_out(cls, template: Template) -> Template:
+        usual, given = cls.model_fields["template"].default, template.model_fields_set
+        kept = {name: getattr(usual, name) for name in usual.model_fields_set - given}
+        is_same = type(template) is type(usual) and kept
+        return type(template).model_construct(given, **{**dict(template), **kept}) if is_same else template
+
 
 FORMS = {
     "boxed": "put your final answer within \\boxed{}",

@@ -104,7 +104,7 @@ def settled(config: TaskConfig, verifier: VerifierConfig, has_chat: Callable[[],
     chat = has_chat() if template.chat is None else template.chat
     changes: dict[str, Any] = {"chat": chat}
     is_usual = template == usual and template.model_fields_set == usual.model_fields_set
-    is_open = "prompt" not in template.model_fields_set and template.prompt == Template().prompt
+    is_open = "prompt" not in template.model_fields_set and template.prompt in (usual.prompt, Template().prompt)
     if chat and (is_usual or is_open):
         # a prompt that writes the turns itself leaves that to the chat template
         is_bare = usual.prompt == Template().prompt or usual.prompt.endswith("\nAssistant:")

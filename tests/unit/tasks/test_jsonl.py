@@ -134,6 +134,8 @@ def test_default_template_asks_for_thought_and_box(tmp_path: Path) -> None:
     task = Jsonl(JsonlConfig(kind="jsonl", test_path=write(tmp_path / "a.jsonl", *rows(1))))
     prompt = task.template.render(task.problems("test")[0])
     assert all(part in prompt for part in ("<think>", "</think>", "\\boxed{}", "What is 0 plus 1?"))
+    given = parse(JsonlConfig, {"kind": "jsonl", "path": "a", "template": {"prefill": "<think>"}}).template
+    assert (given.prompt, given.prefill) == (task.template.prompt, "<think>")
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="benchmark files are not beside the repository")
