@@ -159,13 +159,18 @@ def as_hermes(message: Mapping[str, Any]) -> str:
 
 
 _HERMES = re.compile(r"<tool_call>|(?P<forged><tool_response>)")
+_HERMES_OR_END = re.compile(rf"{_HERMES.pattern}|(?P<end>\}}\s*</tool_call>(?!`))")
 _FORGED = "a tool's result was written by the model itself"
 
 
 def _hermes(text: str) -> Iterator[Attempt]:
     at = 0
-    while mark := _marks(_HERMES, text, at):
+    while mark := _marks(_HERMES_OR_END, text, at):
         begin, inner = mark.span()
+        if mark["end"]:
+            at = inner
+            yield Attempt("bad_json", begin, inner, evidence=f"a call without {OPEN} was not run")
+            continue
         if mark["forged"]:
             at = inner
             yield Attempt("forged", begin, inner, evidence=_FORGED)
@@ -231,27 +236,31 @@ def _function_xml(text: str) -> Iterator[Attempt]:
         at = end if close < 0 else close
 
 
-_LLAMA = re.compile(r"\s*+(?:<\|python_tag\|>\s*+)?(?=\{)")
-_LOOKS = re.compile(r'\{\s*"(?:name|type|function|parameters)"\s*:')
+_LLAMA = re.compile(r"[\s;,\[\]]*+(?:<\|python_tag\|>[\s\[]*+)?(?=\{)")
+_KEY = r"""\{\s*["']?(?:name|type|function|parameters|arguments)["']?\s*:"""
+_LOOKS = re.compile(f"(?={_KEY})")
+_BEHIND = re.compile(rf"(?:\}}\s*\}}\s*,?|;)\s*(?:<\|python_tag\|>\s*)?(?={_KEY})")  # an object that is no JSON
 _IPYTHON = re.compile(r"<\|start_header_id\|>\s*(?:ipython|tool)\s*<\|end_header_id\|>")
 
 
 def _llama_json(text: str) -> Iterator[Attempt]:
-    keys, at = ("parameters", "arguments"), 0
-    while mark := _LLAMA.match(text, at):
-        begin = mark.end()
-        value, at, fault, was_cut = _json_at(text, begin)
-        is_call = isinstance(value, dict) and any(key in value for key in keys)
-        if not is_call and not (fault and _LOOKS.match(text, begin)):
+    keys, mark, is_first = ("parameters", "arguments"), _LLAMA.match(text), True
+    if mark is None and text.lstrip().startswith("<|python_tag|>"):
+        yield _named(None, (0, len(text)), keys)
+    while mark:
+        value, at, fault, was_cut = _json_at(text, begin := mark.end())
+        is_call = isinstance(value, dict) and any(key in value for key in (*keys, "function"))
+        if is_first and not is_call and not (fault and _LOOKS.match(text, begin)):
             break  # an answer in JSON
-        if was_cut:
-            yield Attempt("unclosed", begin, len(text), evidence="a call without its end was not run")
-            break
+        is_first = False
         if fault:
-            yield Attempt("bad_json", begin, len(text), evidence=fault)
-            break
-        yield _named(value, (begin, at), keys)
-        at += len(re.match(r"\s*;?", text[at:])[0])  # type: ignore[index]  # it matches everything
+            mark = _BEHIND.search(text, begin)
+            end = mark.end() if mark else len(text)
+            fault = "a call without its end was not run" if was_cut else fault
+            yield Attempt("unclosed" if was_cut else "bad_json", begin, end, evidence=fault)
+        else:
+            yield _named(value, (begin, at), keys)
+            mark = _LLAMA.match(text, at) or _marks(_LOOKS, text, at)
     for mark in _IPYTHON.finditer(text):
         yield Attempt("forged", *mark.span(), evidence=_FORGED)
 
