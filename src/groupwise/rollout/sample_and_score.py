@@ -31,7 +31,7 @@ from groupwise.runs.progress import say
 from groupwise.tasks.base import Template
 from groupwise.types import FinishReason, Group, Problem, Prompt, ScoredGroup
 from groupwise.verifiers import OverlappedScoring, Verifier, check_failures, spot_check
-from groupwise.verifiers.scoring import score
+from groupwise.verifiers.scoring import check_paid, score
 
 Shares = list[list[ScoredGroup]]
 """Groups that one rank sampled and judged, by its shares."""
@@ -262,6 +262,7 @@ def _checked(
     actors: Actors, scored: list[ScoredGroup], judged: Sequence[ScoredGroup], sampling: SamplingConfig, draws: Draws
 ) -> list[ScoredGroup]:
     check_failures(scored, actors.verifier.config.max_failure_share)
+    check_paid(scored, actors.verifier.config.kind)
     spot_check(judged, actors.verifier, sampling.max_tokens, draws.seed, draws.step)
     return scored
 

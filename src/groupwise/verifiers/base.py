@@ -16,7 +16,7 @@ from groupwise.verifiers.table import PARTS, part_with_shared
 
 Extraction = Literal["boxed", "tag", "last_number"]
 PartName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
-RESERVED = ("accuracy", "cap", "kl", "partial", "rubric")
+RESERVED = ("accuracy", "cap", "environment", "kl", "partial", "rubric")
 """Parts that a verdict may have anyway; no part of a recipe has these names."""
 
 

@@ -35,6 +35,7 @@ OWN = ("completion", "reference", "question", "prompt", "id", "difficulty", "lan
 """Arguments that every problem has."""
 LISTS = frozenset(("completions", "prompts", "completion_ids"))
 """Arguments of a function that is called as TRL calls it."""
+LIVE = "environments"  # what TRL gives there: instances
 BESIDE = ("trainer_state", "log_extra", "log_metric")
 """Arguments that the worker makes."""
 MEMORY_BYTES = 16 << 30  # address space of one worker process; the function may import large libraries
@@ -115,12 +116,13 @@ class PythonVerifier(Verifier):
                 f"makes a reward function, give a name to what it returns: reward = {self.place.name}(...)"
             )
         given = {*BESIDE, *(LISTS if self.in_groups else ())}
-        needs = [name for name, is_required in arguments.items() if is_required and name not in given]
+        needs = [name for name, required in arguments.items() if name not in given and (required or name == LIVE)]
         for name in needs:
             example = next((problem for problem in problems if name not in (*OWN, *problem.data)), None)
             if example is not None:
                 suggestions = difflib.get_close_matches(name, fields, n=1)
                 hint = f" (did you mean {suggestions[0]!r}?)" if suggestions else ""
+                hint = " (instances live elsewhere; their class may have get_reward())" if name == LIVE else hint
                 raise ConfigError(
                     f"{self.place} needs the argument {name!r}, which is not a field of problem {example.id}{hint}; "
                     f"every problem has {', '.join(fields)}"

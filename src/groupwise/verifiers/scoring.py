@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import fmean, pstdev
 
-from groupwise.errors import InvariantError, VerifierError
+from groupwise.errors import ConfigError, InvariantError, VerifierError
 from groupwise.randomness import permutation
 from groupwise.sandbox.base import Closing
-from groupwise.types import Completion, FinishReason, Group, Outcome, ScoredGroup, ToolCall, Verdict
+from groupwise.types import Completion, FinishReason, Group, Outcome, ScoredGroup, Verdict
 from groupwise.verifiers.base import Request, Verifier
 
 SPOT_CHECKS = 4  # completions of a step that are verified twice
@@ -23,15 +23,16 @@ def score(groups: Sequence[Group], verifier: Verifier, max_tokens: int | None = 
     if len(verdicts) != len(completions):
         raise VerifierError(f"the verifier returned {len(verdicts)} verdicts for {len(completions)} completions")
     pairs = zip(completions, verdicts, strict=True)
-    remaining = iter([by_calls(sample.finish_reason, sample.calls, verdict) for (_, sample), verdict in pairs])
+    remaining = iter([by_ending(completion, verdict) for (_, completion), verdict in pairs])
     return [ScoredGroup(group, tuple(next(remaining) for _ in group.completions)) for group in groups]
 
 
 def _request(group: Group, completion: Completion, max_tokens: int | None) -> Request:
     own = completion.own
+    text = own if completion.turns and own is not None else completion.text  # an environment earns nothing
     return Request(
         group.prompt.problem,
-        group.prompt.prefill + completion.text,
+        group.prompt.prefill + text,
         completion.num_tokens,
         max_tokens,
         completion.finish_reason is FinishReason.LENGTH,
@@ -43,8 +44,13 @@ def _request(group: Group, completion: Completion, max_tokens: int | None) -> Re
     )
 
 
-def by_calls(finish_reason: FinishReason, calls: Sequence[ToolCall], verdict: Verdict) -> Verdict:
-    """The verdict on a completion that ended so: not judged where a tool failed, wrong where a call was malformed."""
+def by_ending(completion: Completion, verdict: Verdict) -> Verdict:
+    """The verdict by a completion's end: none where tool or environment failed, wrong where a call was malformed."""
+    finish_reason, calls = completion.finish_reason, completion.calls
+    if finish_reason is FinishReason.ENVIRONMENT_FAILED:
+        said, number = completion.turns[-1].evidence, len(completion.turns)
+        outcome = Outcome.TIMEOUT if said.startswith("timeout: ") else Outcome.CRASHED
+        return Verdict(outcome, {}, f"the environment failed at turn {number}: {said}")
     if odd := {name: value for name, value in verdict.parts.items() if not math.isfinite(value)}:
         return Verdict(Outcome.CRASHED, {}, f"its parts of the reward are {odd}; finite numbers are allowed")
     evidence = calls[-1].evidence if calls else ""
@@ -87,7 +93,7 @@ def spot_check(scored: Sequence[ScoredGroup], verifier: Verifier, max_tokens: in
 def _again(group: Group, samples: Sequence[int], verifier: Verifier, max_tokens: int | None) -> list[Verdict]:
     completions = [group.completions[sample] for sample in samples]
     verdicts = verifier.verify_many([_request(group, completion, max_tokens) for completion in completions])
-    return [by_calls(each.finish_reason, each.calls, v) for each, v in zip(completions, verdicts, strict=True)]
+    return list(map(by_ending, completions, verdicts))
 
 
 def _agree(verdict: Verdict, repeat: Verdict) -> bool:
@@ -125,6 +131,18 @@ def check_failures(scored: Sequence[ScoredGroup], max_share: float) -> None:
         f"the verifier failed on {len(failures)} of {len(verdicts)} completions ({counts}): a share of {share:.3g}, "
         f"more than max_failure_share = {max_share:g}; for example: {failures[0].evidence}"
     )
+
+
+def check_paid(scored: Sequence[ScoredGroup], kind: str) -> None:
+    """Refuse a verifier that drops what environments paid (ConfigError: names the problem and its rewards)."""
+    for result in scored:
+        for completion, verdict in zip(result.group.completions, result.verdicts, strict=True):
+            paid = [turn.reward for turn in completion.turns if turn.reward is not None]
+            if paid and verdict.outcome.judged and "environment" not in verdict.parts:
+                raise ConfigError(
+                    f"verifier.kind = {kind!r} drops {paid}, the rewards of problem {result.group.prompt.problem.id}'s "
+                    "environment; allowed are verifier.kind = 'episode' with yours as verifier.parts.NAME, or none"
+                )
 
 
 def _verdicts(scored: Sequence[ScoredGroup]) -> list[Verdict]:

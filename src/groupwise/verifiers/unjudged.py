@@ -60,9 +60,6 @@ class EpisodeVerifier(Verifier):
         if completion is None or not completion.turns:
             return Verdict(Outcome.NONE, {}, "no episode: only its environment can judge it")
         last = completion.turns[-1]
-        if completion.finish_reason is FinishReason.ENVIRONMENT_FAILED:
-            outcome = Outcome.TIMEOUT if last.evidence.startswith("timeout: ") else Outcome.CRASHED
-            return Verdict(outcome, {}, f"the environment failed at turn {len(completion.turns)}: {last.evidence}")
         rewards = [turn.reward for turn in completion.turns if turn.reward is not None]
         measures = {"episode/turns": float(len(completion.turns))}
         measures |= {f"ended/{reason}": float(completion.finish_reason is reason) for reason in ENDINGS}

@@ -56,6 +56,7 @@ class Echo(Environment):
             case "!long": return Reply.of("x" * 500, reward=0.0)
             case "!control": return Reply.of("<|end|>", reward=0.0)
             case "!nothing": return Reply.of("-")
+            case "!boxed": return Reply.of("\\\\boxed{3}")
             case "!unpaid": return Reply(done=True, evidence="nobody pays")
             case "!mute": return Reply(reward=0.25)
             case "!bare": return Reply(({"content": "-"},))
@@ -99,13 +100,15 @@ def play(policy: Policy, tmp_path: Path) -> Callable[..., list[ScoredGroup]]:
     """Play problems of the environment above, or of another kind, by a script."""
     (tmp_path / "own.py").write_text(OWN)
 
-    def run(say: Say, num: int = 1, group: int = 1, max_tokens: int = 60, **changes: Any) -> list[ScoredGroup]:
+    def run(
+        say: Say, num: int = 1, group: int = 1, max_tokens: int = 60, verifier: Any = "episode", **changes: Any
+    ) -> list[ScoredGroup]:
         settings = {"kind": f"{tmp_path}/own.py:Echo", "max_turn_tokens": 20, "num_workers": 1, **changes}
         task = make_task({"kind": "episodes", "environment": settings, "num_problems": max(num, 8)})
         engine = Player.of({}, policy)
         engine.say, engine.asked = say, []
-        with make_verifier("episode") as verifier:
-            actors = Actors(policy, engine, task.template, verifier)
+        with make_verifier(verifier) as judge:
+            actors = Actors(policy, engine, task.template, judge)
             problems, draws = task.problems("train")[:num], Draws(0, Purpose.TRAIN)
             scored = sample_and_score(actors, problems, group, SamplingConfig(max_tokens=max_tokens), draws)
         run.engine = engine  # type: ignore[attr-defined]
@@ -215,6 +218,19 @@ def test_a_fault_costs_one_episode_and_is_never_a_zero(
 
 def test_an_episode_without_a_reward_says_why(play: Any) -> None:
     assert play(by_turn("!unpaid"))[0].verdicts[0].evidence == "the environment gave no reward: nobody pays"
+
+
+def test_another_verifier_drops_no_reward_reads_no_reply_and_judges_no_failed_environment(play: Any) -> None:
+    with pytest.raises(ConfigError, match=r"'answered' drops \[1.0\], the rewards of problem echo/0's environment"):
+        play(by_turn("bye"), verifier="answered")
+    lenient = {"kind": "math", "extraction": "last_number", "max_failure_share": 1}
+    [[verdict], [failed]] = (
+        play(by_turn(*turns), verifier=lenient)[0].verdicts
+        for turns in (("!nothing", "!nothing", "!unpaid"), ("!raise",))
+    )
+    assert (verdict.outcome, failed.outcome) == (Outcome.UNPARSABLE, Outcome.CRASHED)
+    quoting = {"kind": "math", "max_failure_share": 1}
+    assert play(by_turn("!boxed", "!unpaid"), verifier=quoting)[0].verdicts[0].answer is None
 
 
 def test_hundreds_wait_at_the_same_time(play: Any) -> None:
