@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ import pytest
 from groupwise.errors import VerifierError
 from groupwise.rollout.environments import Crews, Played
 from groupwise.tasks.environments.base import ENVIRONMENTS, Attempt, EnvironmentConfig, Turn
-from groupwise.tasks.environments.openenv import OpenEnv
 from groupwise.tasks.environments.others import news, plain
 from groupwise.types import Problem
 
@@ -368,17 +366,6 @@ def test_its_mcp_tools_are_the_models(served: Callable[..., EnvironmentConfig]) 
     assert (reply["reward"], reply["done"]) == (1, True)
 
 
-def test_a_turn_is_the_value_that_its_field_takes() -> None:
-    pytest.importorskip("websockets")
-    session: Any = OpenEnv(configured("openenv", url="http://x"))
-    session._faults, session._rewarded, session._shown = 0, False, lambda answer: str(answer["sent"])
-    session._tell = lambda message: {"sent": message["data"], "done": False, "reward": None}
-    for schema, value in (({"type": "integer", "enum": [0, 1]}, 1), ({"anyOf": [{"type": "string"}]}, "1")):
-        action = {"properties": {"move": schema}}
-        session._server = SimpleNamespace(field="move", action=action, is_mcp=False, sessions=[])
-        assert session.step(Turn("1")).messages[0]["content"] == str({"move": value})
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [({}, "allowed is one of them"), ({"url": "http://x", "command": "y"}, "one of them"),
@@ -456,12 +443,17 @@ def agent(answer):
         tools=[double], initial_messages=[{"role": "user", "content": "7 twice?"}], max_turns=4, reward_fn=graded)
 
 class Group(EnvGroupBuilder):
+    limits = {}
+
     def __init__(self, question, answer):
         self.of = question, answer
 
     async def make_envs(self):
         renderer = SimpleNamespace(get_stop_sequences=list)
-        return [EnvFromMessageEnv(renderer, Guess(*self.of), context_overflow_reward=-0.5)] * 2
+        return [EnvFromMessageEnv(renderer, Guess(*self.of), context_overflow_reward=-0.5, **self.limits)] * 2
+
+class Limited(Group):
+    limits = {"max_generation_tokens": 512, "max_trajectory_tokens": 99}
 
 class Ranked(Group):
     async def compute_group_rewards(self, trajectories, envs):
@@ -493,8 +485,11 @@ def test_a_message_env_of_tinker_plays_unchanged(tmp_path: Path) -> None:
     assert (last["reward"], last["done"]) == (1, True)
     [failed] = replies(played(config, problem, [Turn("{", (bad,))]))
     assert (failed["reward"], failed["done"]) == (-0.1, True)
+    [failed] = replies(played(config, problem, [Turn("", (call("double", number=7), replace(bad, status="forged")))]))
+    assert (failed["outcome"], failed["ending"]) == ("wrong", "malformed_call")
     config = configured("message_env", factory=f"{tmp_path}/own.py:Group")
     cut, late = (replies(played(config, problem, ["3"], ended))[-1] for ended in ("length", "turn_limit"))
     assert (cut["reward"], late["reward"]) == (-0.5, 0)
-    ranked = configured("message_env", factory=f"{tmp_path}/own.py:Ranked")
+    ranked, limited = (configured("message_env", factory=f"{tmp_path}/own.py:{n}") for n in ("Ranked", "Limited"))
     assert "Ranked has compute_group_rewards" in played(ranked, problem, []).failed
+    assert "has max_trajectory_tokens = 99, which nothing keeps; allowed" in played(limited, problem, []).failed

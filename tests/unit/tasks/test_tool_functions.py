@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Dict, List, Literal, Tuple  # noqa: UP035  # as many still write them
 
 import pytest
@@ -15,6 +16,7 @@ from groupwise.rollout.tools.calculator import calculator
 from groupwise.rollout.tools.python import python
 from groupwise.tasks import make_task
 from groupwise.tasks.environments.base import Attempt, Turn
+from groupwise.tasks.environments.openenv import OpenEnv, OpenEnvConfig
 from groupwise.tasks.environments.others import Trl, TrlConfig
 from groupwise.tasks.environments.tools import MOST_CALLS, Tools, ToolsConfig, fault_of, schema_of
 from groupwise.types import Problem
@@ -177,7 +179,7 @@ REWARDED = TRL + "\n    def get_reward(self):\n        return float(self.won)\n"
 def started(tmp_path: Path, source: str, problem: Problem, seed: int = 0) -> tuple[Trl, Any]:
     (file := tmp_path / f"own{abs(hash(source))}.py").write_text(source)
     environment = Trl(TrlConfig(kind="trl", factory=f"{file}:Guess"))
-    return environment, environment.start(problem, seed)
+    return environment, asyncio.run(environment.start(problem, seed))
 
 
 ROW = Problem("row", "Guess!", "", data={"highest": 7, "extra": 1})
@@ -216,7 +218,7 @@ def test_its_random_numbers_are_those_of_the_seed_and_its_reward_may_be_an_attri
 
 
 def test_a_function_may_make_one_that_has_its_own_prompts(tmp_path: Path) -> None:
-    made = "class Own:\n    def reset(self):\n        return 'Go.'\n    def get_reward(self):\n        return 2\n"
+    made = "class Own:\n    async def reset(self):\n        return 'Go.'\n    def get_reward(self):\n        return 2\n"
     environment, opening = started(tmp_path, f"{made}\ndef Guess():\n    return Own()\n", Problem("trl/0", "", ""))
     assert (opening.messages, opening.tools) == (({"role": "user", "content": "Go."},), ())
     assert asyncio.run(environment.step(Turn("x"))).reward == 2
@@ -294,6 +296,20 @@ def test_trl_gives_the_class_the_same_rows_and_shows_the_same_tools(
     trainer.train()
     assert seen[len(ours) :] == ours * 2
     assert opening.messages[-1]["content"] == "Guess. It is below 100."
+
+
+def test_a_turn_for_openenv_is_the_value_that_its_field_takes_and_a_text_has_fields_of_the_observation() -> None:
+    pytest.importorskip("websockets")
+    session: Any = OpenEnv(OpenEnvConfig(kind="openenv", url="http://x", text="{bord}"))
+    session._server = SimpleNamespace(is_mcp=False, sessions=[])
+    with pytest.raises(VerifierError, match=r"text = '{bord}': KeyError\('bord'\); allowed are fields: board, hint"):
+        session._shown({"observation": {"board": "", "hint": "", "done": False}})
+    session._faults, session._rewarded, session._shown = 0, False, lambda answer: str(answer["sent"])
+    session._tell = lambda message: {"sent": message["data"], "done": False, "reward": None}
+    for schema, value in (({"type": "integer", "enum": [0, 1]}, 1), ({"anyOf": [{"type": "string"}]}, "1")):
+        action = {"properties": {"move": schema}}
+        session._server = SimpleNamespace(field="move", action=action, is_mcp=False, sessions=[])
+        assert session.step(Turn("1")).messages[0]["content"] == str({"move": value})
 
 
 def test_an_answer_is_judged_as_the_task_of_the_problems_says(tmp_path: Path) -> None:

@@ -234,7 +234,10 @@ class OpenEnv(Calling):
             parts = result.get("content")
             return text_of(parts) if parts else json.dumps(result.get("data", result), sort_keys=True)
         if wanted := self.config.text or ("" if self._server.is_mcp else self._server.text):
-            return wanted.format_map(seen) if "{" in wanted else str(seen[wanted])
+            try:
+                return wanted.format_map(seen) if "{" in wanted else str(seen[wanted])
+            except (LookupError, ValueError, AttributeError, TypeError) as error:
+                raise VerifierError(f"text = {wanted!r}: {error!r}; allowed are fields: {', '.join(seen)}") from None
         shown = seen or answer["observation"].get("metadata") or {}
         if len(texts := list(shown.values())) < 2 and all(isinstance(text, str) for text in texts):
             return "".join(texts)

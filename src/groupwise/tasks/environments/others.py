@@ -13,6 +13,7 @@ import importlib.util
 import inspect
 import json
 import random
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import count
@@ -145,6 +146,8 @@ class MessageEnv(Others):
                     "of steps, and a factory that makes one episode"
                 )
             [made, *_] = await made.make_envs()
+        if hasattr(made, "message_env"):
+            self._check_limits(made)
         self._worth_of_cut = float(getattr(made, "context_overflow_reward", 0.0))
         self._env = getattr(made, "message_env", made)
         if not hasattr(self._env, "initial_observation"):
@@ -153,8 +156,23 @@ class MessageEnv(Others):
         self._past = list(map(plain, await self._env.initial_observation()))
         return Opening(tuple(self._past), tuple({"type": "function", "function": tool} for tool in tools))
 
+    def _check_limits(self, frame: Any) -> None:
+        """Raise VerifierError where tinker's frame of an episode has a limit that the recipe's, which hold, are not."""
+        turns, tokens = self.config.max_turns, self.config.max_turn_tokens
+        kept = {"max_turns": turns, "max_turn_tokens": tokens, "max_generation_tokens": tokens}
+        frames = (frame, getattr(frame, "rollout_limits", None))
+        given = [(n, getattr(each, n)) for each in frames for n in dir(each) if re.match("max_|[a-z_]+_seconds$", n)]
+        if odd := [f"{name} = {limit}" for name, limit in given if limit not in (None, kept.get(name))]:
+            raise VerifierError(
+                f"{type(frame).__name__} has {', '.join(odd)}, which nothing keeps; allowed are None, and what the "
+                f"recipe says: {', '.join(f'{name} = {limit}' for name, limit in kept.items())}"
+            )
+
     async def step(self, turn: Turn) -> Reply:
         self.goes_on()
+        if any(attempt.status == "forged" for attempt in turn.attempts):
+            evidence = "a result that no tool wrote"
+            return Reply(reward=0.0, done=True, outcome="wrong", evidence=evidence, ending="malformed_call")
         text = turn.text
         for call in reversed(turn.calls):
             text = text[: call.begin] + text[call.end :]
@@ -205,13 +223,14 @@ class Trl(Others, Calling):
     config: TrlConfig
     in_order = True
 
-    def start(self, problem: Problem, seed: int) -> Opening:
+    async def start(self, problem: Problem, seed: int) -> Opening:
         self.begins(problem, seed)
         messages = [dict(message) for message in problem.messages or [{"role": "user", "content": problem.question}]]
         fields = {name: value for name, value in problem.data.items() if name != "tools" or value}
         self._instance = self.config.factories.find(self.config.factory)()
         asked = {"prompt": messages} if problem.messages or problem.question else {}  # else the class makes its own
-        added = plain({"role": "user", "content": self._instance.reset(**{**asked, **fields})})["content"]
+        said = self.outside(self._instance.reset, **{**asked, **fields})
+        added = plain({"role": "user", "content": await said if inspect.isawaitable(said) else said})["content"]
         messages[-1] = {**messages[-1], "content": messages[-1]["content"] + added}
         return self.begun(
             [getattr(self._instance, function.__name__) for function in _tools(type(self._instance))], messages
