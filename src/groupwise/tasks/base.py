@@ -155,9 +155,10 @@ class TaskConfig(KindSection):
     @classmethod
     def _keeps_what_is_left_out(cls, template: Template) -> Template:
         usual, given = cls.model_fields["template"].default, template.model_fields_set
+        if type(template) is not type(usual):
+            return template
         kept = {name: getattr(usual, name) for name in usual.model_fields_set - given}
-        is_same = type(template) is type(usual) and kept
-        return type(template).model_construct(given, **{**dict(template), **kept}) if is_same else template
+        return type(usual).model_construct(given, **{**dict(template), **kept}) if kept else template
 
 
 FORMS = {
