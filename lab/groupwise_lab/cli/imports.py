@@ -69,6 +69,11 @@ def import_run(
         console.print(f"No numbers, and left out: {names}", style="dim", markup=False)
     if made.lacks:
         console.print(f"Not recorded there: {', '.join(made.lacks)}", style="dim", markup=False)
+    if "sampled_correct" in made.lacks and made.parts:
+        console.print(
+            f"Most rules need the share of correct answers: --correct NAME, one of {', '.join(made.parts)}",
+            style="yellow", markup=False, soft_wrap=True,
+        )  # fmt: skip
     others = sorted({name for values in foreign.theirs.values() for name in values})
     if made.lacks and others and system in READERS:
         names = ", ".join(others[:20]) + (", ..." if others[20:] else "")

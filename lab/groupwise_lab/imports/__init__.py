@@ -1,6 +1,7 @@
 """Runs of other systems as run directories: `groupwise import`. What was not recorded is null, and named."""
 
 import hashlib
+import json
 import math
 import re
 from collections import Counter
@@ -14,12 +15,13 @@ from groupwise.config.recipes import dump_tables
 from groupwise.errors import ConfigError, DataError
 from groupwise.runs.atomic import write_file
 from groupwise.runs.directory import RunDirectory
+from groupwise.runs.ledger import as_json
 from groupwise.runs.rollouts import write_rows
 from groupwise.runs.row import Index, flat_because
 from groupwise.types import Outcome
 from groupwise_lab.imports.foreign import Answer, Correct, Foreign, Scalars
 from groupwise_lab.imports.stores import read_events, read_history
-from groupwise_lab.imports.trainers import PRIME_RL, TRL, VERL, read_prime_rl, read_trl, read_verl
+from groupwise_lab.imports.trainers import OPENRLHF, PRIME_RL, TRL, VERL, read_prime_rl, read_trl, read_verl
 
 WANTED = (
     "reward", "signal", "sampled_correct", "entropy", "kl", "clipped", "grad_norm", "lr", "length", "truncated", "loss",
@@ -46,6 +48,7 @@ class Imported:
     num_completions: int
     num_evaluations: int
     lacks: tuple[str, ...]  # scalars that it did not record
+    parts: tuple[str, ...]  # of the reward, of a run without completions
 
 
 def write_imported(foreign: Foreign, system: str, source: Path, target: Path, correct: str | None) -> Imported:
@@ -71,6 +74,14 @@ def write_imported(foreign: Foreign, system: str, source: Path, target: Path, co
     if correct is not None and judge.name not in names:
         of = "completion has a number" if every else "completions were recorded, and no part of the reward is"
         raise ConfigError(f"no {of} {judge.name!r}; there are {', '.join(sorted(names)) or 'none'}")
+    means = {step: line.get(f"part/{judge.name}/mean", math.nan) for step, line in foreign.scalars.items()}
+    odd_means = {step: mean for step, mean in means.items() if math.isfinite(mean) and not 0 <= mean <= 1}
+    if correct is not None and not every and odd_means:
+        step, mean = next(iter(odd_means.items()))
+        raise ConfigError(
+            f"--correct {correct}: without completions its mean is the share of correct answers, between 0 and 1; at "
+            f"step {step} it is {mean:g}"
+        )
     lines = {step: _line(step, foreign, judge) for step in sorted({*foreign.scalars, *foreign.answers})}
     if not lines:
         raise DataError(f"{source} has no step to import")
@@ -90,22 +101,25 @@ def write_imported(foreign: Foreign, system: str, source: Path, target: Path, co
     dev = {step: value for step, line in lines.items() if (value := line.pop(DEV, None)) is not None}
     done = {step: line for step, line in lines.items()
             if step in foreign.answers or foreign.scalars[step].keys() - {DEV}}  # fmt: skip
-    for line in done.values():
-        run.metrics.append(line)
-    for step, value in ((step, value) for step, value in dev.items() if step not in foreign.dev):
-        run.metrics.append({"kind": "dev", "step": step, "pass_at_1": [value] * 3})
+    written: list[dict[str, Any]] = [*done.values()]
+    of_dev = [f"{of}rewards/{judge.name}/mean" for of in ("eval_", "eval/")]  # TRL's own name, and its boards'
+    for step, row in foreign.theirs.items() if correct is not None and not every else ():
+        if (value := next((row[name] for name in of_dev if name in row), math.nan)) >= 0:
+            dev.setdefault(step, value)
+    for step, value in ((step, value) for step, value in sorted(dev.items()) if step not in foreign.dev):
+        written.append({"kind": "dev", "step": step, "pass_at_1": [value] * 3})
     for step, answers in sorted(foreign.dev.items()):
         groups = _groups(step, answers, judge)
         odd = Counter(name for answer in answers for name in answer.not_finite)
         index.add(f"dev-step-{step:06d}", write_rows(run.rollouts(f"dev-step-{step:06d}"), groups))
         share = fmean(fmean(row["outcome"] == Outcome.CORRECT for row in group) for group in groups)
-        run.metrics.append(
-            {"kind": "dev", "step": step, "pass_at_1": [share] * 3, **({NOT_FINITE: odd} if odd else {})}
-        )
+        written.append({"kind": "dev", "step": step, "pass_at_1": [share] * 3, **({NOT_FINITE: odd} if odd else {})})
     for step in sorted(foreign.theirs.keys() - done.keys()):
-        run.metrics.append({"kind": THEIRS, "step": step, THEIRS: foreign.theirs[step]})
+        written.append({"kind": THEIRS, "step": step, THEIRS: foreign.theirs[step]})
+    # at once: a log of many steps would wait for the disk at every line
+    write_file(run.metrics.path, "".join(f"{json.dumps(as_json(line))}\n" for line in written).encode())
     write_file(run.finished, b"{}\n")
-    return Imported(len(done), len(every), len({*dev, *foreign.dev}), lacks)
+    return Imported(len(done), len(every), len({*dev, *foreign.dev}), lacks, () if every else tuple(sorted(names)))
 
 
 def _groups(step: int, answers: Iterable[Answer], judge: Correct) -> list[list[dict[str, Any]]]:
@@ -163,7 +177,7 @@ def read_scalars(system: str, source: Path, own: Sequence[str] = ()) -> Foreign:
         if ours not in OURS:
             raise ConfigError(f"--scalar {pair}: {ours!r} is no scalar of a step; allowed are {', '.join(OURS)}")
         names[theirs] = ours
-    for known in (TRL, VERL, PRIME_RL, {name: name for name in OURS if name != "dev"}):
+    for known in (TRL, VERL, OPENRLHF, PRIME_RL, {name: name for name in OURS if name != "dev"}):
         for theirs, ours in known.items():
             for spelled in (theirs, f"train/{theirs}", f"step/{theirs}"):
                 names.setdefault(spelled, ours)

@@ -3,14 +3,17 @@
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from groupwise.errors import ConfigError
+from groupwise.runs.jsonl import opened
+from groupwise.runs.ledger import TORN, Damage
 from groupwise.types import Outcome
 
 
@@ -152,37 +155,75 @@ class Scalars:
         scalars, theirs = dict[int, dict[str, float]](), dict[int, dict[str, float]]()
         every = {name for row in self.steps.values() for name in row}  # of verl's sets, one for the whole run
         core = min((name for name in every if re.fullmatch("val-core/.+/acc/mean@[0-9]+", name)), default=None)
+        names, other_units = dict[int, dict[str, str]](), set[str]()  # theirs by ours, by step; shares that are none
         for step, row in sorted(self.steps.items()):
-            ours: dict[str, float] = {}
+            ours, called = dict[str, float](), dict[str, str]()
             rest = dict(row)
             for name, our in self.names.items():
                 if name in rest and our not in ours:
-                    ours[our] = rest.pop(name)
+                    ours[our], called[our] = rest.pop(name), name
             for name, value in row.items():
                 kind, _, part = name.removeprefix("train/").partition("/")
                 if kind == "rewards" and part.endswith(("/mean", "/std")):  # TRL's, also where it is the pass rate
                     ours[f"part/{part}"] = value
                     rest.pop(name, None)
+                elif kind == "rewards" and part and "/" not in part and "reward" in ours:  # as TRL wrote it until 0.15
+                    ours[f"part/{part}/mean"] = rest.pop(name)
                 elif kind == FLAT and "signal" not in ours:
-                    ours["signal"] = 1 - rest.pop(name)
+                    ours["signal"], called["signal"] = 1 - rest.pop(name), name
                 elif name == core and "dev" not in ours:
-                    ours["dev"] = rest.pop(name)
-            for name, value in ours.items():
-                if (name in SHARES and not -1e-6 <= value <= 1 + 1e-6) or (name in AMOUNTS and value < 0):
-                    allowed = "a share is between 0 and 1" if name in SHARES else "this is never negative"
-                    if math.isfinite(value):
-                        said = f"{allowed}: {name} is in another unit, or another quantity"
-                        self._odd.setdefault(said, []).append(f"it is {value:g} at step {step}")
+                    ours["dev"], called["dev"] = rest.pop(name), name
+            for name, value in tuple(ours.items()):
+                if name in SHARES and math.isfinite(value) and not -1e-6 <= value <= 1 + 1e-6:
+                    allowed = "a share is between 0 and 1"
+                    other_units.add(name)
+                elif name in AMOUNTS and -math.inf < value < 0:
+                    allowed = "this is never negative"
+                    rest[called[name]] = ours.pop(name)
+                else:
+                    continue
+                said = f"{allowed}: {name} is in another unit, or another quantity, and is left out"
+                self._odd.setdefault(said, []).append(f"{called[name]} is {row[called[name]]:g} at step {step}")
+            names[step] = called
             if ours:
                 scalars[step] = ours
             if rest:
                 theirs[step] = rest
+        for step, known in scalars.items():
+            for name in other_units.intersection(known):  # of per cent, those below 1 look like a share
+                del known[name]
+                theirs.setdefault(step, {})[names[step][name]] = self.steps[step][names[step][name]]
         odd = (f"{what} ({places[0]}{f', and {len(places) - 1} more' if places[1:] else ''})"
                 for what, places in self._odd.items())  # fmt: skip
         return Foreign(
             scalars=scalars, theirs=theirs, answers=answers, dev=dev or {}, damage=(*self.damage, *odd),
             not_numbers=tuple(self.not_numbers),
         )  # fmt: skip
+
+
+def json_lines(path: Path, damage: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield place and object of every line; others are damage, and so is a last line that was cut.
+
+    A last line without its line feed is whole if it is an object. Raises DataError: the file cannot be read.
+    """
+    broken = list[Damage]()
+    with opened(path) as file:
+        for place, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                value = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                what = f"it is not JSON: {error}" if line.endswith(b"\n") else TORN
+                broken.append(Damage(path.name, what, place))
+                continue
+            if isinstance(value, dict):
+                yield f"{path}, line {place}", value
+            else:
+                broken.append(Damage(path.name, "it is not an object", place))
+    damage += map(str, broken[:20])
+    if len(broken) > 20:
+        damage.append(f"{path.name}: {len(broken) - 20} more lines cannot be read")
 
 
 def number(value: Any) -> float | None:

@@ -7,12 +7,16 @@ checksum. An event has `step` = 2 and `summary` = 5, whose `value` = 1 has `tag`
 A log of W&B, `run-ID.wandb`, is LevelDB's log format with CRC-32 (wandb/sdk/internal/datastore.py): `:W&B`, 0xBEE1 and
 a version, then blocks of 32,768 bytes with records of checksum, length and type (whole, first, middle, last). A record
 (wandb_internal.proto) has `history` = 2: `item` = 1 with `key` = 1, `nested_key` = 2 and `value_json` = 16, and
-`step` = 2 with `num` = 1. A history exported as CSV or JSON lines is read, too.
+`step` = 2 with `num` = 1. A history exported as CSV or JSON lines is read, too, compressed or not; a table with
+semicolons between its columns has decimal commas, as spreadsheets write it in most of Europe.
 """
 
 import csv
+import io
+import itertools
 import json
 import math
+import re
 import struct
 import zlib
 from collections.abc import Iterator, Mapping
@@ -21,8 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.errors import DataError, told_as
-from groupwise.runs.ledger import LineFile
-from groupwise_lab.imports.foreign import Scalars, number
+from groupwise.runs.jsonl import COMPRESSED, opened
+from groupwise.runs.ledger import TORN, Damage
+from groupwise_lab.imports.foreign import Scalars, json_lines, number
 
 POLYNOMIAL = 0x82F63B78
 _TABLE = []
@@ -183,7 +188,7 @@ def read_history(source: Path, scalars: Scalars) -> None:
         if len(logs) != 1:
             raise DataError(f"{source} has {len(logs)} files *.wandb; name one, or an exported .csv or .jsonl")
         path = logs[0]
-    seen: dict[str, int] = {}
+    seen, born = dict[str, int](), dict[str, int]()  # by name, the rows that have it, and the first of them
     with told_as(DataError, f"{path} cannot be read", OSError, UnicodeDecodeError, csv.Error):
         rows = [flat(row) for row in _rows(path, scalars.damage)]
         names = {name for row in rows for name in row if name.startswith(("train/", "eval/")) or name in scalars.names}
@@ -199,25 +204,32 @@ def read_history(source: Path, scalars: Scalars) -> None:
             named = {name: value for name, value in named.items() if name not in STEPS and not name.startswith("_")}
             blank = [name for name, value in named.items() if value is None or value == ""]
             values = {name: value for name, value in named.items() if name not in blank}
-            counts = {seen.get(name, 0) for name, value in values.items() if number(value) is not None}
+            beside = {(born.get(name), seen.get(name)) for name, value in values.items() if number(value) is not None}
             for name in blank:  # an export has a blank where nothing was logged, and where NaN was
-                if seen.get(name, 0) >= _ALWAYS and seen[name] in counts:
+                if seen.get(name, 0) >= _ALWAYS and (born[name], seen[name]) in beside:
                     values[name] = None if name in scalars.names else math.nan
             for name in values:
                 seen[name] = seen.get(name, 0) + 1
+                born.setdefault(name, place)
             scalars.add(step, values, f"{path.name}, row {place}")
     if not scalars.steps:
-        raise DataError(f"{path} has no line of a history with {STEP}")
+        names = {name for row in rows for name in row}
+        raise DataError(
+            f"{path} has no row of a history with a step ({', '.join(STEPS)}); its {len(rows)} rows have "
+            f"{', '.join(sorted(names))[:300] or 'nothing'}"
+        )
     if strays:
         step, first = TRAINER_STEP if is_trainers else "step", min(strays)
         what = f"rows that have no {step}: {len(strays)}, the first is row {first} ({strays[first][:100]})"
         scalars.damage.append(f"{path.name}: left out are {what}")
 
 
+_DECIMAL = re.compile(r"^\s*([+-]?\d*),(\d+(?:[eE][+-]?\d+)?)\s*$")  # 0,5 for 0.5
 _ALWAYS = 3  # rows with a name and its neighbours after which a blank beside these is no gap
 
 
 def _rows(path: Path, damage: list[str]) -> Iterator[Mapping[str, Any]]:
+    plain = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
     if path.suffix == ".wandb":
         for record in (record for data in _records(path, damage) for record in inner(data, 2)):
             row: dict[str, Any] = {}
@@ -229,20 +241,23 @@ def _rows(path: Path, damage: list[str]) -> Iterator[Mapping[str, Any]]:
             for step in inner(record, 2):
                 row.setdefault(STEP, whole(step, 1))
             yield row
-    elif path.suffix.lower() == ".csv":  # a chart's export has `Step` and columns `RUN - NAME`
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            table = csv.DictReader(file)
+    elif plain.suffix.lower() in (".csv", ".tsv"):  # a chart's export has `Step` and columns `RUN - NAME`
+        with opened(path) as packed, io.TextIOWrapper(packed, encoding="utf-8-sig", newline="") as file:
+            head = file.readline()
+            divider = max(",;\t", key=head.count)
+            table = csv.DictReader(itertools.chain([head], file), delimiter=divider)
             named = [str(name).rpartition(" - ")[2] for name in table.fieldnames or ()]
             if twice := sorted({name for name in named if named.count(name) > 1}):
                 raise DataError(f"{path} has {named.count(twice[0])} columns {twice[0]!r}: export one run alone")
-            for cells in table:
+            for place, cells in enumerate(table, 1):
+                if None in cells.values():
+                    damage.append(str(Damage(path.name, f"{TORN}; row {place} has too few cells, and is left out")))
+                    continue
+                if divider == ";":
+                    cells = {name: _DECIMAL.sub(r"\1.\2", value or "") for name, value in cells.items() if name}
                 yield {str(name).rpartition(" - ")[2]: value for name, value in cells.items() if name}
     else:
-        lines, broken = LineFile(path).read()
-        damage += map(str, broken[:20])
-        if len(broken) > 20:
-            damage.append(f"{path.name}: {len(broken) - 20} more lines cannot be read")
-        yield from (line for _, line in lines)
+        yield from (row for _, row in json_lines(path, damage))
 
 
 def flat(row: Mapping[str, Any], prefix: str = "", depth: int = 4) -> dict[str, Any]:

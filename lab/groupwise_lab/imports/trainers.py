@@ -27,9 +27,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from groupwise.errors import DataError
-from groupwise.runs.jsonl import opened, read_jsonl
+from groupwise.runs.jsonl import opened
 from groupwise.runs.row import grouped
-from groupwise_lab.imports.foreign import Answer, Foreign, Scalars, as_text, measures_of, number, said
+from groupwise_lab.imports.foreign import Answer, Foreign, Scalars, as_text, json_lines, measures_of, number, said
 
 TRL = {
     "loss": "loss", "reward": "reward", "entropy": "entropy", "kl": "kl", "grad_norm": "grad_norm",
@@ -119,6 +119,11 @@ def read_trl(source: Path) -> Foreign:
     return scalars.foreign(answers, dev)
 
 
+OPENRLHF = {
+    "policy_loss": "loss", "entropy_loss": "entropy", "actor_lr": "lr", "response_length": "length",
+    "ppo_clip_ratio": "clipped",
+}  # fmt: skip
+"""Those beside `reward` and `kl` that W&B and TensorBoard get (openrlhf/trainer/ray/ppo_actor.py)."""
 VERL = {
     "actor/pg_loss": "loss", "critic/rewards/mean": "reward", "critic/score/mean": "reward", "actor/entropy": "entropy",
     "actor/entropy_loss": "entropy", "actor/kl_loss": "kl", "actor/reward_kl_penalty": "kl", "actor/lr": "lr",
@@ -133,33 +138,32 @@ _OWN = ("input", "output", "gts", "score", "step")
 
 def read_verl(source: Path, scalars: Path | None = None, dev: Path | None = None) -> Foreign:
     """Read directories of verl. Raises DataError."""
-    answers = _folder(source)
-    if not answers:
-        raise DataError(f"{source} has no files N.jsonl of verl: trainer.rollout_data_dir names the folder they are in")
     logged = Scalars(VERL)
-    for record in read_jsonl(scalars) if scalars else ():
-        step, data = record.fields.get("step"), record.fields.get("data")
+    answers = _folder(source, logged.damage)
+    if not answers:
+        unread = "".join(f"; {fault}" for fault in logged.damage)
+        raise DataError(
+            f"{source} has no files N.jsonl of verl with completions: trainer.rollout_data_dir names the folder they "
+            f"are in{unread}"
+        )
+    for place, line in json_lines(scalars, logged.damage) if scalars else ():
+        step, data = line.get("step"), line.get("data")
         if step is None or not isinstance(data, Mapping):
-            raise DataError(
-                f"{record.place}: a line of verl's file logger has step and data; this has {', '.join(record.fields)}"
-            )
-        logged.add(step, data, record.place)
-    return logged.foreign(answers, None if dev is None else _folder(dev))
+            raise DataError(f"{place}: a line of verl's file logger has step and data; this has {', '.join(line)}")
+        logged.add(step, data, place)
+    return logged.foreign(answers, None if dev is None else _folder(dev, logged.damage))
 
 
-def _folder(folder: Path) -> dict[int, list[Answer]]:
+def _folder(folder: Path, damage: list[str]) -> dict[int, list[Answer]]:
     answers: dict[int, list[Answer]] = {}
     for path in (path for path in sorted(folder.glob("*.jsonl")) if path.stem.isdigit()):
-        completions: list[Answer] = []
-        answers[int(path.stem)] = completions
-        for record in read_jsonl(path):
-            row = record.fields
+        for place, row in json_lines(path, damage):
             if missing := [name for name in ("input", "output", "score") if name not in row]:
                 raise DataError(
-                    f"{record.place}: a completion of verl has input, output and score; {', '.join(missing)} is missing"
+                    f"{place}: a completion of verl has input, output and score; {', '.join(missing)} is missing"
                 )
             score = nan if (value := number(row["score"])) is None else value
-            completions.append(Answer(
+            answers.setdefault(int(path.stem), []).append(Answer(
                 prompt=as_text(row["input"]), text=as_text(row["output"]), reward=score, parts={"score": score},
                 measures=measures_of(row, _OWN), reference=as_text(row.get("gts")),
             ))  # fmt: skip

@@ -125,10 +125,11 @@ def test_nothing_is_left_out_without_a_word(tmp_path: Path) -> None:
     (tmp_path / "trainer_state.json").write_text(json.dumps({"log_history": history}))
     said = imported(["trl", str(tmp_path)], tmp_path / "run").output.replace("\n", " ")
     for part in ("log_history[1] is no table of numbers: 7", "a step is a whole number (log_history[2] has None, and 1",
-                 "log_history[4]: loss is 'about 3'", "truncated is in another unit, or another quantity (it is 35 at",
+                 "log_history[4]: loss is 'about 3'", "truncated is in another unit, or another quantity, and is left",
                  "No numbers, and left out: note"):  # fmt: skip
         assert part in said
     assert Records.open(tmp_path / "run").metrics()[0]["theirs"] == {"own/spread": 3.0}
+    assert "truncated" not in Records.open(tmp_path / "run").metrics()[1]
 
 
 def test_a_run_of_one_step_says_what_nobody_could_judge(tmp_path: Path) -> None:

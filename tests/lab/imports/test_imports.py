@@ -200,19 +200,11 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "trainer_state.json").write_text("[]")
     with pytest.raises(DataError, match="is no trainer's state"):
         read_trl(tmp_path)
-    for text, message in (("{", "line 1 is not JSON"), ("[]", "an object is needed"),
+    for text, message in (("{", "line 1: its last line has no end"), ("[]", "line 1: it is not an object"),
                           ('{"input": "a", "output": "b"}', "score is missing")):  # fmt: skip
         (tmp_path / "1.jsonl").write_text(text)
         with pytest.raises(DataError, match=message):
             read_verl(tmp_path)
-
-
-def test_the_command(tmp_path: Path) -> None:
-    source = trl_output(tmp_path / "out", range(1, 4))
-    result = CliRunner().invoke(app, ["import", "trl", str(source), str(tmp_path / "run"), "--correct", "accuracy"])
-    assert result.exit_code == 0, result.output
-    assert "3 steps, 24 completions" in result.output
-    assert "Not recorded there" not in result.output
 
 
 def test_conversations_are_text_and_bounds_are_read() -> None:
