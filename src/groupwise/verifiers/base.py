@@ -95,7 +95,7 @@ class VerifierConfig(KindSection):
     """Reward part `format`, paid only when the tags are right: one `<think>`, one `</think>`, in order, then an
     answer. A part of kind `format` is stricter; only one of the two can be set."""
     steps: Literal["none", "equations"] = "none"
-    """Process supervision (`advantage.kind = "process"`): `equations` rewards every true equation of the working."""
+    """Process supervision (`advantage.kind = "process"`): `equations` rewards every true equation that computes."""
     max_failure_share: float = Field(default=0.05, ge=0, le=1)
     """Training stops when timeouts and crashes of the verifier exceed this share of a step's verdicts."""
     parts: dict[PartName, Annotated[Part, PARTS]] = Field(default_factory=dict)

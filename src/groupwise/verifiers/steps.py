@@ -129,8 +129,14 @@ _SPELLINGS = str.maketrans({"−": "-", "×": "*", "·": "*", "÷": "/"})
 
 
 def equation_steps(text: str) -> list[StepReward]:
-    """The equations of a text, each with its end in characters: 1 where all its sides are equal, 0 where not."""
-    return [StepReward(match.end(), float(is_true(match[0]))) for match in boundaries(text, "equation")]
+    """The equations of a text, each with its end in characters: 1 where it is true and computes something, else 0."""
+    return [StepReward(match.end(), float(computes(match[0]))) for match in boundaries(text, "equation")]
+
+
+def computes(equation: str) -> bool:
+    """True for a true equation that says more than `7 = 7` or `3+4 = 3+4`, which nothing was worked out for."""
+    differ = len({"".join(side.split()) for side in equation.split("=")}) > 1
+    return differ and any(sign in equation for sign in "-+−×*·/÷") and is_true(equation)
 
 
 def is_true(equation: str) -> bool:

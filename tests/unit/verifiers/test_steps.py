@@ -105,18 +105,13 @@ def test_an_equation_is_taken_back_by_what_follows() -> None:
         ("7÷2=3.5", [1]),
         ("1/3=0.3", [0]),
         ("5/0=0", [0]),
-        ("x = 3 and so on", []),
-        ("no equations", []),
+        ("x = 3 and so on, no equations", []),
+        ("7=7. (3 + 4) = (3+4). 5=5.0. 3+4=4+3.", [0, 0, 0, 1]),  # what computes nothing
         ("(1+2=3", [0]),  # an open parenthesis has no value
     ],
 )
 def test_by_hand(text: str, rewards: list[int]) -> None:
     assert [step.reward for step in equation_steps(text)] == rewards
-
-
-def test_ends_stand_after_the_equation() -> None:
-    text = "so 2×3=6. And 6+1=7!"
-    assert [text[: step.end] for step in equation_steps(text)] == ["so 2×3=6", "so 2×3=6. And 6+1=7"]
 
 
 @given(a=st.integers(0, 999), b=st.integers(0, 999), c=st.integers(1, 99))
