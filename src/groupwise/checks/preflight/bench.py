@@ -11,7 +11,6 @@ from typing import Any, Literal, NamedTuple
 
 from groupwise.checks import Advice, Finding, Severity, worst
 from groupwise.models.policy import Policy, start_policy
-from groupwise.models.size import ModelSize, language_model_size
 from groupwise.randomness import Draws, Purpose
 from groupwise.rollout.environments import Crews
 from groupwise.rollout.sample_and_score import Actors, sample_and_score
@@ -84,10 +83,6 @@ class Bench(Closing):
         verifier = self._stack.enter_context(make_verifier(self.recipe.verifier))
         verifier.check([*self.problems("train"), *self.problems("dev")], self.task.template)
         return verifier
-
-    @cached_property
-    def size(self) -> ModelSize:
-        return language_model_size(self.recipe.model.path)
 
     @cached_property
     def policy(self) -> Policy:

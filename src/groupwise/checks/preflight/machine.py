@@ -146,7 +146,7 @@ def machine(bench: Bench) -> Checked:
     memory = plan(recipe, max(1, -(-longest // CHARACTERS_PER_TOKEN)))
     free = available_memory(torch.device(device_of(recipe.model)))
     folder = Path(recipe.run.directory).resolve()
-    disk, room = _disk(bench), shutil.disk_usage(next(p for p in (folder, *folder.parents) if p.is_dir())).free
+    disk, room = _disk(recipe, memory), shutil.disk_usage(next(p for p in (folder, *folder.parents) if p.is_dir())).free
     meter = CoreMeter()
     time.sleep(LOOK_S)
     others, cores = meter.others(), meter.num_cores or os.cpu_count() or 1
@@ -181,13 +181,13 @@ def machine(bench: Bench) -> Checked:
     return Checked(figures, tuple(findings))
 
 
-def _disk(bench: Bench) -> int:
+def _disk(recipe: RlRecipe, memory: MemoryPlan) -> int:
     """Return the bytes of all completions at their longest, and of the checkpoints that are there at one time."""
-    recipe = bench.recipe
     run, batch, evaluation, record = recipe.run, recipe.batch, recipe.evaluation, recipe.record
-    of_weight = torch.finfo(getattr(torch, recipe.model.weights_dtype)).bits // 8
-    models = 1 + len(trainer_of(recipe).trained_beside(recipe))
-    checkpoint = bench.size.total * (of_weight + 2 * 4 + (4 if of_weight < 4 else 0)) * models
+    beside = trainer_of(recipe).trained_beside(recipe)
+    frozen = {"process reward model"}.difference(beside) | ({"policy"} if recipe.lora else set())  # beside adapters
+    checkpoint = sum(part for name, part in memory.weights.items()
+                     if name not in frozen and not name.startswith(("reward model ", "servers' ")))  # fmt: skip
     kept = min(run.keep_checkpoints, 1 + run.num_steps // run.checkpoint_every) + 2
     groups = min(record.groups or batch.prompts_per_step, batch.prompts_per_step)
     steps = -(-run.num_steps // record.every) if record.every else 0

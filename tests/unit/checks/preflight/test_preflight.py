@@ -84,6 +84,13 @@ def test_one_fault_keeps_what_it_makes_hopeless_from_being_tried(tmp_path: Path)
     assert found.not_done["sample"] == "the machine would not bear it"
 
 
+def test_a_checkpoint_of_adapters_holds_no_model() -> None:
+    small = {"record.every": 0, "evaluation.num_problems": 1, "evaluation.test_problems": 0}
+    recipes = [load_recipe(ROOT / f"recipes/{name}.toml", small) for name in ("arithmetic", "lora")]
+    planned = [preflight(recipe, costs=("free",)).figures["machine"]["planned disk MiB"] for recipe in recipes]
+    assert planned == [77, 5]  # four times 12 bytes for each weight that is trained, as `du` has them
+
+
 def test_an_error_of_a_part_is_said_once() -> None:
     recipe = load_recipe(RECIPE, {"task.num_problems": 100, "task.digits": [1, 1]})
     found = preflight(recipe, costs=("free",))
@@ -91,12 +98,8 @@ def test_an_error_of_a_part_is_said_once() -> None:
     assert "different problems" in found.findings[0].evidence
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "alike"),
-    [("What is １＋１?", "what  is 1+1?", True), ("What is 1 + 1?", "What is 1 + 2?", False)],
-)
-def test_questions_are_compared_without_case_and_spaces(first: str, second: str, alike: bool) -> None:
-    assert (same(first) == same(second)) == alike
+def test_questions_are_compared_without_case_and_spaces() -> None:
+    assert same("What is １＋１?") == same("what  is 1+1?") != same("What is 1 + 2?")
 
 
 def test_only_what_can_be_checked_is() -> None:
