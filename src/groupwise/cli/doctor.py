@@ -92,7 +92,7 @@ def show(path: Path, diagnosis: "Diagnosis") -> None:
     summary = ", ".join(f"{n} {severity}{'s' if n > 1 else ''}" for severity, n in counts.items() if n)
     judged = len(RULES) - len(diagnosis.not_judged)
     steps = "steps" if diagnosis.rhythm == 1 else f"recorded steps, {diagnosis.rhythm} steps apart"
-    headline = f"{path}: {diagnosis.num_steps} {steps}, {judged} rules: {summary or 'nothing found'}"
+    headline = f"{path}: {diagnosis.num_steps} {steps}, {judged} of {len(RULES)} rules: {summary or 'nothing found'}"
     console.print(Text(headline, style=STYLES[diagnosis.worst or Severity.NOTE] if summary else "green"))
     for finding in diagnosis.findings:
         console.print()

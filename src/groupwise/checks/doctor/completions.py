@@ -18,9 +18,9 @@ from groupwise.verifiers.style import BehaviourConfig, search
 
 
 @rule(needs=("entropy", "sampled_correct"), statistic="Theil-Sen line of log entropy: when it reaches 10 % of the "
-      "start; only while neither dev nor the pass rate rises and a group's different answers become fewer; where the "
-      "pass rate has gained (p < 0.01, or 10 points), only if less than a quarter of the entropy is left that there "
-      "was at 80 % of the gain", thresholds="warning inside the rest of the run, critical when there",
+      "start; only while the pass rate is below 0.85 and neither it nor dev rises; where it has gained (p < 0.01, or "
+      "10 points), only if less than a quarter of the entropy is left that there was at 80 % of the gain",
+      thresholds="warning inside the rest of the run, if a group has fewer different answers; critical when there",
       source="rldoctor 0.2; Jones, Debugging RL",
       advice=(LR, Advice("sampling.temperature", "1"),
       Advice("loss.policy.clip_high", "0.28 (DAPO)"), EPOCHS))  # fmt: skip

@@ -177,10 +177,9 @@ def reward_falls(run: RunFacts) -> Finding | None:
     grade = graded(start(correct) - recent(correct), 0.1, 0.2)
     if grade is None or max(falls(rewards), falls(correct)) >= SURE or run.improves() or run.key("batch.curriculum"):
         return None
-    middle = (start(correct) + recent(correct)) / 2
-    first = next(step for step, value in run.series("sampled_correct") if value <= middle)
+    first = next(at for at, value in run.series("sampled_correct") if value <= (start(correct) + recent(correct)) / 2)
     return Finding(
-        **grade._asdict(), since_step=first, unit="loss of pass rate", wasted=run.since(run.steps[0].step),
+        **grade._asdict(), since_step=first, unit="loss of pass rate", wasted=run.since(first),
         evidence=f"the reward went from {start(rewards):.3f} to {recent(rewards):.3f}, and the pass rate from "
         f"{start(correct):.3f} to {recent(correct):.3f}: steps unlearn what they are paid for",
     )  # fmt: skip
@@ -267,7 +266,7 @@ def _sides(completions: Sequence[Row]) -> tuple[list[float], list[float]]:
     return [reward for is_right, reward in paid_out if is_right], [r for is_right, r in paid_out if not is_right]
 
 
-@rule(needs=("sampled_correct",), statistic="standard deviation of the part in each of 10 steps",
+@rule(statistic="standard deviation of the part in each of 10 steps",
       thresholds="note below 1 % of what it pays", source="prime-rl, docs/faqs until May 2026")  # fmt: skip
 def part_constant(run: RunFacts) -> Finding | None:
     """A part of the reward is the same for everybody."""

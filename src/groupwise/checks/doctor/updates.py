@@ -112,13 +112,13 @@ def kl_to_reference(run: RunFacts) -> Finding | None:
     if not term or len(series) < 2 * WINDOW:
         return None
     value = recent(series)
-    held = max(series) < 1e-4
+    held = max(map(abs, series)) < 1e-4  # an estimator of another system may be negative
     grade = Grade(Severity.WARNING, value, 1e-4) if held else graded(value, 0.5, 2.0)
     led_somewhere = grade is not None and grade.severity is not Severity.CRITICAL and run.has_gained()
     if grade is None or led_somewhere or (run.improves() and not held):
         return None
     said = "the KL term holds it at its start" if held else "it is far from its start"
-    first = run.steps[0].step
+    first = run.steps[0].step if held else run.persists("kl", lambda kl: kl >= 0.5)
     return Finding(
         **grade._asdict(), since_step=first, unit="nats per token", wasted=run.since(first),
         evidence=f"KL to the reference is {value:.2g} nats per token and nothing is gained by it: {said}",

@@ -109,6 +109,7 @@ def test_a_rule_finds_what_it_is_for(rule: str) -> None:
     found = {finding.check: finding for finding in diagnose(SICK[rule]).findings}
     assert rule in found
     assert 0 <= found[rule].since_step < N
+    assert found[rule].wasted <= N - found[rule].since_step
     assert found[rule].evidence
 
 
@@ -250,9 +251,7 @@ def test_a_part_that_speaks_against_correctness() -> None:
     """Correct ones are paid 1, half of the wrong ones 3: all of the variance speaks against being right."""
     against = group([C, C, W, W], [1.0, 1.0, 3.0, 3.0])
     along = group([C, C, W, W], [3.0, 3.0, 1.0, 1.0])
-    (finding,) = diagnose(
-        run({}, groups=[against] * 3).until(4)
-    ).findings  # five steps with ten mixed groups are enough
+    (finding,) = diagnose(run({}, groups=[against] * 3).until(4)).findings  # ten mixed groups are enough
     assert (finding.check, finding.statistic, finding.severity) == ("part_dominates", 1.0, Severity.CRITICAL)
     assert diagnose(run({}, groups=[along] * 3)).findings == ()
     assert diagnose(run({}, groups=[against]).until(4)).findings == ()  # five are not
@@ -315,7 +314,8 @@ def test_problems_that_no_group_ever_disagreed_on() -> None:
 def test_what_a_distance_from_the_reference_was_worth() -> None:
     gained = {"kl": line(0.0, 0.8), "sampled_correct": [*line(0.3, 0.8, 14), *[0.8, 0.78] * 3]}
     lost = {**gained, "sampled_correct": [0.5, 0.49] * 10}
-    for series, found in ((gained, []), (lost, ["kl_to_reference"])):
+    assert diagnose(SICK["kl_to_reference"]).findings[0].since_step == 3  # where it is beyond 0.5
+    for series, found in ((gained, []), (lost, ["kl_to_reference"]), ({"kl": [-0.01] * N}, [])):
         assert [one.check for one in diagnose(run(series, config={"loss": {"kl_coef": 0.1}})).findings] == found
 
 

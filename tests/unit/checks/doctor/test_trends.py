@@ -16,16 +16,13 @@ def test_slope_by_hand() -> None:
     # slopes of the pairs of 1, 2, 9: 1, 4, 7
     assert trends.slope([1.0, 2.0, 9.0]) == 4.0
     assert trends.slope([3.0]) == 0.0
+    assert trends.slope([0.25 * i for i in range(1000)]) == pytest.approx(0.25)  # of a long line, by its blocks
 
 
 @given(VALUES)
 def test_slope_is_the_median_of_all_pairs(values: list[float]) -> None:
     slopes = [(values[j] - values[i]) / (j - i) for i in range(len(values)) for j in range(len(values)) if i < j]
     assert trends.slope(values) == median(slopes)
-
-
-def test_slope_of_a_long_line_is_that_of_the_line() -> None:
-    assert trends.slope([0.25 * i for i in range(1000)]) == pytest.approx(0.25)
 
 
 def test_mann_kendall_by_hand() -> None:
