@@ -158,7 +158,7 @@ class TaskConfig(KindSection):
         if type(template) is not type(usual):
             return template
         kept = {name: getattr(usual, name) for name in usual.model_fields_set - given}
-        return type(usual).model_construct(given, **{**dict(template), **kept}) if kept else template
+        return type(template).model_construct(given, **{**dict(template), **kept}) if kept else template
 
 
 FORMS = {
