@@ -13,6 +13,7 @@ from groupwise.rollout.environments import Crews, Played
 from groupwise.tasks.environments.base import ENVIRONMENTS, Attempt, EnvironmentConfig, Turn
 from groupwise.tasks.environments.others import news, plain
 from groupwise.types import Problem
+from message_envs import MessageEnv
 
 CREWS = Crews()
 USER, ANSWER = {"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}
@@ -466,6 +467,7 @@ def test_a_message_env_of_tinker_plays_unchanged(tmp_path: Path) -> None:
     pytest.importorskip("tinker_cookbook", reason="needs pip install 'groupwise[tinker]'")
     (tmp_path / "own.py").write_text(MESSAGE_ENV)
     config = configured("message_env", factory=f"{tmp_path}/own.py:Guess")
+    assert ENVIRONMENTS.find("message_env") is MessageEnv
     problem = Problem("row", "1 to 9?", "4")
     whole = played(config, problem, ["3", "4"])
     assert [message["role"] for message in whole.opening["messages"]] == ["system", "user"]

@@ -205,7 +205,7 @@ ENVIRONMENTS = Kinds(
         "tic_tac_toe": "worlds/games.py:TicTacToe",
         "tools": f"{_HERE}.tools:Tools",
         "trl": f"{_HERE}.others:Trl",
-        "message_env": f"{_HERE}.others:MessageEnv",
+        "message_env": "worlds/message_envs.py:MessageEnv",
         "openenv": f"{_HERE}.openenv:OpenEnv",
         "textarena": "worlds/text_games.py:TextArena",
         "verifiers": f"{_HERE}.verifiers_v1:Verifiers",
