@@ -282,7 +282,7 @@ def test_a_step_trains_on_the_scores(
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ("reward_models.accuracy.path=x", r"reward_models\.accuracy: the names accuracy, cap, environment, .* are taken"),
+        ("reward_models.accuracy.path=x", r"reward_models\.accuracy: the names accuracy, cap, environment, .* taken"),
         ("reward_models.format.path=x", r"reward_models\.format: the names .* are taken"),
         ("reward_models.Help.path=x", r"reward_models\.Help"),
         (
